@@ -1,0 +1,216 @@
+//! The agent inside a sandbox: starts programs, carries their streams, reads and writes workspace files.
+//!
+//! It is process 1 of the sandbox and stands beside the enemy, behind the same walls and with the same user:
+//! nothing it says is believed by the host. One thread, one poll loop ([`Guest::turn`]); every buffer has a
+//! maximum, and when the host does not read, programs wait in their pipes.
+
+mod files;
+mod host;
+mod process;
+mod sys;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use wire::{Exit, FailureKind, FromGuest, OpenProcess, ToGuest, VERSION};
+
+use crate::host::Host;
+use crate::process::{Channel, Process};
+
+/// Programs that may be open at once in one sandbox.
+const PROCESSES_MAX: usize = 32;
+
+/// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
+pub fn run(stream: OwnedFd) -> i32 {
+    match serve(stream) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+fn serve(stream: OwnedFd) -> io::Result<()> {
+    let mut guest = Guest {
+        host: Host::new(stream)?,
+        deaths: sys::watch_children()?,
+        processes: BTreeMap::new(),
+        ending: false,
+    };
+    guest.host.send(&FromGuest::Hello { version: VERSION })?;
+    while !guest.ending {
+        guest.turn()?;
+    }
+    Ok(())
+}
+
+struct Guest {
+    host: Host,
+    /// Readable when a child died.
+    deaths: OwnedFd,
+    processes: BTreeMap<u32, Process>,
+    ending: bool,
+}
+
+/// What became ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Host,
+    Deaths,
+    Process(u32, Channel),
+}
+
+impl Guest {
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self) -> io::Result<()> {
+        for ready in self.wait()? {
+            match ready {
+                Ready::Host => self.hear()?,
+                Ready::Deaths => self.reap()?,
+                Ready::Process(number, channel) => self.carry(number, channel)?,
+            }
+        }
+        self.host.flush()
+    }
+
+    fn wait(&self) -> io::Result<Vec<Ready>> {
+        let mut names = vec![Ready::Host, Ready::Deaths];
+        let host_flags = if self.host.has_waiting() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut list = vec![
+            PollFd::from_borrowed_fd(self.host.as_fd(), host_flags),
+            PollFd::from_borrowed_fd(self.deaths.as_fd(), PollFlags::IN),
+        ];
+        let host_has_room = self.host.has_room();
+        for (number, process) in &self.processes {
+            for (channel, descriptor, flags) in process.interests(host_has_room) {
+                names.push(Ready::Process(*number, channel));
+                list.push(PollFd::from_borrowed_fd(descriptor, flags));
+            }
+        }
+        match rustix::event::poll(&mut list, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = list.iter().zip(names).filter(|(polled, _)| !polled.revents().is_empty());
+        Ok(ready.map(|(_, name)| name).collect())
+    }
+
+    fn hear(&mut self) -> io::Result<()> {
+        if !self.host.fill()? {
+            self.ending = true;
+        }
+        while let Some(message) = self.host.next()? {
+            self.obey(message)?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToGuest) -> io::Result<()> {
+        match message {
+            ToGuest::Open(open) => self.open(&open),
+            ToGuest::Control { process, data } => self.with(process, |open| open.send_control(data)),
+            ToGuest::Stdin { process, data } => self.with(process, |open| open.send_stdin(data)),
+            ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
+            ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
+            ToGuest::PutFile { request, path, append, data } => {
+                let done = files::put(&path, append, &data).map(|()| FromGuest::Done { request });
+                self.answer(request, done)
+            }
+            ToGuest::ReadFile { request, path, offset, bytes } => {
+                let data = files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
+                self.answer(request, data)
+            }
+            ToGuest::ListFiles { request, entries_max } => self.list(request, entries_max),
+            ToGuest::Shutdown => {
+                self.ending = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self, open: &OpenProcess) -> io::Result<()> {
+        let number = open.process;
+        if self.processes.len() >= PROCESSES_MAX || self.processes.contains_key(&number) {
+            return self.host.send(&FromGuest::Failed { request: number, kind: FailureKind::Refused, errno: 0 });
+        }
+        match Process::start(open) {
+            Ok(process) => {
+                self.processes.insert(number, process);
+                Ok(())
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                self.host.send(&FromGuest::Failed { request: number, kind: FailureKind::Start, errno })
+            }
+        }
+    }
+
+    /// Does something with an open process; one that is gone already is no error, its end is on its way.
+    fn with(&mut self, number: u32, work: impl FnOnce(&mut Process)) -> io::Result<()> {
+        if let Some(process) = self.processes.get_mut(&number) {
+            work(process);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: u32, result: io::Result<FromGuest>) -> io::Result<()> {
+        let message = result.unwrap_or_else(|error| {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let kind = if errno == 0 { FailureKind::Refused } else { FailureKind::File };
+            FromGuest::Failed { request, kind, errno }
+        });
+        self.host.send(&message)
+    }
+
+    fn list(&mut self, request: u32, entries_max: u32) -> io::Result<()> {
+        match files::list(entries_max) {
+            Ok(entries) => {
+                for part in entries.chunks(wire::LIST_ENTRIES_MAX) {
+                    self.host.send(&FromGuest::Files { request, entries: part.to_vec() })?;
+                }
+                self.host.send(&FromGuest::Done { request })
+            }
+            Err(error) => self.answer(request, Err(error)),
+        }
+    }
+
+    fn carry(&mut self, number: u32, channel: Channel) -> io::Result<()> {
+        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
+        match channel {
+            Channel::Stdin => {
+                let bytes = process.flush_stdin();
+                if bytes > 0 {
+                    self.host.send(&FromGuest::StdinTaken { process: number, bytes })?;
+                }
+            }
+            Channel::ControlOut => process.flush_control(),
+            Channel::Stdout | Channel::Stderr | Channel::ControlIn => {
+                if let Some(message) = process.read(number, channel) {
+                    self.host.send(&message)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Buries every dead child: our own programs are reported, orphans of theirs just disappear.
+    fn reap(&mut self) -> io::Result<()> {
+        sys::acknowledge(&self.deaths);
+        while let Some((pid, exit)) = sys::next_death()? {
+            let found = self.processes.iter().find(|(_, process)| process.pid() == pid);
+            if let Some(number) = found.map(|(number, _)| *number) {
+                self.bury(number, exit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is left in the pipes, without waiting for a daemon that holds them open, then the end.
+    fn bury(&mut self, number: u32, exit: Exit) -> io::Result<()> {
+        let Some(mut process) = self.processes.remove(&number) else { return Ok(()) };
+        for message in process.drain(number) {
+            self.host.send(&message)?;
+        }
+        self.host.send(&FromGuest::Exited { process: number, exit })
+    }
+}

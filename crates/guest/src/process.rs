@@ -1,0 +1,202 @@
+//! One program inside the sandbox with its four channels.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal};
+use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream};
+
+use crate::sys;
+
+/// What the host may have on its way to a driver: the longest program, its variables and arguments.
+const CONTROL_BYTES_MAX: usize = 16 << 20;
+/// What is still read from one channel after its program ended, should a daemon keep writing.
+const DRAIN_BYTES_MAX: usize = 1 << 20;
+
+/// A channel of a process that poll reports on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Stdin,
+    Stdout,
+    Stderr,
+    ControlIn,
+    ControlOut,
+}
+
+pub(crate) struct Process {
+    pid: Pid,
+    stdin: Option<OwnedFd>,
+    stdin_waiting: VecDeque<u8>,
+    stdin_ended: bool,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    control: Option<OwnedFd>,
+    control_waiting: VecDeque<u8>,
+}
+
+impl Process {
+    /// Starts a program with pipes for its streams and a socket as descriptor 3.
+    pub(crate) fn start(open: &OpenProcess) -> io::Result<Self> {
+        let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (control, control_theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Only our own ends: a program may rely on blocking streams.
+        for descriptor in [&stdin, &stdout, &stderr, &control] {
+            rustix::io::ioctl_fionbio(descriptor, true)?;
+        }
+        let theirs = [stdin_theirs, stdout_theirs, stderr_theirs, control_theirs];
+        let pid = sys::start(open, &theirs)?;
+        Ok(Self {
+            pid,
+            stdin: Some(stdin),
+            stdin_waiting: VecDeque::new(),
+            stdin_ended: false,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            control: Some(control),
+            control_waiting: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Channels worth waiting for. Nothing is read from the program while the host has no room.
+    pub(crate) fn interests(
+        &self,
+        host_has_room: bool,
+    ) -> impl Iterator<Item = (Channel, BorrowedFd<'_>, PollFlags)> + '_ {
+        let stdin = self.stdin.as_ref().filter(|_| !self.stdin_waiting.is_empty());
+        let control_out = self.control.as_ref().filter(|_| !self.control_waiting.is_empty());
+        let read = |descriptor: &'_ Option<OwnedFd>| host_has_room && descriptor.is_some();
+        [
+            (Channel::Stdin, stdin, PollFlags::OUT),
+            (Channel::ControlOut, control_out, PollFlags::OUT),
+            (Channel::Stdout, self.stdout.as_ref().filter(|_| read(&self.stdout)), PollFlags::IN),
+            (Channel::Stderr, self.stderr.as_ref().filter(|_| read(&self.stderr)), PollFlags::IN),
+            (Channel::ControlIn, self.control.as_ref().filter(|_| read(&self.control)), PollFlags::IN),
+        ]
+        .into_iter()
+        .filter_map(|(channel, descriptor, flags)| descriptor.map(|found| (channel, found.as_fd(), flags)))
+    }
+
+    /// Takes bytes for the driver; more than the maximum means the host is confused, and they are dropped.
+    pub(crate) fn send_control(&mut self, data: Vec<u8>) {
+        if self.control_waiting.len() + data.len() <= CONTROL_BYTES_MAX {
+            self.control_waiting.extend(data);
+            self.flush_control();
+        }
+    }
+
+    pub(crate) fn flush_control(&mut self) {
+        flush(&mut self.control, &mut self.control_waiting);
+    }
+
+    pub(crate) fn send_stdin(&mut self, data: Vec<u8>) {
+        if !self.stdin_ended && self.stdin_waiting.len() + data.len() <= STDIN_WINDOW_BYTES {
+            self.stdin_waiting.extend(data);
+        }
+    }
+
+    /// Hands waiting input to the program; says how much left.
+    pub(crate) fn flush_stdin(&mut self) -> u32 {
+        let taken = flush(&mut self.stdin, &mut self.stdin_waiting);
+        if self.stdin_ended && self.stdin_waiting.is_empty() {
+            self.stdin = None;
+        }
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn end_stdin(&mut self) {
+        self.stdin_ended = true;
+        if self.stdin_waiting.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    pub(crate) fn signal(&mut self, number: i32) {
+        if let Some(signal) = Signal::from_named_raw(number) {
+            // It may have ended in this instant; its end is reported either way.
+            rustix::process::kill_process(self.pid, signal).ok();
+        }
+    }
+
+    /// Reads one piece of a channel as a message for the host; a channel at its end is closed.
+    pub(crate) fn read(&mut self, number: u32, channel: Channel) -> Option<FromGuest> {
+        let (slot, wrap): (_, fn(u32, Vec<u8>) -> FromGuest) = match channel {
+            Channel::Stdout => (&mut self.stdout, |process, data| FromGuest::Output {
+                process,
+                stream: Stream::Stdout,
+                data,
+            }),
+            Channel::Stderr => (&mut self.stderr, |process, data| FromGuest::Output {
+                process,
+                stream: Stream::Stderr,
+                data,
+            }),
+            Channel::ControlIn => (&mut self.control, |process, data| FromGuest::Control { process, data }),
+            Channel::Stdin | Channel::ControlOut => return None,
+        };
+        let descriptor = slot.as_ref()?;
+        let mut data = vec![0_u8; CHUNK_BYTES_MAX];
+        match rustix::io::read(descriptor, &mut data) {
+            Ok(0) => {
+                *slot = None;
+                None
+            }
+            Ok(count) => {
+                data.truncate(count);
+                Some(wrap(number, data))
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => {
+                *slot = None;
+                None
+            }
+        }
+    }
+
+    /// Everything that is in the pipes now, bounded.
+    pub(crate) fn drain(&mut self, number: u32) -> Vec<FromGuest> {
+        let mut messages = Vec::new();
+        for channel in [Channel::Stdout, Channel::Stderr, Channel::ControlIn] {
+            let mut pieces = 0;
+            while let Some(message) = self.read(number, channel) {
+                messages.push(message);
+                pieces += 1;
+                if pieces * CHUNK_BYTES_MAX >= DRAIN_BYTES_MAX {
+                    break;
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// Writes as much as the other side takes; when it is gone, what waits is dropped.
+fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
+    let mut taken = 0;
+    while let (Some(descriptor), false) = (slot.as_ref(), waiting.is_empty()) {
+        match rustix::io::write(descriptor, waiting.as_slices().0) {
+            Ok(count) => {
+                waiting.drain(..count);
+                taken += count;
+            }
+            Err(rustix::io::Errno::AGAIN) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => *slot = None,
+        }
+    }
+    if slot.is_none() {
+        taken += waiting.len();
+        waiting.clear();
+    }
+    taken
+}

@@ -1,0 +1,139 @@
+//! Starting programs and burying them: the few kernel calls of the guest that no safe crate offers.
+//!
+//! The guest is single-threaded, so a forked child may run any code before it execs.
+#![allow(unsafe_code, reason = "the fence: fork, exec, signal masks and waiting")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
+use wire::{Exit, OpenProcess};
+
+/// Programs are the kernel's first choice when memory is short, never the guest. See proc(5).
+const OOM_SCORE_OF_PROGRAMS: &str = "1000";
+
+/// Blocks the child signal and gives a descriptor that is readable when a child died.
+pub(crate) fn watch_children() -> io::Result<OwnedFd> {
+    let mut set = empty_set();
+    // SAFETY: the set is valid and ours.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
+    set_mask(&set);
+    // SAFETY: the set is valid; -1 asks for a new descriptor.
+    let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if descriptor == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Takes the note that children died; how many is found out by waiting.
+pub(crate) fn acknowledge(deaths: &OwnedFd) {
+    let mut bytes = [0_u8; 1024];
+    while matches!(rustix::io::read(deaths, &mut bytes), Ok(count) if count > 0) {}
+}
+
+/// The next dead child, if any.
+pub(crate) fn next_death() -> io::Result<Option<(Pid, Exit)>> {
+    let mut status = 0;
+    // SAFETY: the status is valid for writing; any child will do, and nobody waits.
+    let number = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    if number == -1 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
+    }
+    let exit = if libc::WIFSIGNALED(status) {
+        Exit::Signal(libc::WTERMSIG(status))
+    } else {
+        Exit::Code(libc::WEXITSTATUS(status))
+    };
+    Ok(Pid::from_raw(number).map(|pid| (pid, exit)))
+}
+
+/// Forks and execs a program whose descriptors 0 to 3 are the ones given.
+pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd; 4]) -> io::Result<Pid> {
+    let text = |value: &str| CString::new(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let arguments = open.argv.iter().map(|argument| text(argument)).collect::<io::Result<Vec<_>>>()?;
+    let pairs = open.env.iter().map(|(name, value)| text(&format!("{name}={value}")));
+    let environment = pairs.collect::<io::Result<Vec<_>>>()?;
+    let directory = text(&open.cwd)?;
+    let (failure, tell_failure) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: this process is single-threaded.
+    let number = unsafe { libc::fork() };
+    if number == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    if number == 0 {
+        let error = exec(&arguments, &environment, &directory, descriptors);
+        // The parent reads the error number; if even that fails, it sees the exit.
+        rustix::io::write(&tell_failure, &error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes()).ok();
+        // SAFETY: ends the child without running anything of the guest.
+        unsafe { libc::_exit(127) }
+    }
+    drop(tell_failure);
+    let mut errno = [0_u8; 4];
+    match rustix::io::read(&failure, &mut errno) {
+        Ok(4) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
+        _ => Pid::from_raw(number).ok_or_else(|| io::Error::other("fork gave no process")),
+    }
+}
+
+fn exec(
+    arguments: &[CString],
+    environment: &[CString],
+    directory: &CString,
+    descriptors: &[OwnedFd; 4],
+) -> io::Error {
+    let prepared = prepare(directory, descriptors);
+    if let Err(error) = prepared {
+        return error;
+    }
+    let pointers = |list: &[CString]| {
+        list.iter().map(|entry| entry.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    let Some(program) = arguments.first().copied().filter(|program| !program.is_null()) else {
+        return io::Error::from(io::ErrorKind::InvalidInput);
+    };
+    // SAFETY: both arrays end with a null pointer and their strings outlive the call.
+    unsafe { libc::execve(program, arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Runs in the child: session, directory, descriptors, signals.
+fn prepare(directory: &CString, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
+    // Its own session, so that signals to its group stay with it.
+    rustix::process::setsid()?;
+    rustix::process::chdir(directory.as_c_str())?;
+    // Best effort: where procfs forbids it the guest is merely as likely a victim as its size makes it.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_OF_PROGRAMS).ok();
+    // First out of the way of 0 to 3, then into place.
+    let mut away = Vec::with_capacity(descriptors.len());
+    for descriptor in descriptors {
+        away.push(rustix::io::fcntl_dupfd_cloexec(descriptor, 16)?);
+    }
+    for (target, descriptor) in (0..).zip(&away) {
+        // SAFETY: takes no pointers; the targets are the program's own four descriptors.
+        let result = unsafe { libc::dup2(descriptor.as_raw_fd(), target) };
+        if result == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    set_mask(&empty_set());
+    Ok(())
+}
+
+fn empty_set() -> libc::sigset_t {
+    // SAFETY: an all-zero signal set is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid and ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    set
+}
+
+fn set_mask(set: &libc::sigset_t) {
+    // SAFETY: the set is valid; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) };
+}

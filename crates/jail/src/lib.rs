@@ -1,0 +1,26 @@
+//! Turns a [`JailPlan`] into a process behind walls.
+//!
+//! The native backend sends plans to a [`Spawner`]: a small single-threaded process forked from the server
+//! before it has threads or secrets. The spawner clones; the clone raises its own walls
+//! ([`raise`](crate::raise)), reports, waits until the host has looked at it from outside, and becomes the
+//! guest without another exec. Everything unsafe is in `sys`.
+//!
+//! This crate knows nothing of users, policies or languages.
+
+mod breach;
+mod identity;
+mod landlock_wall;
+mod plan;
+mod privileges;
+mod raise;
+mod report;
+mod root;
+mod seccomp;
+mod spawner;
+mod sys;
+
+pub use breach::Wall;
+pub use identity::{IdMap, INSIDE_ID};
+pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch};
+pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go};
+pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};

@@ -1,0 +1,72 @@
+//! What the native backend asks the jail to build. Plain data, decided entirely by the trusted side.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::IdMap;
+
+/// Everything needed to raise one set of walls.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JailPlan {
+    /// Which identity the sandbox has on the host.
+    pub id_map: IdMap,
+    /// Directory of the unified hierarchy to be born into.
+    pub unified_cgroup: Option<PathBuf>,
+    /// `tasks` files of version 1 hierarchies to join.
+    pub cgroup_tasks: Vec<PathBuf>,
+    /// Parts of the host that appear inside, read-only, in the order given.
+    pub binds: Vec<Bind>,
+    /// Symbolic links made in the new root: where, and what they say.
+    pub symlinks: Vec<(PathBuf, PathBuf)>,
+    /// Files made in the new root.
+    pub files: Vec<PlanFile>,
+    /// The writable space.
+    pub scratch: Scratch,
+    /// Limits of each process.
+    pub rlimits: Rlimits,
+    /// Host name inside.
+    pub hostname: String,
+}
+
+/// A directory or file of the host to show inside, read-only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// Absolute path on the host; the same inside.
+    pub path: PathBuf,
+    /// Whether a missing source is skipped rather than an error.
+    pub optional: bool,
+}
+
+/// A read-only file of the new root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanFile {
+    /// Absolute path inside.
+    pub path: PathBuf,
+    /// Its content.
+    pub content: Vec<u8>,
+}
+
+/// One memory file system holding everything the program may write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scratch {
+    /// Its size.
+    pub bytes: u64,
+    /// Files and directories it may hold.
+    pub inodes: u64,
+    /// Its directories: name within, where it appears inside, permission bits.
+    pub directories: Vec<(String, PathBuf, u32)>,
+}
+
+/// Limits that the kernel keeps per process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimits {
+    /// Processor seconds.
+    pub cpu_s: u64,
+    /// Length of one file.
+    pub file_bytes: u64,
+    /// Open files.
+    pub open_files: u64,
+    /// Processes of this identity in this user namespace.
+    pub processes: u64,
+}

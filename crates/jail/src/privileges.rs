@@ -1,0 +1,89 @@
+//! Giving up what a process may do: limits, capabilities, visibility.
+
+use std::io;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use crate::Rlimits;
+use crate::breach::Wall;
+
+/// A size that no honest program needs: locked memory, message queues.
+const SMALL_BYTES: u64 = 64 << 10;
+const PENDING_SIGNALS: u64 = 1024;
+const LAST_CAPABILITY_MAX: u32 = 63;
+
+/// Lets the host read this process's namespaces: a change of identity made it private. See proc(5).
+pub(crate) fn be_visible_to_host() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+/// Keeps programs of the sandbox, which have the same user, from opening /proc/1/mem and /proc/1/exe.
+pub(crate) fn be_hidden_from_siblings() -> io::Result<()> {
+    if Wall::Dumpable.off() {
+        return Ok(());
+    }
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+pub(crate) fn set_hostname(name: &str) -> io::Result<()> {
+    Ok(rustix::system::sethostname(name.as_bytes())?)
+}
+
+/// The child ends when the spawner ends; a spawner that ended before this line closed the report socket.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Sets the limits that the kernel keeps per process, never above what this process has itself.
+pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
+    if Wall::Rlimits.off() {
+        return Ok(());
+    }
+    let wanted = [
+        (Resource::Cpu, limits.cpu_s),
+        (Resource::Fsize, limits.file_bytes),
+        (Resource::Nofile, limits.open_files),
+        (Resource::Nproc, limits.processes),
+        (Resource::Core, 0),
+        (Resource::Memlock, SMALL_BYTES),
+        (Resource::Msgqueue, SMALL_BYTES),
+        (Resource::Sigpending, PENDING_SIGNALS),
+        (Resource::Nice, 0),
+        (Resource::Rtprio, 0),
+    ];
+    for (resource, value) in wanted {
+        let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })?;
+    }
+    Ok(())
+}
+
+/// Empties every capability set and makes sure that none can come back. See capabilities(7).
+pub(crate) fn drop_all() -> io::Result<()> {
+    if Wall::Capabilities.off() {
+        return Ok(rustix::thread::set_no_new_privs(true)?);
+    }
+    for number in 0..=LAST_CAPABILITY_MAX {
+        // The kernel has fewer; the first unknown number ends the list.
+        let Some(capability) = CapabilitySet::from_bits(1 << number) else { break };
+        if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
+            break;
+        }
+    }
+    rustix::thread::set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+    )?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}

@@ -1,0 +1,115 @@
+//! The sequence that raises the walls, run by the clone itself: one step per line, in the order that works.
+//!
+//! Called by the spawner's clone, single-threaded. When it returns, the process holds exactly two
+//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code.
+//! A step that fails is named and the process ends: there is no wall with a hole.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use crate::breach::Wall;
+use crate::report::{JailError, Message};
+use crate::{JailPlan, landlock_wall, privileges, report, root, seccomp, sys};
+
+/// Where the guest's stream is; the same number in every sandbox.
+pub(crate) const STREAM_FD: i32 = 3;
+const REPORT_FD: i32 = 4;
+const SCRATCH_FD: i32 = 5;
+/// Where a failing step is reported; closed by the spawner's side before the guest starts.
+pub(crate) const FAILURES_FD: i32 = 6;
+
+/// What the spawner hands to its clone.
+pub(crate) struct Handed {
+    pub(crate) stream: OwnedFd,
+    pub(crate) report: OwnedFd,
+    /// Readable once the id maps are written.
+    pub(crate) mapped: OwnedFd,
+    /// Open `tasks` files of version 1 hierarchies.
+    pub(crate) tasks: Vec<OwnedFd>,
+}
+
+/// Raises every wall and waits for the host's consent; gives back the guest's stream.
+pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed) -> Result<OwnedFd, JailError> {
+    let mut steps = Steps::start();
+    // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
+    steps.take("id maps", || wait_for_maps(&handed.mapped))?;
+    // While the outer identity still has the right to join, and before the cgroup namespace hides the path.
+    steps.take("cgroups", || join_cgroups(&handed.tasks))?;
+    steps.take("cgroup namespace", sys::unshare_cgroup_namespace)?;
+    // Sources may lie in a home that only the outer identity can walk into.
+    let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
+    // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
+    steps.take("identity", || plan.id_map.take())?;
+    steps.take("visible to the host", privileges::be_visible_to_host)?;
+    let scratch = steps.take("root", || root::build(plan, sources))?;
+    steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
+    steps.take("host name", || if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) })?;
+    steps.take("limits", || privileges::limit(&plan.rlimits))?;
+    // Nothing after this opens a file but Landlock, which closes what it opens.
+    let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
+    steps.take("capabilities", privileges::drop_all)?;
+    // After the last change of credentials, which would clear it; see prctl(2), PR_SET_PDEATHSIG.
+    steps.take("parent death", privileges::die_with_parent)?;
+    let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
+    // Last: the filter forbids nearly everything above.
+    steps.take("seccomp", || filters.install())?;
+    let built = Message::Built { steps_us: steps.taken, landlock_abi };
+    report_and_wait(report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
+    privileges::be_hidden_from_siblings().map_err(|error| JailError::new("hidden", &error))?;
+    Ok(stream)
+}
+
+/// Steps with their names and times.
+struct Steps {
+    last: Instant,
+    taken: Vec<(String, u32)>,
+}
+
+impl Steps {
+    fn start() -> Self {
+        Self { last: Instant::now(), taken: Vec::with_capacity(16) }
+    }
+
+    fn take<T>(&mut self, name: &str, work: impl FnOnce() -> io::Result<T>) -> Result<T, JailError> {
+        let result = work().map_err(|error| JailError::new(name, &error));
+        let now = Instant::now();
+        let elapsed_us = now.duration_since(self.last).as_micros();
+        self.taken.push((name.to_owned(), u32::try_from(elapsed_us).unwrap_or(u32::MAX)));
+        self.last = now;
+        result
+    }
+}
+
+fn wait_for_maps(mapped: &OwnedFd) -> io::Result<()> {
+    let mut byte = [0_u8; 1];
+    match rustix::io::read(mapped, &mut byte)? {
+        1 => Ok(()),
+        _ => Err(io::Error::other("the spawner is gone")),
+    }
+}
+
+/// A thread that writes 0 moves itself; this is far cheaper than `cgroup.procs` on version 1.
+fn join_cgroups(tasks: &[OwnedFd]) -> io::Result<()> {
+    tasks.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
+}
+
+fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
+    let Handed { stream, report, mapped, tasks } = handed;
+    drop((mapped, tasks));
+    // Away from the numbers in use, so that placing one cannot close another; the others are high already.
+    let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
+    let stream = sys::place(stream, STREAM_FD)?;
+    let report = sys::place(report, REPORT_FD)?;
+    let scratch = sys::place(scratch, SCRATCH_FD)?;
+    if !Wall::Descriptors.off() {
+        sys::close_from(FAILURES_FD + 1)?;
+    }
+    Ok((stream, report, scratch))
+}
+
+fn report_and_wait(report: OwnedFd, built: &Message, scratch: OwnedFd) -> io::Result<()> {
+    report::send(report.as_fd(), built, Some(scratch.as_fd()))?;
+    drop(scratch);
+    report::wait_for_go(report.as_fd())
+}

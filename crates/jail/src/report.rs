@@ -1,0 +1,111 @@
+//! What a jail in the making tells the host, over a socket that is gone before the guest starts.
+//!
+//! Sent by the spawner (`Cloned`) and by the clone itself (`Built`, `Failed`); read by the native backend.
+//! All of it is said by our own code before any program runs, and still the host checks what it can see.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::{Deserialize, Serialize};
+
+/// The longest report.
+pub const RECEIVE_BYTES_MAX: usize = 4096;
+
+const GO: &[u8] = b"go";
+
+/// A step of building that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JailError {
+    /// The step's name.
+    pub step: String,
+    /// The operating system's error number.
+    pub errno: i32,
+}
+
+impl JailError {
+    pub(crate) fn new(step: &str, error: &io::Error) -> Self {
+        Self { step: step.to_owned(), errno: error.raw_os_error().unwrap_or(0) }
+    }
+}
+
+/// A report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The process exists; comes with a descriptor for it.
+    Cloned {
+        /// Its number in the spawner's namespace.
+        pid: i32,
+        /// How long the clone took.
+        clone_us: u32,
+    },
+    /// All walls stand; comes with a descriptor of the writable space.
+    Built {
+        /// Step and duration in microseconds.
+        steps_us: Vec<(String, u32)>,
+        /// Version of Landlock in force, 0 if the kernel has none.
+        landlock_abi: u32,
+    },
+    /// It could not be built; the process is gone.
+    Failed(JailError),
+}
+
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    send_with_descriptors(socket, &bytes, descriptor.as_slice())
+}
+
+pub(crate) fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives bytes and up to three descriptors; zero bytes mean the other side is gone.
+pub(crate) fn receive_with_descriptors(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let message = rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for entry in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = entry {
+            descriptors.extend(received);
+        }
+    }
+    Ok((message.bytes, descriptors))
+}
+
+/// Reads one report; `None` when the process is gone. A non-blocking socket gives `WouldBlock`.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+    let mut bytes = [0_u8; RECEIVE_BYTES_MAX];
+    let (length, mut descriptors) = receive_with_descriptors(socket, &mut bytes)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let message = postcard::from_bytes(&bytes[..length]).map_err(io::Error::other)?;
+    Ok(Some((message, descriptors.pop())))
+}
+
+/// Lets a verified jail become its guest.
+pub fn send_go(socket: impl AsFd) -> io::Result<()> {
+    send_with_descriptors(socket.as_fd(), GO, &[])
+}
+
+/// Waits for the host's word; an error means the host is gone or changed its mind.
+pub(crate) fn wait_for_go(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut bytes = [0_u8; 8];
+    let (length, _) = receive_with_descriptors(socket, &mut bytes)?;
+    if &bytes[..length] == GO { Ok(()) } else { Err(io::Error::other("the host did not agree")) }
+}

@@ -1,0 +1,336 @@
+//! The root made from nothing: a small memory file system, read-only binds, a fresh procfs, a minimal /dev.
+//!
+//! Run by the clone in its own mount namespace, after the sources were opened. Everything is attached by
+//! descriptor (open_tree, move_mount): between looking and mounting no path can be swapped. What the plan
+//! does not name is not there.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+use crate::breach::Wall;
+use crate::sys::{self, MountAttributes};
+use crate::{Bind, JailPlan, Scratch};
+
+/// Room for the few small files and many mount points of the root itself.
+const ROOT_BYTES: &str = "4m";
+const ROOT_INODES: &str = "4096";
+
+/// An existing directory of the host to attach the new root on, seen by nobody else.
+const ATTACH_AT: [&str; 3] = ["/tmp", "/usr", "/dev"];
+
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// Files of procfs that tell about the host or reach into it; each is covered by an empty file.
+const MASKED_FILES: [&str; 14] = [
+    "acpi", "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kmsg", "latency_stats",
+    "modules", "sched_debug", "sysrq-trigger", "timer_list",
+];
+/// Directories of procfs that are covered by an empty directory.
+const MASKED_DIRECTORIES: [&str; 5] = ["asound", "driver", "fs", "irq", "scsi"];
+/// Directories of procfs in which nothing may be written.
+const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
+/// A number that names the running machine; every sandbox gets one of its own.
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
+
+const EMPTY_FILE: &str = ".empty";
+const EMPTY_DIRECTORY: &str = ".void";
+const SCRATCH_MOUNT: &str = ".scratch";
+
+/// A bind whose source is held open.
+pub(crate) struct Source {
+    path: PathBuf,
+    tree: OwnedFd,
+    is_directory: bool,
+}
+
+/// Opens every bind's source by the identity that may walk there. Magic links are never followed.
+pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
+    let mut sources = Vec::with_capacity(binds.len());
+    for bind in binds {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(CWD, &bind.path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+            Ok(place) => {
+                let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
+                sources.push(Source { path: bind.path.clone(), tree: place, is_directory: kind.is_dir() });
+            }
+            Err(rustix::io::Errno::NOENT) if bind.optional => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sources)
+}
+
+/// Builds the root and moves into it; gives back a descriptor of the writable space.
+pub(crate) fn build(plan: &JailPlan, sources: Vec<Source>) -> io::Result<OwnedFd> {
+    // Nothing mounted here may travel back to the host, nor anything of the host in here later.
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let root = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
+    attach_root(&root)?;
+    let root = Root { descriptor: root };
+    for source in sources {
+        root.bind(&source)?;
+    }
+    for (place, target) in &plan.symlinks {
+        root.symlink(place, target)?;
+    }
+    for file in &plan.files {
+        root.file(&file.path, &file.content)?;
+    }
+    root.devices()?;
+    let scratch = root.scratch(&plan.scratch)?;
+    root.procfs()?;
+    if Wall::Root.off() {
+        root.host()?;
+    }
+    enter(&root.descriptor)?;
+    // The root itself holds only mount points and our small files.
+    sys::set_root_readonly(root.descriptor.as_fd())?;
+    Ok(scratch)
+}
+
+fn new_tmpfs(bytes: &str, inodes: &str, mode: &str) -> io::Result<OwnedFd> {
+    let options: &[(&str, &str)] = if Wall::Scratch.off() {
+        &[("mode", mode)]
+    } else {
+        &[("size", bytes), ("nr_inodes", inodes), ("mode", mode)]
+    };
+    new_filesystem("tmpfs", options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
+}
+
+fn new_filesystem(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn attach_root(root: &OwnedFd) -> io::Result<()> {
+    let place = ATTACH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/");
+    attach(root.as_fd(), CWD, Path::new(place))
+}
+
+fn attach(mount: BorrowedFd<'_>, parent: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
+    Ok(rustix::mount::move_mount(mount, "", parent, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Copies the mount that a descriptor or path shows, with all mounts beneath it.
+fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(parent, path, flags)?)
+}
+
+/// Makes the new root the root and lets go of the old one. See pivot_root(2), `pivot_root(".", ".")`.
+fn enter(root: &OwnedFd) -> io::Result<()> {
+    rustix::process::fchdir(root)?;
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+struct Root {
+    descriptor: OwnedFd,
+}
+
+impl Root {
+    fn bind(&self, source: &Source) -> io::Result<()> {
+        let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
+        let mut attributes = MountAttributes::default().nosuid().nodev();
+        if !Wall::Readonly.off() {
+            attributes = attributes.readonly();
+        }
+        sys::set_mount_attributes(tree.as_fd(), attributes)?;
+        let place = self.mount_point(&source.path, source.is_directory)?;
+        attach(tree.as_fd(), self.descriptor.as_fd(), &place)
+    }
+
+    /// Makes an empty directory or file to mount on; gives back its path relative to the root.
+    fn mount_point(&self, path: &Path, is_directory: bool) -> io::Result<PathBuf> {
+        let place = relative(path)?;
+        if is_directory {
+            self.directories(&place)?;
+        } else {
+            self.write(&place, &[])?;
+        }
+        Ok(place)
+    }
+
+    fn directories(&self, place: &Path) -> io::Result<()> {
+        let mut walked = PathBuf::new();
+        for part in place.components() {
+            walked.push(part);
+            match rustix::fs::mkdirat(&self.descriptor, &walked, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, place: &Path, content: &[u8]) -> io::Result<()> {
+        if let Some(parent) = place.parent() {
+            self.directories(parent)?;
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.descriptor, place, flags, Mode::from_raw_mode(0o444))?;
+        let mut rest = content;
+        while !rest.is_empty() {
+            let written = rustix::io::write(&file, rest)?;
+            rest = &rest[written..];
+        }
+        Ok(())
+    }
+
+    fn file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.write(&relative(path)?, content)
+    }
+
+    fn symlink(&self, path: &Path, target: &Path) -> io::Result<()> {
+        let place = relative(path)?;
+        if let Some(parent) = place.parent() {
+            self.directories(parent)?;
+        }
+        Ok(rustix::fs::symlinkat(target, &self.descriptor, &place)?)
+    }
+
+    fn devices(&self) -> io::Result<()> {
+        self.directories(Path::new("dev/pts"))?;
+        for name in DEVICES {
+            let tree = copy_mount(CWD, &Path::new("/dev").join(name))?;
+            let place = self.mount_point(&Path::new("/dev").join(name), false)?;
+            attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
+        }
+        for (name, target) in DEVICE_LINKS {
+            self.symlink(&Path::new("/dev").join(name), Path::new(target))?;
+        }
+        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        let pts = new_filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+        attach(pts.as_fd(), self.descriptor.as_fd(), Path::new("dev/pts"))
+    }
+
+    /// One size for everything writable; its directories appear in their places, the whole nowhere.
+    fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
+        let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
+        self.directories(Path::new(SCRATCH_MOUNT))?;
+        attach(space.as_fd(), self.descriptor.as_fd(), Path::new(SCRATCH_MOUNT))?;
+        for (name, inside, mode) in &scratch.directories {
+            rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
+            // mkdir is subject to the umask, chmod is not.
+            rustix::fs::chmodat(&space, name.as_str(), Mode::from_raw_mode(*mode), AtFlags::empty())?;
+            let tree = copy_mount(self.descriptor.as_fd(), &Path::new(SCRATCH_MOUNT).join(name))?;
+            let place = self.mount_point(inside, true)?;
+            attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
+        }
+        rustix::process::fchdir(&self.descriptor)?;
+        rustix::mount::unmount(SCRATCH_MOUNT, UnmountFlags::DETACH)?;
+        rustix::fs::unlinkat(&self.descriptor, SCRATCH_MOUNT, AtFlags::REMOVEDIR)?;
+        Ok(space)
+    }
+
+    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered.
+    fn procfs(&self) -> io::Result<()> {
+        self.directories(Path::new("proc"))?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let proc = new_filesystem("proc", &[], attributes)?;
+        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
+        verify_procfs(&proc)?;
+        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc) }
+    }
+
+    fn mask_procfs(&self, proc: &OwnedFd) -> io::Result<()> {
+        self.write(Path::new(EMPTY_FILE), &[])?;
+        self.directories(Path::new(EMPTY_DIRECTORY))?;
+        let in_proc = |name: &str| Path::new("proc").join(name);
+        let is_there = |name: &str| rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let covers = MASKED_FILES
+            .iter()
+            .map(|name| (name, EMPTY_FILE))
+            .chain(MASKED_DIRECTORIES.iter().map(|name| (name, EMPTY_DIRECTORY)));
+        for (name, cover) in covers.filter(|(name, _)| is_there(name)) {
+            self.cover(Path::new(cover), &in_proc(name))?;
+        }
+        for name in READONLY_DIRECTORIES.iter().filter(|name| is_there(name)) {
+            self.cover(&in_proc(name), &in_proc(name))?;
+        }
+        self.boot_id()
+    }
+
+    /// Shows `from` at `at`, read-only.
+    fn cover(&self, from: &Path, at: &Path) -> io::Result<()> {
+        let tree = copy_mount(self.descriptor.as_fd(), from)?;
+        sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().readonly().nosuid().nodev())?;
+        attach(tree.as_fd(), self.descriptor.as_fd(), at)
+    }
+
+    fn boot_id(&self) -> io::Result<()> {
+        let mut random = [0_u8; 16];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
+        let place = Path::new(".boot-id");
+        self.write(place, id.as_bytes())?;
+        self.cover(place, Path::new(BOOT_ID))
+    }
+
+    /// Test builds only: the host's root, writable, as if no root had been made.
+    fn host(&self) -> io::Result<()> {
+        let tree = copy_mount(CWD, Path::new("/"))?;
+        let place = self.mount_point(Path::new("/host"), true)?;
+        attach(tree.as_fd(), self.descriptor.as_fd(), &place)
+    }
+}
+
+/// A procfs that is not one, or not of this process namespace, would show the host's processes.
+fn verify_procfs(proc: &OwnedFd) -> io::Result<()> {
+    const PROC_SUPER_MAGIC: i64 = 0x9fa0;
+    let kind = rustix::fs::fstatfs(proc)?.f_type;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    if kind as i64 != PROC_SUPER_MAGIC {
+        return Err(io::Error::other("procfs is something else"));
+    }
+    let own = rustix::fs::readlinkat(proc, "self", Vec::new())?;
+    let is_first = OsStr::from_bytes(own.as_bytes()) == "1";
+    if is_first || Wall::Pid.off() { Ok(()) } else { Err(io::Error::other("procfs is of another namespace")) }
+}
+
+fn relative(path: &Path) -> io::Result<PathBuf> {
+    let is_plain = |part: &Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(|part| is_plain(&part)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    Ok(path.components().skip(1).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_with_dots_is_refused() {
+        assert_eq!(relative(Path::new("/usr/lib")).unwrap(), Path::new("usr/lib"));
+        assert!(relative(Path::new("/usr/../etc")).is_err());
+        assert!(relative(Path::new("usr")).is_err());
+    }
+}

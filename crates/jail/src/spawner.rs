@@ -1,0 +1,205 @@
+//! The process that clones: single-threaded, small, without secrets.
+//!
+//! Forked from the server before it has threads. It reads plans from a socket, clones, writes the id maps
+//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. The
+//! spawner's end is the end of every sandbox it made (parent-death signal), and the server's end is the
+//! spawner's (the socket closes; and a parent-death signal of its own).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal};
+
+use crate::breach::{self, Wall};
+use crate::raise::{self, Handed};
+use crate::report::{self, JailError, Message};
+use crate::seccomp::Filters;
+use crate::sys::{self, ChildFlags, Cloned};
+use crate::{IdMap, JailPlan};
+
+/// The longest plan: drivers of a runtime are the bulk of it.
+pub const PLAN_BYTES_MAX: usize = 192 * 1024;
+
+const REQUEST_FD: i32 = 3;
+
+/// What a clone becomes once its walls stand: it is given the stream and returns an exit status.
+pub type GuestMain = fn(OwnedFd) -> i32;
+
+/// A handle on the spawner; dropping it ends the spawner and all its sandboxes.
+#[derive(Debug)]
+pub struct Spawner {
+    requests: OwnedFd,
+    pid: Pid,
+}
+
+impl Spawner {
+    /// Forks the spawner. Must be called before any thread exists; the caller sees to that.
+    pub fn start(guest: GuestMain) -> io::Result<Self> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let server = rustix::process::getpid();
+        match sys::fork_process()? {
+            Some(pid) => Ok(Self { requests: ours, pid }),
+            None => {
+                drop(ours);
+                let status = match become_spawner(theirs, server) {
+                    Ok(requests) => serve(&requests, guest),
+                    Err(_) => 1,
+                };
+                exit(status)
+            }
+        }
+    }
+
+    /// The spawner's process number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Asks for one jail. `stream` becomes the guest's; reports come to the other end of `report`.
+    pub fn spawn(&self, plan: &JailPlan, stream: OwnedFd, report: OwnedFd) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(plan).map_err(io::Error::other)?;
+        if bytes.len() > PLAN_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is too long"));
+        }
+        report::send_with_descriptors(self.requests.as_fd(), &bytes, &[stream.as_fd(), report.as_fd()])
+    }
+}
+
+fn exit(status: i32) -> ! {
+    // Nothing of the server may run here: neither its exit handlers nor its buffers.
+    sys::exit_now(status)
+}
+
+/// The spawner's first act is to clean itself.
+fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(server) {
+        return Err(io::Error::other("the server is gone"));
+    }
+    breach::remember();
+    sys::scrub_environment();
+    sys::reset_signals();
+    sys::ignore_child_signal();
+    // Away from the terminal: its signals are for the server to handle.
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    let requests = sys::place(rustix::io::fcntl_dupfd_cloexec(&requests, 64)?, REQUEST_FD)?;
+    if !Wall::Descriptors.off() {
+        sys::close_from(REQUEST_FD + 1)?;
+    }
+    rustix::thread::set_name(c"palisade-jail")?;
+    Ok(requests)
+}
+
+fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
+    let Ok(filters) = Filters::compile() else { return 1 };
+    let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
+    loop {
+        let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
+            Ok((0, _)) => return 0,
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return 1,
+        };
+        let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
+        let Ok(plan) = postcard::from_bytes::<JailPlan>(&bytes[..length]) else { continue };
+        let keep = report.try_clone();
+        if let Err(error) = clone_one(&plan, &filters, stream, report, guest)
+            && let Ok(report) = keep
+        {
+            // The server may be gone; then nobody waits for this.
+            report::send(report.as_fd(), &Message::Failed(error), None).ok();
+        }
+    }
+}
+
+fn clone_one(
+    plan: &JailPlan,
+    filters: &Filters,
+    stream: OwnedFd,
+    report: OwnedFd,
+    guest: GuestMain,
+) -> Result<(), JailError> {
+    let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
+    let cgroup = plan.unified_cgroup.as_deref().map(open_directory).transpose().map_err(at("open cgroup"))?;
+    let tasks = plan.cgroup_tasks.iter().map(|path| open_tasks(path)).collect::<io::Result<_>>();
+    let tasks: Vec<OwnedFd> = tasks.map_err(at("open cgroup tasks"))?;
+    let (mapped, tell_mapped) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
+    let started = Instant::now();
+    let flags = ChildFlags::all_but(Wall::Network.off(), Wall::Pid.off(), Wall::Ipc.off(), Wall::Uts.off());
+    match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
+        Cloned::Parent(pid, pidfd) => {
+            let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
+            announce(report.as_fd(), pid, clone_us, &pidfd).map_err(at("announce"))?;
+            // On an error the pipe closes unwritten and the clone ends by itself.
+            plan.id_map.write(pid).map_err(at(map_step(&plan.id_map)))?;
+            rustix::io::write(&tell_mapped, b"m").map_err(|error| JailError::new("map signal", &error.into()))?;
+            Ok(())
+        }
+        Cloned::Child => {
+            drop((tell_mapped, cgroup));
+            let handed = Handed { stream, report, mapped, tasks };
+            become_guest(plan, filters, handed, guest)
+        }
+    }
+}
+
+fn map_step(map: &IdMap) -> &'static str {
+    match map {
+        IdMap::Unused { .. } => "id maps",
+        IdMap::Own { .. } => "own id map",
+        IdMap::Subordinate { .. } => "subordinate id map",
+    }
+}
+
+fn announce(report: BorrowedFd<'_>, pid: Pid, clone_us: u32, pidfd: &OwnedFd) -> io::Result<()> {
+    report::send(report, &Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us }, Some(pidfd.as_fd()))
+}
+
+fn become_guest(plan: &JailPlan, filters: &Filters, handed: Handed, guest: GuestMain) -> ! {
+    sys::reset_signals();
+    let Ok((handed, failures)) = settle(handed) else { exit(1) };
+    match raise::raise(plan, filters, handed) {
+        Ok(stream) => {
+            drop(failures);
+            exit(guest(stream))
+        }
+        Err(error) => {
+            report::send(failures.as_fd(), &Message::Failed(error), None).ok();
+            exit(1)
+        }
+    }
+}
+
+/// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
+fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
+    let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
+    let Handed { stream, report, mapped, tasks } = handed;
+    let (stream, report, mapped) = (away(stream)?, away(report)?, away(mapped)?);
+    let tasks = tasks.into_iter().map(away).collect::<io::Result<_>>()?;
+    let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
+    Ok((Handed { stream, report, mapped, tasks }, failures))
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn open_tasks(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(CWD, path.as_ref(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+}

@@ -1,0 +1,92 @@
+//! clone3(2) and fork(2) of a single-threaded process.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::Pid;
+
+/// Be born into the cgroup given (libc's constant is too narrow). See clone(2).
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which namespaces a clone gets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChildFlags(u64);
+
+impl ChildFlags {
+    /// New user, mount, pid, network, ipc and uts namespaces, but for the ones a test build switched off.
+    pub(crate) fn all_but(network: bool, pid: bool, ipc: bool, uts: bool) -> Self {
+        let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+        for (off, flag) in [
+            (network, libc::CLONE_NEWNET),
+            (pid, libc::CLONE_NEWPID),
+            (ipc, libc::CLONE_NEWIPC),
+            (uts, libc::CLONE_NEWUTS),
+        ] {
+            if !off {
+                flags |= flag;
+            }
+        }
+        Self(flags as u64)
+    }
+}
+
+/// Which side of a clone this is.
+pub(crate) enum Cloned {
+    /// The spawner, with the child's number and a descriptor for it.
+    Parent(Pid, OwnedFd),
+    /// The child.
+    Child,
+}
+
+/// Clones this process into new namespaces, born into `cgroup` when given.
+pub(crate) fn clone_into_walls(flags: ChildFlags, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    let mut arguments = libc::clone_args {
+        flags: flags.0 | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd).addr() as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    if let Some(directory) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = directory.as_raw_fd() as u64;
+    }
+    // SAFETY: the argument block is valid for the call, asks for a copy of this address space (no CLONE_VM,
+    // no stack), and the caller is single-threaded, so the child may run any code.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Cloned::Child),
+        number => {
+            let pid = Pid::from_raw(number as i32).ok_or_else(|| io::Error::other("clone gave no process"))?;
+            // SAFETY: the kernel stored a new descriptor there, which nobody else owns.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent(pid, pidfd))
+        }
+    }
+}
+
+/// Plain fork, for the spawner itself. `None` is the child.
+pub(crate) fn fork_process() -> io::Result<Option<Pid>> {
+    // SAFETY: called once at start, before any thread exists, so the child may run any code.
+    let number = unsafe { libc::fork() };
+    match number {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        number => Ok(Pid::from_raw(number)),
+    }
+}
+
+/// Moves this process into a cgroup namespace rooted where it is now.
+pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers; only this process's view of cgroup paths changes.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,19 @@
+//! Kernel calls that no safe crate offers. One operation per block, each with its reason.
+//!
+//! Everything above this module is safe code; nothing here decides anything.
+
+#![allow(unsafe_code, reason = "the fence: kernel calls that no safe crate offers live here")]
+
+mod clone;
+mod descriptors;
+mod mount;
+mod network;
+mod process;
+
+pub(crate) use clone::{ChildFlags, Cloned, clone_into_walls, fork_process, unshare_cgroup_namespace};
+pub(crate) use descriptors::{close_from, place};
+pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
+pub(crate) use network::raise_loopback;
+pub(crate) use process::{
+    exit_now, ignore_child_signal, reset_signals, scrub_environment, with_child_signal_default,
+};

@@ -1,0 +1,69 @@
+//! Signals and environment of the spawner.
+
+use std::io;
+
+const FIRST_SIGNAL: libc::c_int = 1;
+const LAST_SIGNAL: libc::c_int = 64;
+
+/// Gives every signal its default disposition and unblocks all of them.
+pub(crate) fn reset_signals() {
+    for signal in FIRST_SIGNAL..=LAST_SIGNAL {
+        // SAFETY: sets a disposition only; signals that cannot be set answer with an error, which is fine.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: an all-zero signal set is a valid value, which sigemptyset initialises properly.
+    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid and ours.
+    unsafe { libc::sigemptyset(&raw mut none) };
+    // SAFETY: the set is valid; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+}
+
+/// Lets the kernel reap this process's children at once. See the notes on SIGCHLD in wait(2).
+pub(crate) fn ignore_child_signal() {
+    // SAFETY: sets a disposition only.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Runs something that must wait for a child of its own.
+pub(crate) fn with_child_signal_default<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: sets a disposition only.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let result = work();
+    ignore_child_signal();
+    result
+}
+
+unsafe extern "C" {
+    static mut environ: *mut *mut libc::c_char;
+}
+
+/// Overwrites the environment with zeros, so that no sandbox inherits a page with a secret in it.
+pub(crate) fn scrub_environment() {
+    // SAFETY: single-threaded here, so nobody else reads or changes the pointer.
+    let mut entry = unsafe { environ };
+    if entry.is_null() {
+        return;
+    }
+    loop {
+        // SAFETY: the array ends with a null pointer, which stops this loop.
+        let text = unsafe { *entry };
+        if text.is_null() {
+            break;
+        }
+        // SAFETY: each entry is a C string.
+        let length = unsafe { libc::strlen(text) };
+        // SAFETY: the string is writable memory of this process, `length` bytes long.
+        unsafe { std::ptr::write_bytes(text, 0, length) };
+        // SAFETY: still within the array, as its end has not been seen.
+        entry = unsafe { entry.add(1) };
+    }
+    // SAFETY: single-threaded here; a null environment is a valid empty one.
+    unsafe { environ = std::ptr::null_mut() };
+}
+
+/// Ends this process at once, running nothing on the way.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit never returns and touches no memory of ours.
+    unsafe { libc::_exit(status) }
+}

@@ -1,0 +1,107 @@
+//! The traits every wall implements: make a sandbox, hand back a byte stream, measure, destroy.
+
+use std::future::Future;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+
+use crate::{Enforced, SandboxSpec};
+
+/// A boxed future, so that backends can be trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a backend could not do its part. Never the program's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// This machine cannot make such a sandbox.
+    #[error("this machine cannot build the wall: {what}")]
+    Unsupported {
+        /// What failed, with the operating system's reason.
+        what: String,
+        /// What an operator can do.
+        remedy: String,
+    },
+    /// A step of building failed.
+    #[error("building the sandbox failed at {step}")]
+    Build {
+        /// The step, as the backend names it.
+        step: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The wall that was built is not the wall that was asked for.
+    #[error("the wall was checked from outside and is not complete: {what}")]
+    Unverified {
+        /// What was found.
+        what: String,
+    },
+}
+
+/// Something that can put a wall around a program.
+pub trait Backend: Send + Sync {
+    /// The name reported with each run.
+    fn name(&self) -> &'static str;
+
+    /// What this machine can really enforce, found out by building a wall and looking at it.
+    fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>>;
+
+    /// Builds a sandbox whose guest is waiting on its stream.
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
+}
+
+/// A wall with a guest inside. Dropping it destroys it and every process in it.
+pub trait Sandbox: Send {
+    /// What is enforced on this very sandbox, as the host sees it.
+    fn enforced(&self) -> &Enforced;
+
+    /// How long each part of building took.
+    fn phases(&self) -> &StartPhases;
+
+    /// The byte stream to the guest; given out once.
+    fn take_stream(&mut self) -> Option<UnixStream>;
+
+    /// What the sandbox has used so far, measured by the host.
+    fn usage(&mut self) -> Usage;
+
+    /// Completes when a limit that only the host can watch was passed; pends forever otherwise.
+    fn watch(&mut self) -> BoxFuture<'_, Ending>;
+
+    /// Kills everything inside and waits until it is dead; calling it again changes nothing.
+    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
+}
+
+/// Why a backend ended or would end a sandbox by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Memory beyond the limit.
+    Memory,
+    /// Processor time beyond the limit.
+    Cpu,
+    /// Disk beyond the limit.
+    Disk,
+    /// The guest is gone.
+    Gone,
+}
+
+/// What a sandbox used, and which limits it ran into, as counted by the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time of all processes.
+    pub cpu_us: u64,
+    /// Highest memory use, files of the sandbox included where the kernel counts them so.
+    pub memory_peak_bytes: u64,
+    /// Highest number of processes and threads, the guest included.
+    pub processes_peak: u64,
+    /// Processes killed because the memory limit was reached.
+    pub oom_kills: u64,
+    /// Times a process or thread was refused.
+    pub process_refusals: u64,
+    /// Whether the writable space was seen full (bytes or inodes).
+    pub disk_full: bool,
+}
+
+/// Times of the parts of building a sandbox, in microseconds.
+#[derive(Debug, Clone, Default)]
+pub struct StartPhases {
+    /// Part and duration, in order.
+    pub parts_us: Vec<(&'static str, u64)>,
+}

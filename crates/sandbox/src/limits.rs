@@ -1,0 +1,47 @@
+//! How much one sandbox may use. Policy fills it in, backends enforce it, the engine measures against it.
+
+use serde::{Deserialize, Serialize};
+
+/// Limits of one sandbox. Units are in the names; every field is a hard maximum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Wall-clock time of one run.
+    pub wall_ms: u64,
+    /// Memory of all processes together, without the files of the sandbox.
+    pub memory_bytes: u64,
+    /// Processor share in thousandths of a core.
+    pub cpus_milli: u32,
+    /// Processes and threads together.
+    pub processes: u32,
+    /// Bytes in all writable directories together.
+    pub disk_bytes: u64,
+    /// Files and directories in them.
+    pub disk_inodes: u64,
+    /// Open files of one process.
+    pub open_files: u32,
+    /// Output kept of one run; more ends it.
+    pub output_bytes: u64,
+}
+
+impl Limits {
+    /// Processor time that a run may use: its wall time on every core it may have.
+    pub fn cpu_ms(&self) -> u64 {
+        let cores_milli = u64::from(self.cpus_milli).max(1000);
+        self.wall_ms.saturating_mul(cores_milli) / 1000
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall_ms: 30_000,
+            memory_bytes: 512 << 20,
+            cpus_milli: 1000,
+            processes: 64,
+            disk_bytes: 256 << 20,
+            disk_inodes: 32_768,
+            open_files: 256,
+            output_bytes: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a sandbox must be: produced by policy, understood by every backend.
+
+use std::path::PathBuf;
+
+use crate::{Guarantee, Limits};
+
+/// Where the program's own files are, in every sandbox.
+pub const WORKSPACE: &str = "/workspace";
+
+/// What a sandbox must be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SandboxSpec {
+    /// How much it may use.
+    pub limits: Limits,
+    /// Parts of the host that the runtime needs, beyond the system's own directories.
+    pub binds: Vec<ReadOnlyBind>,
+    /// Small files placed read-only in the sandbox (drivers).
+    pub files: Vec<PlacedFile>,
+    /// Guarantees whose absence the operator allowed by name.
+    pub absence_allowed: Vec<Guarantee>,
+}
+
+/// A directory or file of the host that appears at the same place inside, read-only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadOnlyBind {
+    /// Absolute path, the same outside and inside.
+    pub path: PathBuf,
+}
+
+/// A file made in the sandbox before anything runs there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedFile {
+    /// Absolute path inside.
+    pub path: PathBuf,
+    /// Its content.
+    pub content: Vec<u8>,
+}

@@ -1,0 +1,628 @@
+"""Runs programs in this interpreter on behalf of the guest (protocol: docs/DRIVERS.md).
+
+Start-up time is the point of this file: on the way to a program that only prints, nothing is imported
+that the interpreter did not load by itself. Whatever costs time (json, asyncio, traceback) is imported
+where it is needed and nowhere else. Nothing said on the control channel decides an outcome: the program
+shares this process and could say it too.
+
+Holds: programs run in a fresh `__main__` that has none of the names below; a forked child never speaks
+on the channel; a program that breaks the channel still runs to its end with its own status.
+"""
+
+import sys
+from posix import (
+    O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork, write,
+)
+
+CONTROL_FD = 3
+# Out of the way of programs that number their own descriptors from 3.
+CONTROL_FD_HOME = 100
+FIELD_BYTES_MAX = 65536
+JSON_DEPTH_MAX = 64
+RUNS_WITH_SOURCE_MAX = 256
+
+# Flags of compile(), written out because the modules that name them are slow to import.
+ONLY_AST = 0x400
+# Changes no byte of code that has no await of its own (a test compares), so it is always on.
+TOP_LEVEL_AWAIT = 0x2000
+FUTURE_FLAGS = 0x1FE0000
+CO_COROUTINE = 0x80
+
+
+class Channel:
+    """The control socket: counted messages of NUL-terminated fields."""
+
+    def __init__(self):
+        self.fd = CONTROL_FD
+        try:
+            dup2(CONTROL_FD, CONTROL_FD_HOME, False)
+            self.fd = CONTROL_FD_HOME
+            close(CONTROL_FD)
+        except OSError:
+            # A low descriptor limit: stay, but never leak into what the program executes.
+            dup2(dup2(CONTROL_FD, 9, False), CONTROL_FD, False)
+            close(9)
+        self.owner = getpid()
+        self.identity = fstat(self.fd)[1:3]
+        self.pending = b""
+        # A child that holds the socket would keep the host waiting for its end.
+        register_at_fork(after_in_child=self.leave)
+
+    def is_ours(self):
+        """False in a forked child, and once the program closed or replaced the descriptor."""
+        try:
+            return getpid() == self.owner and fstat(self.fd)[1:3] == self.identity
+        except OSError:
+            return False
+
+    def leave(self):
+        try:
+            if fstat(self.fd)[1:3] == self.identity:
+                close(self.fd)
+        except OSError:
+            pass
+
+    def receive(self):
+        """The next message as a list of str, or None when there will be no more."""
+        if not self.is_ours():
+            return None
+        parts, size, zeros, wanted = [self.pending], 65536, self.pending.count(b"\0"), 0
+        while True:
+            if zeros and not wanted:
+                whole = b"".join(parts)
+                parts = [whole]
+                try:
+                    wanted = int(whole[: whole.index(b"\0")]) + 1
+                except ValueError:
+                    return None
+            if wanted and zeros >= wanted:
+                break
+            try:
+                part = read(self.fd, size)
+            except KeyboardInterrupt:
+                continue  # nothing runs: nothing to interrupt
+            except OSError:
+                return None
+            if not part:
+                return None
+            parts.append(part)
+            zeros += part.count(b"\0")
+            size = 1 << 20
+        fields = b"".join(parts).split(b"\0", wanted)
+        self.pending = fields.pop()
+        return [field.decode("utf-8", "surrogateescape") for field in fields[1:]]
+
+    def send(self, fields):
+        """Never raises and never writes to a file that the program put in the socket's place."""
+        try:
+            data = b"".join([field_bytes(field) + b"\0" for field in fields])
+            data = b"%d\0%b" % (len(fields), data)
+            if not self.is_ours():
+                return
+            while data:
+                data = data[write(self.fd, data):]
+        except Exception:
+            pass
+
+
+def field_bytes(text):
+    data = str.encode(text[:FIELD_BYTES_MAX], "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
+    if len(data) > FIELD_BYTES_MAX:
+        data = data[:FIELD_BYTES_MAX].decode("utf-8", "ignore").encode()
+    return data
+
+
+class Report:
+    """What one run says about itself in `done`, and what the process ends with after it."""
+
+    def __init__(self):
+        self.status = "ok"
+        self.exit_code = 0
+        # The object given to SystemExit in mode last: Python itself then ends as it always does.
+        self.leave_with = None
+        self.message = self.line = self.column = self.repr = self.json = ""
+
+    def fields(self, run_id):
+        return ["done", run_id, self.status, str(self.exit_code), self.message, self.line, self.column,
+                self.repr, self.json, ""]
+
+
+class Session:
+    """One `__main__` and the runs in it."""
+
+    def __init__(self, dunders, driver_folder):
+        self.module = type(sys)("__main__")
+        self.names = self.module.__dict__
+        self.names.clear()
+        self.names.update(dunders)
+        self.driver_folder = driver_folder
+        self.future_flags = 0
+        self.loop = None
+        self.sources = {}
+        self.keeps = 0
+        self.handler = None
+        self.stdin = None
+        sys.modules["__main__"] = self.module
+
+    # -- one run ------------------------------------------------------------------------------------
+
+    def run(self, mode, source, code, stdin_path, variables, args):
+        report = Report()
+        keep = mode == "keep"
+        try:
+            self.prepare(source, stdin_path, variables, args)
+            if not code and not keep:
+                with open(source, encoding="utf-8", errors="surrogateescape") as file:
+                    code = file.read()
+        except Exception as exc:
+            report.status, report.exit_code, report.leave_with = "error", 1, 1
+            report.message = "the driver could not prepare the run: " + describe(exc)
+            return report
+        code = code[1:] if code[:1] == "\ufeff" else code
+        name = self.remember(source, code) if keep else source
+        try:
+            if keep:
+                self.allow_interrupt()
+            # The name reaches here before the program: nothing of it is in the frames below.
+            try:
+                self.execute(report, name, code, keep)
+            finally:
+                if keep:
+                    self.forbid_interrupt()
+        except KeyboardInterrupt:
+            # Arrived in the few instructions between the program's end and the handler's.
+            report.status, report.exit_code = "interrupted", 130
+        if keep:
+            self.settle(stdin_path)
+        return report
+
+    def execute(self, report, name, code, keep):
+        parts = []
+        try:
+            head, tail = compile_parts(name, code, self.future_flags)
+            parts += [part for part in (head, tail) if part is not None]
+            if keep:
+                self.future_flags |= parts[0].co_flags & FUTURE_FLAGS
+            value = None
+            waiting = [bool(part.co_flags & CO_COROUTINE) for part in parts]
+            if not any(waiting):
+                for part in parts:
+                    value = eval(part, self.names)
+            else:
+                ready = parts if waiting[0] else parts[1:]
+                if not waiting[0]:
+                    eval(parts[0], self.names)
+                value = self.wait_for(in_loop(ready, self.names), keep)
+            if tail is not None and value is not None:
+                report.repr, report.json = describe_value(value)
+        except BaseException as exc:
+            if not isinstance(exc, SyntaxError) or parts:
+                exc.__traceback__ = from_program(exc.__traceback__, parts)
+            else:
+                exc.__traceback__ = None
+            failure = exc
+        else:
+            return
+        # Outside the handler: what follows calls into the program (hooks, __str__) and must not
+        # look as if it happened while another exception was handled.
+        try:
+            self.fail(report, failure, name, code, not parts, keep)
+        except Exception:
+            report.status, report.exit_code, report.leave_with = "error", 1, 1
+
+    def fail(self, report, exc, name, code, at_compile, keep):
+        if isinstance(exc, SystemExit):
+            report.status, report.leave_with = "exit", exc.code
+            report.exit_code = exit_code(exc.code)
+            if keep and exc.code is not None and not isinstance(exc.code, int):
+                print(exc.code, file=sys.stderr)
+            return
+        interrupted = isinstance(exc, KeyboardInterrupt)
+        report.status = "interrupted" if interrupted else "error"
+        report.exit_code = report.leave_with = 130 if interrupted else 1
+        report.message = describe(exc)
+        try:
+            report.line, report.column = position(exc, name, code, at_compile)
+        except Exception:
+            pass
+        try:
+            show(exc, keep)
+        except SystemExit as leave:
+            report.leave_with, report.exit_code = leave.code, exit_code(leave.code)
+
+    # -- around a run -------------------------------------------------------------------------------
+
+    def prepare(self, source, stdin_path, variables, args):
+        folder = source.rpartition("/")[0] or "/"
+        if self.driver_folder is not None:
+            if sys.path and sys.path[0] == self.driver_folder:
+                sys.path[0] = folder
+            elif not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+                sys.path.insert(0, folder)
+            self.driver_folder = None
+            if hasattr(sys, "orig_argv"):
+                sys.orig_argv[-1:] = [source, *args]
+        if self.names.get("__file__") != source:
+            from _frozen_importlib_external import SourceFileLoader
+
+            self.names["__file__"] = source
+            self.names["__loader__"] = SourceFileLoader("__main__", source)
+        sys.argv[:] = [source, *args]
+        if stdin_path:
+            self.open_stdin(stdin_path)
+        if variables:
+            self.names.update(parse_json(variables))
+
+    def open_stdin(self, path):
+        """Descriptor 0 anew, with a new object: the old one may hold bytes of an earlier run."""
+        import _io
+
+        fd = open_fd(path, O_RDONLY | O_CLOEXEC)
+        if fd != 0:
+            dup2(fd, 0)
+            close(fd)
+        buffer = _io.open(0, "rb", -1, closefd=False)
+        buffer.raw.name = "<stdin>"
+        self.stdin = _io.TextIOWrapper(buffer, "utf-8", "surrogateescape", "\n")
+        self.stdin.mode = "r"
+        sys.stdin = sys.__stdin__ = self.stdin
+
+    def settle(self, stdin_path):
+        """After a kept run: output out, input away, whatever the program did to either."""
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        try:
+            # exit() and quit() close sys.stdin before they raise.
+            if stdin_path or sys.stdin.closed:
+                self.open_stdin("/dev/null")
+        except Exception:
+            pass
+
+    def remember(self, source, code):
+        """The file name of this run: its own, so that functions of earlier runs keep their lines."""
+        import linecache
+
+        self.keeps += 1
+        name = source
+        if self.sources.get(source, code) != code:
+            name = "%s#%d" % (source, self.keeps)
+        self.sources[name] = code
+        # No mtime: linecache then never looks for the file.
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        if len(self.sources) > RUNS_WITH_SOURCE_MAX:
+            oldest = next(old for old in self.sources if old != source)
+            del self.sources[oldest]
+            linecache.cache.pop(oldest, None)
+        return name
+
+    def allow_interrupt(self):
+        from _signal import SIGINT, default_int_handler, signal
+
+        signal(SIGINT, default_int_handler if self.handler is None else self.handler)
+
+    def forbid_interrupt(self):
+        """Between runs an interrupt has nothing to stop. The program's own handler comes back later."""
+        from _signal import SIGINT, signal
+
+        while True:
+            try:
+                self.handler = signal(SIGINT, ignore_signal)
+                return
+            except KeyboardInterrupt:
+                continue
+
+    def wait_for(self, coroutine, keep):
+        import asyncio
+
+        if not keep:
+            return asyncio.run(coroutine)
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        task = self.loop.create_task(coroutine)
+        try:
+            return self.loop.run_until_complete(task)
+        except BaseException:
+            if task.done():
+                if not task.cancelled():
+                    task.exception()
+            else:
+                task.cancel()
+                self.loop.run_until_complete(asyncio.wait([task], timeout=1))
+            raise
+
+
+def ignore_signal(number, frame):
+    pass
+
+
+async def in_loop(parts, names):
+    value = None
+    for part in parts:
+        value = eval(part, names)
+        if part.co_flags & CO_COROUTINE:
+            value = await value
+    return value
+
+
+# -- compiling --------------------------------------------------------------------------------------
+
+
+def compile_parts(name, code, flags):
+    """The program without its last expression, and that expression (or None)."""
+    flags |= TOP_LEVEL_AWAIT
+    try:
+        tree = compile(code, name, "exec", flags | ONLY_AST, True)
+        body = tree.body
+        if not body or type(body[-1]).__name__ != "Expr":
+            return compile(tree, name, "exec", flags, True), None
+        # An empty expression as parsed is the cheapest way to the node's class.
+        last = compile("0", name, "eval", ONLY_AST, True)
+        last.body = body[-1].value
+        if len(body) > 1 or type(getattr(last.body, "value", None)) is not str:
+            del body[-1]  # a lone string stays: it is the docstring as well as the value
+        head = compile(tree, name, "exec", flags, True)
+        return head, compile(last, name, "eval", flags | head.co_flags & FUTURE_FLAGS, True)
+    except (RecursionError, MemoryError):
+        pass  # the tree of a program can be too deep where the program is not
+    return compile(code, name, "exec", flags, True), None
+
+
+# -- variables and values ---------------------------------------------------------------------------
+
+
+class Scan:
+    """What the C scanner of json asks its decoder for; json itself imports too much."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int = float, int
+
+    @staticmethod
+    def parse_constant(name):
+        return float(name.replace("Infinity", "inf"))
+
+
+def parse_json(text):
+    # The limit on digits guards programs against their input; here the host limits the input.
+    limit = getattr(sys, "get_int_max_str_digits", int)()
+    if limit:
+        sys.set_int_max_str_digits(0)
+    try:
+        try:
+            from _json import make_scanner
+
+            value, end = make_scanner(Scan)(text, 0)
+            complete = end == len(text)
+        except (ImportError, AttributeError, TypeError, StopIteration):
+            complete = False
+        if not complete:
+            from json import loads
+
+            value = loads(text)
+    finally:
+        if limit:
+            sys.set_int_max_str_digits(limit)
+    if type(value) is not dict:
+        raise ValueError("variables are not a JSON object")
+    return value
+
+
+def describe_value(value):
+    """(repr, JSON text or empty). A broken __repr__ is a note, never a failure of the run."""
+    try:
+        shown = repr(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        return "<%s object; its repr failed: %s>" % (type(value).__name__, describe(exc)), ""
+    try:
+        pieces = []
+        if write_json(value, pieces, [FIELD_BYTES_MAX], 0):
+            return shown, "".join(pieces)
+    except Exception:
+        pass
+    return shown, ""
+
+
+def write_json(value, pieces, room, depth):
+    """Only what reads back as the same value: no tuples, no subclasses, no keys but strings."""
+    kind = type(value)
+    if value is None:
+        piece = "null"
+    elif kind is bool:
+        piece = "true" if value else "false"
+    elif kind is int:
+        piece = str(value)
+    elif kind is float:
+        if value - value != 0.0:
+            return False
+        piece = repr(value)
+    elif kind is str:
+        piece = json_string(value)
+    elif kind is list or kind is dict:
+        return depth < JSON_DEPTH_MAX and write_items(value, pieces, room, depth + 1)
+    else:
+        return False
+    return put(piece, pieces, room)
+
+
+def write_items(value, pieces, room, depth):
+    keyed = type(value) is dict
+    separator = "{" if keyed else "["
+    for item in value:
+        if not put(separator, pieces, room):
+            return False
+        separator = ","
+        if keyed:
+            if type(item) is not str or not put(json_string(item) + ":", pieces, room):
+                return False
+            item = value[item]
+        if not write_json(item, pieces, room, depth):
+            return False
+    if not value:
+        return put("{}" if keyed else "[]", pieces, room)
+    return put("}" if keyed else "]", pieces, room)
+
+
+def put(piece, pieces, room):
+    pieces.append(piece)
+    room[0] -= len(piece) if piece.isascii() else len(piece.encode())
+    return room[0] >= 0
+
+
+def json_string(text):
+    if len(text) > FIELD_BYTES_MAX:
+        raise ValueError
+    # Printable text has neither control characters nor surrogates.
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return '"' + text + '"'
+    text.encode()  # a lone surrogate has no JSON form that every reader takes
+    try:
+        from _json import encode_basestring_ascii
+    except ImportError:
+        from json.encoder import encode_basestring_ascii
+    return encode_basestring_ascii(text)
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+def exit_code(code):
+    if code is None:
+        return 0
+    if not isinstance(code, int):
+        return 1
+    return int(code) & 0xFF if -(1 << 63) <= code < 1 << 63 else 255
+
+
+def describe(exc):
+    """`ZeroDivisionError: division by zero`, as the last line of a traceback has it."""
+    kind = type(exc)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = "%s.%s" % (kind.__module__, name)
+    try:
+        text = exc.msg if isinstance(exc, SyntaxError) and exc.msg else str(exc)
+    except BaseException:
+        text = "<exception str() failed>"
+    return "%s: %s" % (name, text) if text else name
+
+
+def from_program(trace, parts):
+    """The traceback from the program's first frame on: neither the driver nor the event loop."""
+    while trace is not None and not any(trace.tb_frame.f_code is part for part in parts):
+        trace = trace.tb_next
+    return trace
+
+
+def position(exc, name, code, at_compile):
+    """(line, column) as text, 1-based, in characters; empty where unknown."""
+    if at_compile and isinstance(exc, SyntaxError):
+        return str(exc.lineno or ""), str(exc.offset or "")
+    found, trace = None, exc.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == name:
+            found = trace
+        trace = trace.tb_next
+    if found is None:
+        return "", ""
+    line, column = found.tb_lineno, None
+    positions = getattr(found.tb_frame.f_code, "co_positions", None)
+    if positions is not None and found.tb_lasti >= 0:
+        from itertools import islice
+
+        start, _, column, _ = next(islice(positions(), found.tb_lasti // 2, None))
+        if start != line:
+            column = None
+    if column is None:
+        return str(line or ""), ""
+    # Python counts bytes; people and editors count characters.
+    text = code.split("\n")[line - 1].encode("utf-8", "surrogateescape")
+    return str(line), str(len(text[:column].decode("utf-8", "replace")) + 1)
+
+
+def show(exc, keep):
+    """The traceback on stderr, through the program's own hook if it set one."""
+    kind, trace = type(exc), exc.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = kind, exc, trace
+    if sys.version_info >= (3, 12):
+        sys.last_exc = exc
+    hook = getattr(sys, "excepthook", sys.__excepthook__)
+    if hook is sys.__excepthook__:
+        display(exc, keep)
+        return
+    try:
+        hook(kind, exc, trace)
+        return
+    except SystemExit:
+        raise
+    except BaseException as broken:
+        broken.__traceback__ = broken.__traceback__.tb_next
+        again = broken
+    print("Error in sys.excepthook:", file=sys.stderr)
+    display(again, keep)
+    print("\nOriginal exception was:", file=sys.stderr)
+    display(exc, keep)
+
+
+def display(exc, keep):
+    if keep:
+        # The built-in printer reads source lines from files only; a kept run may have none.
+        try:
+            from traceback import print_exception
+
+            print_exception(type(exc), exc, exc.__traceback__)
+            return
+        except Exception:
+            pass
+    sys.__excepthook__(type(exc), exc, exc.__traceback__)
+
+
+# -- the loop ---------------------------------------------------------------------------------------
+
+
+def drive(dunders):
+    """Serves the channel. Returns what the process is to end with, as for sys.exit()."""
+    try:
+        channel = Channel()
+    except OSError:
+        return "driver: descriptor 3 is not a control channel"
+    folder = dunders["__file__"].rpartition("/")[0]
+    if not folder.startswith("/"):
+        folder = sys.path[0] if sys.path else ""
+    session = Session(dunders, folder)
+    # What a program said before it was stopped is worth more than the writes saved.
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=True)
+    channel.send(["ready"])
+    leave_with = None
+    while True:
+        message = channel.receive()
+        if message is None or message[0] != "run":
+            return leave_with
+        _, run_id, mode, source, code, stdin_path, count, *rest = message
+        split = int(count)
+        variables = rest[0] if split else ""
+        report = session.run(mode, source, code, stdin_path, variables, rest[split:])
+        del message, code, rest, variables
+        channel.send(report.fields(run_id))
+        if mode != "keep" or getpid() != channel.owner:
+            return report.leave_with
+        leave_with = report.exit_code
+
+
+def start():
+    names = globals()
+    dunders = {name: names[name] for name in names if name[:2] == "__"}
+    dunders["__doc__"] = dunders["__cached__"] = None
+    return drive(dunders)
+
+
+if __name__ == "__main__":
+    leave = start()
+    if leave is not None and leave != 0:
+        raise SystemExit(leave)

@@ -1,0 +1,61 @@
+# Reads the output of one test runner and prints "PASSED FAILED SKIPPED", or nothing when it gave no result.
+#
+# usage: awk -v runner=libtest|nextest|unittest -f count-results.awk LOG
+# One runner per log, named by the caller: a failing test may print lines that look like those of another.
+
+{
+    gsub(/\033\[[0-9;]*m/, "")
+    sub(/\r$/, "")
+}
+
+# libtest, once per test binary: test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; ...
+runner == "libtest" && /^test result: / {
+    seen = 1
+    passed += number_before($0, " passed")
+    failed += number_before($0, " failed")
+    skipped += number_before($0, " ignored")
+}
+
+# nextest, once: Summary [ 1.2s] 9 tests run: 6 passed (1 slow), 2 failed, 1 timed out, 4 skipped
+# A run that was stopped says "6/9 tests run"; its exit status tells.
+runner == "nextest" && /^ *Summary \[/ {
+    seen = 1
+    sub(/^.*tests? run: */, "")
+    gsub(/\([^)]*\)/, "")
+    passed = failed = skipped = 0
+    parts = split($0, part, ",")
+    for (i = 1; i <= parts; i++) {
+        count = number_before(part[i], " ")
+        if (part[i] ~ /passed/) passed += count
+        else if (part[i] ~ /skipped/) skipped += count
+        else failed += count
+    }
+}
+
+# unittest, once: "Ran 5 tests in 0.1s", then OK, OK (skipped=1) or FAILED (failures=1, errors=1, skipped=1)
+runner == "unittest" && /^Ran [0-9]+ tests? in / { ran = $2 }
+runner == "unittest" && /^(OK|FAILED|NO TESTS RAN)( \(.*\))?$/ {
+    seen = 1
+    sub(/expected failures=[0-9]+/, "") # as good as passed
+    failed = number_after($0, "failures=") + number_after($0, "errors=")
+    failed += number_after($0, "unexpected successes=")
+    skipped = number_after($0, "skipped=")
+    passed = ran - failed - skipped
+    if (passed < 0) passed = 0 # errors of set-up code count without a test having run
+}
+
+END { if (seen) print passed + 0, failed + 0, skipped + 0 }
+
+# The number that stands directly before `mark`, else 0.
+function number_before(text, mark) {
+    if (!match(text, "[0-9]+" mark)) return 0
+    return substr(text, RSTART) + 0
+}
+
+# The number that stands directly behind `mark`, else 0.
+function number_after(text, mark) {
+    if (!match(text, mark "[0-9]+")) return 0
+    text = substr(text, RSTART, RLENGTH)
+    sub(/^.*=/, "", text)
+    return text + 0
+}
