@@ -11,7 +11,8 @@ on the channel; a program that breaks the channel still runs to its end with its
 
 import sys
 from posix import (
-    O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork, write,
+    O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
+    set_inheritable, write,
 )
 
 CONTROL_FD = 3
@@ -40,8 +41,7 @@ class Channel:
             close(CONTROL_FD)
         except OSError:
             # A low descriptor limit: stay, but never leak into what the program executes.
-            dup2(dup2(CONTROL_FD, 9, False), CONTROL_FD, False)
-            close(9)
+            set_inheritable(CONTROL_FD, False)
         self.owner = getpid()
         self.identity = fstat(self.fd)[1:3]
         self.pending = b""
@@ -157,13 +157,13 @@ class Session:
         except Exception as exc:
             report.status, report.exit_code, report.leave_with = "error", 1, 1
             report.message = "the driver could not prepare the run: " + describe(exc)
+            print(report.message, file=sys.stderr, flush=True)
             return report
         code = code[1:] if code[:1] == "\ufeff" else code
         name = self.remember(source, code) if keep else source
         try:
             if keep:
                 self.allow_interrupt()
-            # The name reaches here before the program: nothing of it is in the frames below.
             try:
                 self.execute(report, name, code, keep)
             finally:
@@ -624,5 +624,5 @@ def start():
 
 if __name__ == "__main__":
     leave = start()
-    if leave is not None and leave != 0:
+    if leave is not None:
         raise SystemExit(leave)

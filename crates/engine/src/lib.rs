@@ -1,1 +1,75 @@
-//! (being written)
+//! Runs: from a request to an outcome, over any backend.
+//!
+//! A request walks through [`Engine::run`]: checked, decided by policy, admitted, given a sandbox whose wall
+//! is complete, spoken to through its guest, ended by the program or by a limit, judged from what the host
+//! measured. This crate never names a backend and never believes a guest.
+
+mod admission;
+mod driver;
+mod guest_client;
+mod output;
+mod request;
+mod result;
+mod run;
+pub mod runtimes;
+mod variables;
+mod verdict;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use policy::Policy;
+use sandbox::Backend;
+
+pub use admission::{AdmissionLimits, Busy};
+pub use request::{
+    ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
+};
+pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
+pub use run::{RunEvent, Stop};
+pub use runtimes::{Runtime, RuntimeError, Runtimes};
+
+/// What the engine is made of.
+pub struct EngineConfig {
+    /// Where state is kept.
+    pub state_dir: PathBuf,
+    /// What runs may have.
+    pub policy: Policy,
+    /// How many at once.
+    pub admission: AdmissionLimits,
+}
+
+/// Runs programs.
+pub struct Engine {
+    backend: Arc<dyn Backend>,
+    runtimes: Runtimes,
+    policy: Policy,
+    admission: admission::Admission,
+}
+
+impl Engine {
+    /// An engine over one backend.
+    pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
+        Self {
+            backend,
+            runtimes: Runtimes::new(config.state_dir),
+            policy: config.policy,
+            admission: admission::Admission::new(config.admission),
+        }
+    }
+
+    /// The wall in use.
+    pub fn backend(&self) -> &dyn Backend {
+        self.backend.as_ref()
+    }
+
+    /// Languages known and found.
+    pub fn runtimes(&self) -> &Runtimes {
+        &self.runtimes
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}

@@ -55,8 +55,10 @@ pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed)
     // Last: the filter forbids nearly everything above.
     steps.take("seccomp", || filters.install())?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
-    report_and_wait(report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
+    report_and_wait(&report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
     privileges::be_hidden_from_siblings().map_err(|error| JailError::new("hidden", &error))?;
+    // The host waits for this end to close before it looks once more and sends code.
+    drop(report);
     Ok(stream)
 }
 
@@ -108,7 +110,7 @@ fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, 
     Ok((stream, report, scratch))
 }
 
-fn report_and_wait(report: OwnedFd, built: &Message, scratch: OwnedFd) -> io::Result<()> {
+fn report_and_wait(report: &OwnedFd, built: &Message, scratch: OwnedFd) -> io::Result<()> {
     report::send(report.as_fd(), built, Some(scratch.as_fd()))?;
     drop(scratch);
     report::wait_for_go(report.as_fd())

@@ -1,2 +1,24 @@
-//! (being written)
-fn main() {}
+//! Palisade: runs code written by AI agents, safely and in milliseconds.
+//!
+//! `main` chooses what this process is and starts it. Whatever makes sandboxes forks its spawner first,
+//! before any thread exists ([`machine`]).
+
+mod cli;
+mod doctor;
+mod machine;
+mod render;
+mod state;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Run(arguments) => cli::run::main(&cli.options, arguments),
+        Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
+    }
+}

@@ -1,1 +1,244 @@
-//! (being written)
+//! Decides what a run may have, and explains. Pure: no clock, no I/O; the same question gets the same answer.
+//!
+//! Called by the engine with what the caller asked for; answers with limits for the spec and a list of what
+//! was changed on the way, or with a refusal that says what to do instead. For now there is one built-in
+//! policy: it clamps.
+
+use sandbox::{Guarantee, Limits};
+use serde::{Deserialize, Serialize};
+
+const MB: u64 = 1 << 20;
+const KB: u64 = 1 << 10;
+
+/// What a caller asked for; nothing means the default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ask {
+    /// Wall-clock time.
+    pub timeout_ms: Option<u64>,
+    /// Memory of all processes.
+    pub memory_mb: Option<u64>,
+    /// Processor cores, fractions allowed.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+    /// Files written.
+    pub disk_mb: Option<u64>,
+    /// Open files of one process.
+    pub open_files: Option<u64>,
+    /// Output kept.
+    pub output_kb: Option<u64>,
+}
+
+/// What the operator allows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Given when nothing is asked for.
+    pub defaults: Limits,
+    /// The most that can be had.
+    pub maxima: Limits,
+    /// Guarantees whose absence is accepted.
+    pub absence_allowed: Vec<Guarantee>,
+}
+
+impl Policy {
+    /// The built-in policy for a machine with so many processor cores.
+    pub fn built_in(cores: u32) -> Self {
+        let maxima = Limits {
+            wall_ms: 600_000,
+            memory_bytes: 4096 * MB,
+            cpus_milli: cores.max(1).saturating_mul(1000),
+            processes: 512,
+            disk_bytes: 4096 * MB,
+            disk_inodes: 524_288,
+            open_files: 4096,
+            output_bytes: 16 * MB,
+        };
+        Self { defaults: Limits::default(), maxima, absence_allowed: Vec::new() }
+    }
+}
+
+/// What a runtime needs at least, whatever the defaults say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Floor {
+    /// Memory.
+    pub memory_mb: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Open files.
+    pub open_files: u64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// It may run, with these limits.
+    Allow(Allowed),
+    /// It may not.
+    Deny(Denial),
+}
+
+/// A run that may go ahead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allowed {
+    /// Its limits.
+    pub limits: Limits,
+    /// What was asked for and not given.
+    pub clamped: Vec<Clamp>,
+}
+
+/// One wish that was changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Clamp {
+    /// The limit, as the caller names it.
+    pub limit: String,
+    /// What was asked for.
+    pub asked: f64,
+    /// What is given.
+    pub given: f64,
+}
+
+/// A refusal, in words a model can act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// Stable.
+    pub code: &'static str,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do instead.
+    pub remedy: String,
+}
+
+/// One limit in the caller's unit.
+struct Range {
+    name: &'static str,
+    least: f64,
+    default: f64,
+    most: f64,
+}
+
+impl Range {
+    fn give(&self, asked: Option<f64>, clamped: &mut Vec<Clamp>) -> Result<f64, Denial> {
+        let Some(asked) = asked else { return Ok(self.default.max(self.least).min(self.most)) };
+        if !asked.is_finite() || asked <= 0.0 {
+            return Err(Denial {
+                code: "bad_limit",
+                reason: format!("{} must be a number above zero, not {asked}", self.name),
+                remedy: format!("leave {} out for the default of {}, or give at most {}", self.name, self.default, self.most),
+            });
+        }
+        let given = asked.max(self.least).min(self.most);
+        if (given - asked).abs() > f64::EPSILON {
+            clamped.push(Clamp { limit: self.name.to_owned(), asked, given });
+        }
+        Ok(given)
+    }
+}
+
+/// Decides about one run.
+pub fn decide(policy: &Policy, floor: Floor, ask: &Ask) -> Decision {
+    let mut clamped = Vec::new();
+    match limits(policy, floor, ask, &mut clamped) {
+        Ok(limits) => Decision::Allow(Allowed { limits, clamped }),
+        Err(denial) => Decision::Deny(denial),
+    }
+}
+
+fn limits(policy: &Policy, floor: Floor, ask: &Ask, clamped: &mut Vec<Clamp>) -> Result<Limits, Denial> {
+    let (defaults, maxima) = (&policy.defaults, &policy.maxima);
+    let mut give = |name, asked: Option<f64>, least: u64, default: u64, most: u64, unit: u64| {
+        let scale = |value: u64| value as f64 / unit as f64;
+        Range { name, least: least as f64, default: scale(default), most: scale(most) }.give(asked, clamped)
+    };
+    let whole = |value: Option<u64>| value.map(|number| number as f64);
+    let wall_ms = give("timeout_ms", whole(ask.timeout_ms), 1, defaults.wall_ms, maxima.wall_ms, 1)?;
+    let memory_mb =
+        give("memory_mb", whole(ask.memory_mb), floor.memory_mb.max(16), defaults.memory_bytes, maxima.memory_bytes, MB)?;
+    let processes = give(
+        "processes",
+        whole(ask.processes),
+        floor.processes.max(1),
+        u64::from(defaults.processes),
+        u64::from(maxima.processes),
+        1,
+    )?;
+    let disk_mb = give("disk_mb", whole(ask.disk_mb), 1, defaults.disk_bytes, maxima.disk_bytes, MB)?;
+    let open_files = give(
+        "open_files",
+        whole(ask.open_files),
+        floor.open_files.max(32),
+        u64::from(defaults.open_files),
+        u64::from(maxima.open_files),
+        1,
+    )?;
+    let output_kb = give("output_kb", whole(ask.output_kb), 1, defaults.output_bytes, maxima.output_bytes, KB)?;
+    let cpus = Range {
+        name: "cpus",
+        least: 0.1,
+        default: f64::from(defaults.cpus_milli) / 1000.0,
+        most: f64::from(maxima.cpus_milli) / 1000.0,
+    }
+    .give(ask.cpus, clamped)?;
+    let disk_bytes = disk_mb as u64 * MB;
+    Ok(Limits {
+        wall_ms: wall_ms as u64,
+        memory_bytes: memory_mb as u64 * MB,
+        cpus_milli: (cpus * 1000.0) as u32,
+        processes: processes as u32,
+        disk_bytes,
+        // One file per 8 kB, as the default has it.
+        disk_inodes: (disk_bytes / 8192).clamp(1024, maxima.disk_inodes),
+        open_files: open_files as u32,
+        output_bytes: output_kb as u64 * KB,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(ask: &Ask) -> Allowed {
+        match decide(&Policy::built_in(2), Floor::default(), ask) {
+            Decision::Allow(allowed) => allowed,
+            Decision::Deny(denial) => panic!("{denial:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_asked_gives_the_defaults() {
+        let answer = allowed(&Ask::default());
+        assert_eq!(answer.limits, Limits::default());
+        assert!(answer.clamped.is_empty());
+    }
+
+    #[test]
+    fn more_than_the_maximum_is_clamped_and_told() {
+        let ask = Ask { timeout_ms: Some(10_000_000), memory_mb: Some(1 << 40), cpus: Some(64.0), ..Ask::default() };
+        let answer = allowed(&ask);
+        assert_eq!(answer.limits.wall_ms, 600_000);
+        assert_eq!(answer.limits.memory_bytes, 4096 * MB);
+        assert_eq!(answer.limits.cpus_milli, 2000);
+        let names: Vec<_> = answer.clamped.iter().map(|clamp| clamp.limit.as_str()).collect();
+        assert_eq!(names, ["timeout_ms", "memory_mb", "cpus"]);
+    }
+
+    #[test]
+    fn a_runtime_gets_what_it_needs() {
+        let floor = Floor { processes: 100, ..Floor::default() };
+        let Decision::Allow(answer) = decide(&Policy::built_in(2), floor, &Ask::default()) else { panic!() };
+        assert_eq!(answer.limits.processes, 100);
+        assert!(answer.clamped.is_empty());
+    }
+
+    #[test]
+    fn zero_and_nonsense_are_refused() {
+        for cpus in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let ask = Ask { cpus: Some(cpus), ..Ask::default() };
+            assert!(matches!(decide(&Policy::built_in(2), Floor::default(), &ask), Decision::Deny(_)), "{cpus}");
+        }
+        let ask = Ask { memory_mb: Some(0), ..Ask::default() };
+        let Decision::Deny(denial) = decide(&Policy::built_in(2), Floor::default(), &ask) else { panic!() };
+        assert_eq!(denial.code, "bad_limit");
+    }
+}

@@ -1,0 +1,256 @@
+//! The groups of one sandbox: limits in, measurements out, removed at the end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::sandbox::{Limits, Usage};
+
+use super::Hierarchy;
+
+/// The kernel's default accounting period.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Process 1 of the sandbox counts too.
+const GUEST_PROCESSES: u64 = 1;
+/// A group is busy for an instant after its last process died.
+const REMOVE_TRIES: u32 = 50;
+const REMOVE_PAUSE: Duration = Duration::from_millis(1);
+
+/// One sandbox's groups; dropping it removes them.
+#[derive(Debug, Default)]
+pub(in crate::native) struct CgroupSet {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    hierarchy: Hierarchy,
+    directory: PathBuf,
+}
+
+impl CgroupSet {
+    /// Makes the group in one hierarchy and writes its limits.
+    pub(super) fn add(&mut self, hierarchy: &Hierarchy, directory: PathBuf, limits: &Limits) -> io::Result<()> {
+        fs::create_dir(&directory)?;
+        let group = Group { hierarchy: hierarchy.clone(), directory };
+        let written = group.limit(limits);
+        self.groups.push(group);
+        written
+    }
+
+    /// Where the process is born.
+    pub(in crate::native) fn unified_directory(&self) -> Option<PathBuf> {
+        self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
+    }
+
+    /// What the process writes itself into.
+    pub(in crate::native) fn tasks_files(&self) -> Vec<PathBuf> {
+        let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
+        old.map(|group| group.directory.join("tasks")).collect()
+    }
+
+    pub(in crate::native) fn limits_memory(&self) -> bool {
+        self.groups.iter().any(|group| group.hierarchy.memory)
+    }
+
+    pub(in crate::native) fn limits_processes(&self) -> bool {
+        self.groups.iter().any(|group| group.hierarchy.pids)
+    }
+
+    pub(in crate::native) fn limits_cpu(&self) -> bool {
+        self.groups.iter().any(|group| group.hierarchy.cpu)
+    }
+
+    /// Whether processor time is counted.
+    pub(in crate::native) fn counts_cpu(&self) -> bool {
+        self.groups.iter().any(|group| group.hierarchy.unified || group.hierarchy.cpuacct)
+    }
+
+    /// Checks from outside that a process is in each group and that each limit is what was written.
+    pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
+        let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
+        for group in &self.groups {
+            let tail: PathBuf = group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+            if !membership.lines().any(|line| Path::new(line.rsplit(':').next().unwrap_or("")).ends_with(&tail)) {
+                return Err(format!("the process is not in {}", group.directory.display()));
+            }
+            group.check(limits)?;
+        }
+        Ok(())
+    }
+
+    /// What was used; fields that no group counts stay zero.
+    pub(in crate::native) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for group in &self.groups {
+            group.measure(&mut usage);
+        }
+        usage
+    }
+
+    /// Removes the groups; the processes are dead.
+    pub(in crate::native) fn remove(&mut self) {
+        for group in self.groups.drain(..) {
+            for _ in 0..REMOVE_TRIES {
+                match fs::remove_dir(&group.directory) {
+                    Err(error) if error.raw_os_error() == Some(16) => std::thread::sleep(REMOVE_PAUSE),
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+impl Drop for CgroupSet {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+impl Group {
+    fn limit(&self, limits: &Limits) -> io::Result<()> {
+        for (file, value) in self.settings(limits) {
+            match fs::write(self.directory.join(file), &value) {
+                Ok(()) => {}
+                // A kernel without swap accounting has no such file, and swap is then limited with memory.
+                Err(_) if is_swap(file) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Files and values, in the order the kernel wants them.
+    fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
+        let mut list = Vec::new();
+        let memory = memory_bytes(limits).to_string();
+        let hierarchy = &self.hierarchy;
+        if hierarchy.memory && hierarchy.unified {
+            list.extend([("memory.max", memory), ("memory.swap.max", "0".to_owned())]);
+        } else if hierarchy.memory {
+            list.extend([("memory.limit_in_bytes", memory.clone()), ("memory.memsw.limit_in_bytes", memory)]);
+        }
+        if hierarchy.pids {
+            list.push(("pids.max", (u64::from(limits.processes) + GUEST_PROCESSES).to_string()));
+        }
+        if hierarchy.cpu {
+            let quota_us = u64::from(limits.cpus_milli) * CPU_PERIOD_US / 1000;
+            if hierarchy.unified {
+                list.push(("cpu.max", format!("{quota_us} {CPU_PERIOD_US}")));
+            } else {
+                list.push(("cpu.cfs_quota_us", quota_us.to_string()));
+            }
+        }
+        list
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), String> {
+        const PAGE_BYTES: u64 = 65_536;
+        for (file, wanted) in self.settings(limits) {
+            let Ok(found) = fs::read_to_string(self.directory.join(file)) else {
+                if is_swap(file) {
+                    continue;
+                }
+                return Err(format!("{file} cannot be read"));
+            };
+            let same = match (found.trim().parse::<u64>(), wanted.parse::<u64>()) {
+                // The kernel rounds memory down to whole pages.
+                (Ok(found), Ok(wanted)) => found <= wanted && found + PAGE_BYTES >= wanted,
+                _ => found.trim() == wanted,
+            };
+            if !same {
+                return Err(format!("{file} is {} instead of {wanted}", found.trim()));
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, usage: &mut Usage) {
+        let hierarchy = &self.hierarchy;
+        if hierarchy.unified {
+            usage.cpu_us = self.keyed("cpu.stat", "usage_usec");
+        } else if hierarchy.cpuacct {
+            usage.cpu_us = self.number("cpuacct.usage") / 1000;
+        }
+        if hierarchy.memory {
+            let (peak, events) = if hierarchy.unified {
+                ("memory.peak", "memory.events")
+            } else {
+                ("memory.max_usage_in_bytes", "memory.oom_control")
+            };
+            usage.memory_peak_bytes = self.number(peak);
+            usage.oom_kills = self.keyed(events, "oom_kill");
+        }
+        if hierarchy.pids {
+            usage.processes_peak = self.number("pids.peak");
+            usage.process_refusals = self.keyed("pids.events", "max");
+        }
+    }
+
+    fn number(&self, file: &str) -> u64 {
+        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    fn keyed(&self, file: &str, key: &str) -> u64 {
+        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        value.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+fn is_swap(file: &str) -> bool {
+    file == "memory.memsw.limit_in_bytes" || file == "memory.swap.max"
+}
+
+/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory.
+fn memory_bytes(limits: &Limits) -> u64 {
+    limits.memory_bytes.saturating_add(limits.disk_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(unified: bool, name: &str) -> Group {
+        let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let hierarchy =
+            Hierarchy { parent: directory.clone(), unified, memory: true, pids: true, cpu: true, cpuacct: false };
+        Group { hierarchy, directory }
+    }
+
+    /// Plain files stand for the kernel's: what is written is what version 2 documents.
+    #[test]
+    fn version_2_limits_are_written_checked_and_measured() {
+        let group = group(true, "v2");
+        let limits = Limits { cpus_milli: 1500, ..Limits::default() };
+        group.limit(&limits).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        assert_eq!(read("memory.max"), (768_u64 << 20).to_string());
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!(read("pids.max"), "65");
+        assert_eq!(read("cpu.max"), "150000 100000");
+        group.check(&limits).unwrap();
+        fs::write(group.directory.join("pids.max"), "max").unwrap();
+        assert!(group.check(&limits).unwrap_err().contains("pids.max"));
+        fs::write(group.directory.join("cpu.stat"), "usage_usec 1234\nuser_usec 1\n").unwrap();
+        fs::write(group.directory.join("memory.events"), "oom 5\noom_kill 2\n").unwrap();
+        fs::write(group.directory.join("pids.events"), "max 3\n").unwrap();
+        let mut usage = Usage::default();
+        group.measure(&mut usage);
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!((usage.cpu_us, usage.oom_kills, usage.process_refusals), (1234, 2, 3));
+    }
+
+    #[test]
+    fn version_1_limits_are_written() {
+        let group = group(false, "v1");
+        group.limit(&Limits::default()).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let (memory, quota) = (read("memory.limit_in_bytes"), read("cpu.cfs_quota_us"));
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!((memory.as_str(), quota.as_str()), ("805306368", "100000"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Which host identity each sandbox gets: unused ids as root, subordinate ids or the own one otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jail::IdMap;
+
+/// Start of a range that no distribution hands out; each server has 256 numbers of it.
+const UNUSED_BASE: u32 = 0x4000_0000;
+const PER_SERVER: u32 = 256;
+
+pub(super) enum Identities {
+    Unused { base: u32 },
+    Subordinate { uids: (u32, u32), gids: (u32, u32), newuidmap: PathBuf, newgidmap: PathBuf },
+    Own { uid: u32, gid: u32 },
+}
+
+impl Identities {
+    pub(super) fn detect() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        if uid == 0 {
+            let server = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+            return Self::Unused { base: UNUSED_BASE + (server & 0x003f_ffff) * PER_SERVER };
+        }
+        Self::subordinate(uid).unwrap_or(Self::Own { uid, gid })
+    }
+
+    fn subordinate(uid: u32) -> Option<Self> {
+        let name = user_name(uid)?;
+        Some(Self::Subordinate {
+            uids: range(&fs::read_to_string("/etc/subuid").ok()?, &name, uid)?,
+            gids: range(&fs::read_to_string("/etc/subgid").ok()?, &name, uid)?,
+            newuidmap: tool("newuidmap")?,
+            newgidmap: tool("newgidmap")?,
+        })
+    }
+
+    pub(super) fn next(&self, number: u64) -> IdMap {
+        let pick = |(start, count): (u32, u32)| start + u32::try_from(number % u64::from(count)).unwrap_or(0);
+        match self {
+            Self::Unused { base } => IdMap::Unused { id: pick((*base, PER_SERVER)) },
+            Self::Subordinate { uids, gids, newuidmap, newgidmap } => IdMap::Subordinate {
+                uid: pick(*uids),
+                gid: pick(*gids),
+                newuidmap: newuidmap.clone(),
+                newgidmap: newgidmap.clone(),
+            },
+            Self::Own { uid, gid } => IdMap::Own { uid: *uid, gid: *gid },
+        }
+    }
+
+    pub(super) fn are_own(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&uid.to_string()))?;
+    line.split(':').next().map(str::to_owned)
+}
+
+/// A range `name:start:count` of /etc/subuid; see subuid(5).
+fn range(table: &str, name: &str, uid: u32) -> Option<(u32, u32)> {
+    table.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let owner = parts.next()?;
+        let start = parts.next()?.trim().parse::<u32>().ok()?;
+        let count = parts.next()?.trim().parse::<u32>().ok()?;
+        (count > 0 && (owner == name || owner == uid.to_string())).then_some((start, count))
+    })
+}
+
+fn tool(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_by_name_and_by_number() {
+        let table = "root:1:0\nother:7:9\nagent:100000:65536\n1001:300000:65536\n";
+        assert_eq!(range(table, "agent", 55), Some((100_000, 65_536)));
+        assert_eq!(range(table, "nobody", 1001), Some((300_000, 65_536)));
+        assert_eq!(range(table, "root", 0), None);
+    }
+
+    #[test]
+    fn root_never_maps_itself() {
+        let identities = Identities::Unused { base: UNUSED_BASE };
+        for number in [0, 1, 255, 256, u64::MAX] {
+            assert!(matches!(identities.next(number), IdMap::Unused { id } if id >= UNUSED_BASE));
+        }
+    }
+}

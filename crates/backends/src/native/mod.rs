@@ -1,0 +1,214 @@
+//! The native wall: namespaces, a root from nothing, seccomp, Landlock, cgroups. No daemon, no root, no KVM.
+//!
+//! The server makes one [`NativeBackend`] around the spawner it forked at its start. `create` walks:
+//! cgroups, plan, spawner, report, a look from outside ([`verify`]), consent. Nothing is believed that the
+//! host can see for itself.
+
+mod cgroup;
+mod identity;
+mod plan;
+mod sandbox;
+mod status;
+mod tree;
+mod verify;
+mod watch;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jail::{GuestMain, Message, Spawner};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use self::cgroup::{CgroupSet, Cgroups};
+use self::identity::Identities;
+use self::plan::System;
+use self::sandbox::NativeSandbox;
+
+pub use self::cgroup::CgroupState;
+
+/// Building takes milliseconds; a machine that needs longer than this is broken.
+const BUILD_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The native wall.
+pub struct NativeBackend {
+    spawner: Spawner,
+    cgroups: Cgroups,
+    identities: Identities,
+    system: System,
+    made: AtomicU64,
+}
+
+/// Forks the process that will make sandboxes. Call it first thing, before any thread exists.
+pub fn start_spawner(guest: GuestMain) -> io::Result<Spawner> {
+    Spawner::start(guest)
+}
+
+impl NativeBackend {
+    /// Looks at this machine and takes the spawner in.
+    pub fn new(spawner: Spawner) -> Self {
+        let cgroups = Cgroups::detect(spawner.pid());
+        Self { spawner, cgroups, identities: Identities::detect(), system: System::detect(), made: AtomicU64::new(0) }
+    }
+
+    /// What was found out about control groups, for `doctor`.
+    pub fn cgroup_state(&self) -> CgroupState {
+        self.cgroups.state()
+    }
+
+    /// Whether sandboxes share this user's own identity on the host.
+    pub fn shares_own_identity(&self) -> bool {
+        self.identities.are_own()
+    }
+
+    async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
+        let started = Instant::now();
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
+        let id_map = self.identities.next(number);
+        let plan = self.system.plan(spec, id_map, &cgroups);
+        let (stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        let (report, report_theirs) = report_pair().map_err(at("report"))?;
+        let cgroups_us = micros(started);
+        self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?;
+        let mut wait = Building { report, cgroups: Some(cgroups), process: None };
+        let mut phases = StartPhases { parts_us: vec![("cgroups", cgroups_us)] };
+        let built = wait.until_built(&mut phases).await?;
+        let looked = Instant::now();
+        let sandbox = wait.finish(spec, &plan, stream, built).await?;
+        phases.parts_us.push(("verify", micros(looked)));
+        phases.parts_us.push(("total", micros(started)));
+        Ok(sandbox.with_phases(phases))
+    }
+}
+
+impl Backend for NativeBackend {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>> {
+        Box::pin(async {
+            let mut sandbox = self.create(&SandboxSpec::default()).await?;
+            let enforced = sandbox.enforced().clone();
+            sandbox.destroy().await?;
+            Ok(enforced)
+        })
+    }
+
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
+        Box::pin(async move {
+            match tokio::time::timeout(BUILD_PATIENCE, self.build(spec)).await {
+                Ok(built) => built.map(|sandbox| Box::new(sandbox) as Box<dyn Sandbox>),
+                Err(_) => Err(BackendError::Build {
+                    step: "waiting".to_owned(),
+                    source: io::Error::from(io::ErrorKind::TimedOut),
+                }),
+            }
+        })
+    }
+}
+
+/// A process whose walls are being raised; dropping it at any point leaves nothing behind.
+struct Building {
+    report: AsyncFd<OwnedFd>,
+    cgroups: Option<CgroupSet>,
+    process: Option<(i32, OwnedFd)>,
+}
+
+/// What the jail said when it was done.
+struct Built {
+    landlock_abi: u32,
+    scratch: OwnedFd,
+}
+
+impl Building {
+    async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
+        loop {
+            match self.next_message().await? {
+                Some((Message::Cloned { pid, clone_us }, Some(pidfd))) => {
+                    self.process = Some((pid, pidfd));
+                    phases.parts_us.push(("clone", u64::from(clone_us)));
+                }
+                Some((Message::Built { steps_us, landlock_abi }, Some(scratch))) => {
+                    for (name, us) in steps_us {
+                        add_step(phases, &name, us);
+                    }
+                    return Ok(Built { landlock_abi, scratch });
+                }
+                Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
+                _ => return Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),
+            }
+        }
+    }
+
+    async fn next_message(&self) -> Result<Option<(Message, Option<OwnedFd>)>, BackendError> {
+        self.report
+            .async_io(Interest::READABLE, |socket| jail::receive(socket.as_fd()))
+            .await
+            .map_err(at("report"))
+    }
+
+    /// Looks at the process from outside, lets it become the guest, and looks once more.
+    async fn finish(
+        mut self,
+        spec: &SandboxSpec,
+        plan: &jail::JailPlan,
+        stream: UnixStream,
+        built: Built,
+    ) -> Result<NativeSandbox, BackendError> {
+        let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
+        let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
+        let cgroups = self.cgroups.take().ok_or_else(missing)?;
+        // From here on dropping the sandbox kills the process and removes the cgroups.
+        let mut sandbox = NativeSandbox::new(pid, pidfd, cgroups, spec, built.scratch)?;
+        let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
+        let enforced = seen.enforced(built.landlock_abi)?;
+        jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
+        // The jail closes its end once it is hidden from its siblings.
+        match self.next_message().await? {
+            None => verify::is_hidden(pid)?,
+            Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
+            Some(_) => return Err(missing()),
+        }
+        sandbox.become_ready(enforced, stream);
+        Ok(sandbox)
+    }
+}
+
+fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
+    /// Steps that are reported on their own; the small rest is one figure.
+    const NAMED: [&str; 5] = ["id maps", "cgroups", "root", "landlock", "seccomp"];
+    let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
+    let name = if name == "cgroups" { "join cgroups" } else { name };
+    match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, sum)) => *sum += u64::from(us),
+        None => phases.parts_us.push((name, u64::from(us))),
+    }
+}
+
+fn report_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((watched(ours)?, theirs))
+}
+
+/// Puts a descriptor under the runtime's eye.
+#[expect(deprecated, reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours")]
+fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(descriptor)
+}
+
+fn at(step: &'static str) -> impl Fn(io::Error) -> BackendError {
+    move |source| BackendError::Build { step: step.to_owned(), source }
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

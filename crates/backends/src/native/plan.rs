@@ -1,0 +1,142 @@
+//! From a spec to a jail plan: what of this system every sandbox shows, and nothing more.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
+use sandbox::{BackendError, SandboxSpec, WORKSPACE};
+
+use super::cgroup::CgroupSet;
+
+/// Links at the top of a merged-/usr system, directories elsewhere.
+const TOP: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
+/// Public parts of /etc that programs look for: the linker's cache, chosen tools, time zone, certificates, fonts.
+const ETC: [&str; 6] =
+    ["/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/fonts"];
+
+const HOSTNAME: &str = "palisade";
+/// Guest and start of the program need descriptors of their own.
+const OPEN_FILES_MIN: u64 = 32;
+/// Process 1 counts too.
+const GUEST_PROCESSES: u64 = 1;
+
+/// What every sandbox on this machine shows.
+pub(super) struct System {
+    binds: Vec<Bind>,
+    symlinks: Vec<(PathBuf, PathBuf)>,
+    files: Vec<PlanFile>,
+}
+
+impl System {
+    pub(super) fn detect() -> Self {
+        let mut binds = vec![Bind { path: PathBuf::from("/usr"), optional: false }];
+        let mut symlinks = Vec::new();
+        for path in TOP.map(PathBuf::from) {
+            match fs::read_link(&path) {
+                Ok(target) => symlinks.push((path, target)),
+                Err(_) if path.is_dir() => binds.push(Bind { path, optional: false }),
+                Err(_) => {}
+            }
+        }
+        let public = ETC.map(PathBuf::from).into_iter().filter(|path| path.exists());
+        binds.extend(public.map(|path| Bind { path, optional: true }));
+        Self { binds, symlinks, files: system_files() }
+    }
+
+    pub(super) fn plan(&self, spec: &SandboxSpec, id_map: IdMap, cgroups: &CgroupSet) -> JailPlan {
+        let limits = &spec.limits;
+        let mut binds = self.binds.clone();
+        let wanted = spec.binds.iter().map(|bind| &bind.path);
+        let new = wanted.filter(|path| !self.binds.iter().any(|known| path.starts_with(&known.path)));
+        binds.extend(new.map(|path| Bind { path: path.clone(), optional: false }));
+        let mut files = self.files.clone();
+        files.extend(
+            spec.files.iter().map(|file| PlanFile { path: file.path.clone(), content: file.content.clone() }),
+        );
+        JailPlan {
+            id_map,
+            unified_cgroup: cgroups.unified_directory(),
+            cgroup_tasks: cgroups.tasks_files(),
+            binds,
+            symlinks: self.symlinks.clone(),
+            files,
+            scratch: scratch(limits.disk_bytes, limits.disk_inodes),
+            rlimits: Rlimits {
+                cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
+                file_bytes: limits.disk_bytes,
+                open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
+                processes: u64::from(limits.processes) + GUEST_PROCESSES,
+            },
+            hostname: HOSTNAME.to_owned(),
+        }
+    }
+}
+
+/// Everything writable, under one size.
+fn scratch(bytes: u64, inodes: u64) -> Scratch {
+    let directory = |name: &str, inside: &str, mode| (name.to_owned(), PathBuf::from(inside), mode);
+    Scratch {
+        bytes,
+        inodes,
+        directories: vec![
+            directory("workspace", WORKSPACE, 0o755),
+            directory("tmp", "/tmp", 0o1777),
+            directory("home", "/home/agent", 0o755),
+            directory("shm", "/dev/shm", 0o1777),
+        ],
+    }
+}
+
+fn system_files() -> Vec<PlanFile> {
+    let id = jail::INSIDE_ID;
+    [
+        ("/etc/passwd", format!("agent:x:{id}:{id}:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
+        ("/etc/group", format!("agent:x:{id}:\nnogroup:x:65534:\n")),
+        ("/etc/hosts", format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n")),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+        ("/etc/resolv.conf", String::new()),
+    ]
+    .into_iter()
+    .map(|(path, content)| PlanFile { path: Path::new(path).to_owned(), content: content.into_bytes() })
+    .collect()
+}
+
+/// Turns a failed step into words that name the remedy where there is one.
+pub(super) fn explain(error: &JailError) -> BackendError {
+    let source = io::Error::from_raw_os_error(error.errno);
+    let unsupported = |remedy: &str| BackendError::Unsupported {
+        what: format!("{}: {source}", error.step),
+        remedy: remedy.to_owned(),
+    };
+    let refused = [libc_errno::EPERM, libc_errno::EACCES, libc_errno::ENOSPC, libc_errno::EUSERS];
+    match error.step.as_str() {
+        "clone" if refused.contains(&error.errno) => unsupported(
+            "user namespaces are off for this user: as root, `sysctl -w user.max_user_namespaces=15000`; on Debian \
+             also `sysctl -w kernel.unprivileged_userns_clone=1`; on Ubuntu 23.10 or newer \
+             `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this \
+             binary; inside Docker run with `--security-opt seccomp=unconfined`",
+        ),
+        "own id map" | "id maps" if refused.contains(&error.errno) => unsupported(
+            "this user may not map ids: on Ubuntu 23.10 or newer `sysctl -w \
+             kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this binary",
+        ),
+        "subordinate id map" => unsupported(
+            "newuidmap refused: check that /etc/subuid and /etc/subgid have a range for this user and that newuidmap \
+             is set-uid (package uidmap)",
+        ),
+        "root" if refused.contains(&error.errno) => unsupported(
+            "mounting is restricted here, as it is inside a container whose /proc is masked: with Docker add \
+             `--security-opt systempaths=unconfined --security-opt apparmor=unconfined`, or run outside the container",
+        ),
+        step => BackendError::Build { step: step.to_owned(), source },
+    }
+}
+
+/// Error numbers that mean "not allowed here"; the same on every Linux architecture.
+mod libc_errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const EACCES: i32 = 13;
+    pub(super) const ENOSPC: i32 = 28;
+    pub(super) const EUSERS: i32 = 87;
+}

@@ -1,0 +1,135 @@
+//! One native sandbox: its process, its groups, its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
+use tokio::io::unix::AsyncFd;
+
+use super::{at, watched};
+use super::cgroup::CgroupSet;
+use super::watch::Watch;
+
+/// How long dropping waits for killed processes; the kernel needs well under a millisecond.
+const DROP_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const DESTROY_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process tree behind the native wall.
+pub(super) struct NativeSandbox {
+    process: AsyncFd<OwnedFd>,
+    cgroups: CgroupSet,
+    watch: Watch,
+    enforced: Enforced,
+    phases: StartPhases,
+    stream: Option<UnixStream>,
+    /// Usage at the end, once it has ended.
+    ended: Option<Usage>,
+}
+
+impl NativeSandbox {
+    pub(super) fn new(
+        pid: i32,
+        pidfd: OwnedFd,
+        cgroups: CgroupSet,
+        spec: &SandboxSpec,
+        scratch: OwnedFd,
+    ) -> Result<Self, BackendError> {
+        Ok(Self {
+            process: watched(pidfd).map_err(at("pidfd"))?,
+            cgroups,
+            watch: Watch::new(pid, &spec.limits, scratch),
+            enforced: Enforced::default(),
+            phases: StartPhases::default(),
+            stream: None,
+            ended: None,
+        })
+    }
+
+    pub(super) fn cgroups(&self) -> &CgroupSet {
+        &self.cgroups
+    }
+
+    pub(super) fn become_ready(&mut self, enforced: Enforced, stream: UnixStream) {
+        self.enforced = enforced;
+        self.stream = Some(stream);
+    }
+
+    pub(super) fn with_phases(mut self, phases: StartPhases) -> Self {
+        self.phases = phases;
+        self
+    }
+
+    /// Killing process 1 of a pid namespace kills all of it, in one step. See pid_namespaces(7).
+    fn kill(&self) -> io::Result<()> {
+        match rustix::process::pidfd_send_signal(self.process.get_ref(), Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn end(&mut self) -> Result<Usage, BackendError> {
+        if let Some(usage) = self.ended {
+            return Ok(usage);
+        }
+        self.stream = None;
+        // What no cgroup counts can only be read while the processes are there.
+        self.watch.usage(&self.cgroups);
+        self.kill().map_err(at("kill"))?;
+        // Process 1 is reported dead only when everything in its namespace is.
+        match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(at("wait")(error)),
+            Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
+        }
+        let usage = self.watch.usage(&self.cgroups);
+        self.cgroups.remove();
+        self.ended = Some(usage);
+        Ok(usage)
+    }
+}
+
+impl Sandbox for NativeSandbox {
+    fn enforced(&self) -> &Enforced {
+        &self.enforced
+    }
+
+    fn phases(&self) -> &StartPhases {
+        &self.phases
+    }
+
+    fn take_stream(&mut self) -> Option<UnixStream> {
+        self.stream.take()
+    }
+
+    fn usage(&mut self) -> Usage {
+        self.ended.unwrap_or_else(|| self.watch.usage(&self.cgroups))
+    }
+
+    fn watch(&mut self) -> BoxFuture<'_, Ending> {
+        Box::pin(async {
+            tokio::select! {
+                ending = self.watch.run(&self.cgroups) => ending,
+                _ = self.process.readable() => Ending::Gone,
+            }
+        })
+    }
+
+    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+        Box::pin(self.end())
+    }
+}
+
+impl Drop for NativeSandbox {
+    fn drop(&mut self) {
+        if self.ended.is_some() || self.kill().is_err() {
+            return;
+        }
+        let mut list = [PollFd::from_borrowed_fd(self.process.get_ref().as_fd(), PollFlags::IN)];
+        // Should it take longer, the next start of a server sweeps the groups.
+        rustix::event::poll(&mut list, Some(&DROP_PATIENCE)).ok();
+    }
+}

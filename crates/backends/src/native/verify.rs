@@ -1,0 +1,287 @@
+//! The host's own look at a process before any code is sent to it.
+//!
+//! What is reported as enforced comes from here: /proc/PID/status, namespaces, mounts, limits and cgroups of
+//! that very process, read while it waits for consent. The plan only says what should be found. Landlock
+//! alone leaves no trace in /proc: the jail's own report of the kernel's answer is used, and said so.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use jail::{IdMap, JailPlan, Wall};
+use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
+
+use super::cgroup::CgroupSet;
+use super::status::Status;
+
+const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+const NO_CAPABILITY: &str = "0000000000000000";
+/// seccomp(2): a filter is in force.
+const SECCOMP_FILTER: &str = "2";
+/// Mount points that may be written beside the writable space: devices, terminals, and procfs, whose own
+/// permissions and masks guard it.
+const WRITABLE_SYSTEM: [&str; 7] =
+    ["/proc", "/dev/pts", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// What to look at.
+pub(super) struct Seen<'a> {
+    pub(super) pid: i32,
+    pub(super) plan: &'a JailPlan,
+    pub(super) limits: &'a Limits,
+    pub(super) cgroups: &'a CgroupSet,
+}
+
+impl Seen<'_> {
+    /// Looks, and says what is enforced; a wall that is not complete is an error.
+    pub(super) fn enforced(&self, landlock_abi: u32) -> Result<Enforced, BackendError> {
+        if !Wall::Verify.off() {
+            self.namespaces()?;
+            self.privileges()?;
+            self.mounts()?;
+            self.network()?;
+            self.rlimits()?;
+            self.cgroups.check(self.pid, self.limits).map_err(incomplete)?;
+        }
+        Ok(self.report(landlock_abi))
+    }
+
+    fn namespaces(&self) -> Result<(), BackendError> {
+        for name in NAMESPACES {
+            let read = |process: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
+            let theirs = read(&self.pid.to_string())
+                .map_err(|error| incomplete(format!("its {name} namespace cannot be read: {error}")))?;
+            if read("self").is_ok_and(|ours| ours == theirs) {
+                return Err(incomplete(format!("it shares our {name} namespace")));
+            }
+        }
+        Ok(())
+    }
+
+    fn privileges(&self) -> Result<(), BackendError> {
+        let status = Status::read(self.pid).map_err(|error| incomplete(error.to_string()))?;
+        let is = |name: &str, wanted: &str| {
+            let found = status.get(name);
+            if found == wanted { Ok(()) } else { Err(incomplete(format!("{name} is {found}"))) }
+        };
+        is("NoNewPrivs", "1")?;
+        is("Seccomp", SECCOMP_FILTER)?;
+        for set in CAPABILITY_SETS {
+            is(set, NO_CAPABILITY)?;
+        }
+        let outer = match self.plan.id_map {
+            IdMap::Unused { id } => id,
+            IdMap::Subordinate { uid, .. } | IdMap::Own { uid, .. } => uid,
+        };
+        if outer == 0 {
+            return Err(incomplete("its user is root outside".to_owned()));
+        }
+        is("Uid", &format!("{outer}\t{outer}\t{outer}\t{outer}"))?;
+        if !matches!(self.plan.id_map, IdMap::Own { .. }) {
+            is("Groups", "")?;
+        }
+        Ok(())
+    }
+
+    /// Its root is a read-only memory file system, and nothing but the writable space can be written.
+    fn mounts(&self) -> Result<(), BackendError> {
+        let text = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid))
+            .map_err(|error| incomplete(format!("its mounts cannot be read: {error}")))?;
+        let mut has_root = false;
+        for mount in text.lines().filter_map(Mount::parse) {
+            if mount.point == "/" {
+                has_root = true;
+                if mount.kind != "tmpfs" || !mount.is("ro") {
+                    return Err(incomplete(format!("its root is {} {}", mount.kind, mount.options)));
+                }
+            }
+            if !mount.is("nosuid") && !mount.is("ro") && !mount.is_device() {
+                return Err(incomplete(format!("{} honours set-uid", mount.point)));
+            }
+            if !mount.is("ro") && !self.may_write(mount.point) {
+                return Err(incomplete(format!("{} can be written", mount.point)));
+            }
+            if !self.is_planned(mount.point) {
+                return Err(incomplete(format!("{} is not in the plan", mount.point)));
+            }
+        }
+        if has_root { Ok(()) } else { Err(incomplete("it has no root".to_owned())) }
+    }
+
+    fn may_write(&self, point: &str) -> bool {
+        let scratch = self.plan.scratch.directories.iter().any(|(_, inside, _)| inside == Path::new(point));
+        scratch || WRITABLE_SYSTEM.contains(&point)
+    }
+
+    fn is_planned(&self, point: &str) -> bool {
+        let system = point == "/" || WRITABLE_SYSTEM.iter().any(|known| Path::new(point).starts_with(known));
+        system || self.may_write(point) || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.path))
+    }
+
+    fn network(&self) -> Result<(), BackendError> {
+        let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid))
+            .map_err(|error| incomplete(format!("its interfaces cannot be read: {error}")))?;
+        let other = text.lines().skip(2).find_map(|line| {
+            let name = line.split(':').next()?.trim();
+            (name != "lo").then_some(name)
+        });
+        match other {
+            // Kernels with tunnel drivers built in show their fallback devices, down, in every namespace.
+            Some(name) if !name.contains('0') => Err(incomplete(format!("it has the interface {name}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn rlimits(&self) -> Result<(), BackendError> {
+        let text = fs::read_to_string(format!("/proc/{}/limits", self.pid))
+            .map_err(|error| incomplete(format!("its limits cannot be read: {error}")))?;
+        let limits = &self.plan.rlimits;
+        let wanted = [
+            ("Max cpu time", limits.cpu_s),
+            ("Max file size", limits.file_bytes),
+            ("Max open files", limits.open_files),
+            ("Max processes", limits.processes),
+            ("Max core file size", 0),
+        ];
+        for (name, most) in wanted {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+            let mut values = line.split_whitespace();
+            let hard = values.nth(1).and_then(|value| value.parse::<u64>().ok());
+            if hard.is_none_or(|value| value > most) {
+                return Err(incomplete(format!("{name} is{line}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, landlock_abi: u32) -> Enforced {
+        use Guarantee as G;
+        use Mechanism as M;
+        let has_landlock = landlock_abi > 0;
+        let with_landlock = |mechanisms: &[M]| {
+            let mut list = mechanisms.to_vec();
+            if has_landlock {
+                list.push(M::Landlock);
+            }
+            list
+        };
+        let mut enforced = Enforced::default();
+        let abi = format!("Landlock ABI {landlock_abi}");
+        let note = if has_landlock { abi.as_str() } else { "this kernel has no Landlock" };
+        enforced.keep_with_note(G::FilesHidden, &with_landlock(&[M::Root, M::Namespace]), note);
+        enforced.keep_with_note(G::FilesReadonly, &with_landlock(&[M::Root]), note);
+        enforced.keep(G::DiskLimited, &[M::Tmpfs, M::Rlimit]);
+        enforced.keep(G::NetworkNone, &[M::Namespace, M::Seccomp]);
+        enforced.keep(G::ProcessesHidden, &[M::Namespace]);
+        enforced.keep(G::TimeLimited, &[M::Watchdog]);
+        enforced.keep(G::OutputLimited, &[M::Watchdog]);
+        enforced.keep(G::PrivilegesNone, &[M::Capabilities, M::Namespace]);
+        enforced.keep(G::SyscallsFiltered, &[M::Seccomp]);
+        enforced.keep(G::TreeKilled, &[M::Namespace]);
+        self.report_identity(&mut enforced);
+        self.report_limits(&mut enforced);
+        enforced
+    }
+
+    fn report_identity(&self, enforced: &mut Enforced) {
+        let mechanisms = [Mechanism::Namespace, Mechanism::Root];
+        if matches!(self.plan.id_map, IdMap::Own { .. }) {
+            let note = "on the host the sandbox has this user's own id: no sub-ids are configured (see subuid(5))";
+            enforced.keep_with_note(Guarantee::IdentityHidden, &mechanisms, note);
+        } else {
+            enforced.keep(Guarantee::IdentityHidden, &mechanisms);
+        }
+    }
+
+    fn report_limits(&self, enforced: &mut Enforced) {
+        use Mechanism as M;
+        if self.cgroups.limits_memory() {
+            enforced.keep(Guarantee::MemoryLimited, &[M::Cgroup]);
+        } else {
+            let note = "no memory cgroup: measured every 25 ms, so use may overshoot by what is allocated meanwhile";
+            enforced.keep_with_note(Guarantee::MemoryLimited, &[M::Watchdog], note);
+        }
+        if self.cgroups.limits_processes() {
+            enforced.keep(Guarantee::ProcessesLimited, &[M::Cgroup, M::Rlimit]);
+        } else {
+            enforced.keep_with_note(Guarantee::ProcessesLimited, &[M::Rlimit], "no pids cgroup");
+        }
+        if self.cgroups.limits_cpu() {
+            enforced.keep(Guarantee::CpuLimited, &[M::Cgroup, M::Rlimit, M::Watchdog]);
+        } else {
+            let note = "no cpu cgroup: processor time is bounded, the share of cores is not";
+            enforced.keep_with_note(Guarantee::CpuLimited, &[M::Rlimit, M::Watchdog], note);
+        }
+    }
+}
+
+/// The guest must be private to the host by now: its /proc entries belong to root, not to its own user.
+pub(super) fn is_hidden(pid: i32) -> Result<(), BackendError> {
+    if Wall::Verify.off() {
+        return Ok(());
+    }
+    let owner = fs::metadata(format!("/proc/{pid}/status")).map_err(|error| incomplete(error.to_string()))?.uid();
+    if owner == 0 { Ok(()) } else { Err(incomplete(format!("the guest is dumpable (its /proc belongs to {owner})"))) }
+}
+
+struct Mount<'a> {
+    point: &'a str,
+    options: &'a str,
+    kind: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut fields = before.split(' ').skip(4);
+        Some(Self { point: fields.next()?, options: fields.next()?, kind: after.split(' ').next()? })
+    }
+
+    fn is(&self, option: &str) -> bool {
+        self.options.split(',').any(|known| known == option)
+    }
+
+    fn is_device(&self) -> bool {
+        self.point.starts_with("/dev/")
+    }
+}
+
+fn incomplete(what: String) -> BackendError {
+    BackendError::Unverified { what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_line_is_read() {
+        let line = "36 35 98:0 /mnt1 /usr ro,nosuid,nodev master:1 - ext4 /dev/root rw,errors=continue";
+        let mount = Mount::parse(line).unwrap();
+        assert_eq!((mount.point, mount.kind), ("/usr", "ext4"));
+        assert!(mount.is("ro") && mount.is("nosuid") && !mount.is("rw"));
+    }
+
+    /// This very test process is behind no wall, and the look must say so.
+    #[test]
+    fn a_process_without_walls_is_not_verified() {
+        let plan = JailPlan {
+            id_map: IdMap::Own { uid: 7, gid: 7 },
+            unified_cgroup: None,
+            cgroup_tasks: Vec::new(),
+            binds: Vec::new(),
+            symlinks: Vec::new(),
+            files: Vec::new(),
+            scratch: jail::Scratch { bytes: 0, inodes: 0, directories: Vec::new() },
+            rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1 },
+            hostname: String::new(),
+        };
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let seen = Seen { pid, plan: &plan, limits: &Limits::default(), cgroups: &CgroupSet::default() };
+        assert!(seen.namespaces().is_err());
+        assert!(seen.privileges().is_err());
+        assert!(seen.mounts().is_err());
+        assert!(seen.rlimits().is_err());
+        assert!(seen.enforced(0).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! Limits that only the host can watch, and the measurements taken on the way.
+//!
+//! With control groups this looks now and then at processor time and disk; without, it is the memory limit.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use ::sandbox::{Ending, Limits, Usage};
+use jail::Wall;
+
+use super::cgroup::CgroupSet;
+use super::tree;
+
+/// With control groups the kernel does the urgent part.
+const CALM: Duration = Duration::from_millis(100);
+/// Without them memory is watched: the overshoot is what can be allocated in this time.
+const ALERT: Duration = Duration::from_millis(25);
+
+/// What the host keeps in mind about one sandbox.
+pub(super) struct Watch {
+    pid: i32,
+    limits: Limits,
+    scratch: OwnedFd,
+    seen: Usage,
+}
+
+impl Watch {
+    pub(super) fn new(pid: i32, limits: &Limits, scratch: OwnedFd) -> Self {
+        Self { pid, limits: limits.clone(), scratch, seen: Usage::default() }
+    }
+
+    /// Completes when a limit is passed.
+    pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
+        let pause = if cgroups.limits_memory() { CALM } else { ALERT };
+        loop {
+            tokio::time::sleep(pause).await;
+            self.look(cgroups);
+            if let Some(ending) = self.passed(cgroups) {
+                return ending;
+            }
+        }
+    }
+
+    /// Everything used so far. Called while the processes live where no cgroup counts for us.
+    pub(super) fn usage(&mut self, cgroups: &CgroupSet) -> Usage {
+        self.look(cgroups);
+        self.seen
+    }
+
+    fn look(&mut self, cgroups: &CgroupSet) {
+        self.look_at_disk();
+        let counted = cgroups.usage();
+        let seen = &mut self.seen;
+        seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
+        seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
+        let complete = cgroups.limits_memory() && cgroups.limits_processes() && cgroups.counts_cpu();
+        let walked = if complete { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
+        seen.memory_peak_bytes = seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);
+        seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(walked.processes);
+        if !cgroups.limits_processes() && walked.processes > u64::from(self.limits.processes) {
+            seen.process_refusals = seen.process_refusals.max(1);
+        }
+    }
+
+    /// A file system is full when the next write would fail; whether it did, the program's end tells.
+    fn look_at_disk(&mut self) {
+        if let Ok(state) = rustix::fs::fstatvfs(&self.scratch) {
+            self.seen.disk_full |= state.f_bavail == 0 || state.f_ffree == 0;
+        }
+    }
+
+    fn passed(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
+        if Wall::Watchdog.off() {
+            return None;
+        }
+        if self.seen.cpu_us > self.limits.cpu_ms().saturating_mul(1000) {
+            return Some(Ending::Cpu);
+        }
+        let suspicious = !cgroups.limits_memory() && tree::measure(self.pid).memory_bytes > self.limits.memory_bytes;
+        if suspicious && tree::proportional_bytes(self.pid) > self.limits.memory_bytes {
+            self.seen.oom_kills += 1;
+            return Some(Ending::Memory);
+        }
+        None
+    }
+}

@@ -1,0 +1,183 @@
+//! How many runs at once: places, memory, and a bounded queue before them.
+//!
+//! A run holds a [`Permit`] for as long as its sandbox lives. Memory is promised only once: the limits of
+//! all admitted runs together stay within a budget, and the machine must have that much to give right now,
+//! so that several servers side by side do not overcommit it together.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A budget is counted in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Left to the rest of the machine.
+const RESERVE_BYTES: u64 = 256 << 20;
+/// How long a run may wait for its turn.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
+const MEMORY_PAUSE: Duration = Duration::from_millis(50);
+
+/// How much may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// Runs at once.
+    pub runs_max: usize,
+    /// Runs waiting beyond that.
+    pub queue_max: usize,
+    /// Memory promised to all runs together.
+    pub memory_bytes: u64,
+}
+
+impl AdmissionLimits {
+    /// What suits this machine: four runs per core, three quarters of its memory.
+    pub fn for_machine(cores: usize) -> Self {
+        let total = meminfo("MemTotal").unwrap_or(2 << 30);
+        Self { runs_max: cores.max(1) * 4, queue_max: 256, memory_bytes: total / 4 * 3 }
+    }
+}
+
+/// No place now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// Why.
+    pub reason: &'static str,
+    /// When to try again.
+    pub retry_after_ms: u64,
+}
+
+/// A place; dropping it frees it.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _place: OwnedSemaphorePermit,
+    _memory: OwnedSemaphorePermit,
+    /// How long it took to get.
+    pub(crate) queued: Duration,
+}
+
+pub(crate) struct Admission {
+    limits: AdmissionLimits,
+    places: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+impl Admission {
+    pub(crate) fn new(limits: AdmissionLimits) -> Self {
+        let pieces = usize::try_from(limits.memory_bytes / PIECE_BYTES).unwrap_or(usize::MAX);
+        Self {
+            limits,
+            places: Arc::new(Semaphore::new(limits.runs_max)),
+            memory: Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS))),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Waits for a place, first come first served.
+    pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
+        if memory_bytes > self.limits.memory_bytes {
+            return Err(Busy { reason: "the run asks for more memory than this server may promise", retry_after_ms: 0 });
+        }
+        let started = Instant::now();
+        let _turn = self.queue_up()?;
+        match tokio::time::timeout(QUEUE_PATIENCE, self.take(memory_bytes)).await {
+            Ok(Some((place, memory))) => Ok(Permit { _place: place, _memory: memory, queued: started.elapsed() }),
+            Ok(None) => Err(Busy { reason: "the server is shutting down", retry_after_ms: 1000 }),
+            Err(_) => Err(self.busy("no place became free in time")),
+        }
+    }
+
+    fn queue_up(&self) -> Result<Turn<'_>, Busy> {
+        let before = self.waiting.fetch_add(1, Ordering::SeqCst);
+        let turn = Turn(&self.waiting);
+        let free = self.places.available_permits();
+        if before >= self.limits.queue_max.saturating_add(free) {
+            return Err(self.busy("too many runs are waiting"));
+        }
+        Ok(turn)
+    }
+
+    async fn take(&self, memory_bytes: u64) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        let pieces = u32::try_from(memory_bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
+        let memory = Arc::clone(&self.memory).acquire_many_owned(pieces).await.ok()?;
+        while !machine_has(memory_bytes) {
+            tokio::time::sleep(MEMORY_PAUSE).await;
+        }
+        Some((place, memory))
+    }
+
+    fn busy(&self, reason: &'static str) -> Busy {
+        // A guess that grows with the queue: about as long as a short run takes, per place.
+        let waiting = self.waiting.load(Ordering::SeqCst);
+        let rounds = waiting / self.limits.runs_max.max(1) + 1;
+        Busy { reason, retry_after_ms: u64::try_from(rounds).unwrap_or(60).min(60) * 500 }
+    }
+}
+
+/// Somebody waiting; leaves the count when done.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Where the kernel does not say, nothing is held up.
+fn machine_has(memory_bytes: u64) -> bool {
+    meminfo("MemAvailable").is_none_or(|available| available >= memory_bytes.saturating_add(RESERVE_BYTES).min(available_floor()))
+}
+
+/// A machine smaller than one run's limit plus the reserve still may run it when it is mostly idle.
+fn available_floor() -> u64 {
+    meminfo("MemTotal").unwrap_or(u64::MAX) / 2
+}
+
+fn meminfo(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().split(' ').next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(runs_max: usize, queue_max: usize, memory_mb: u64) -> Admission {
+        Admission::new(AdmissionLimits { runs_max, queue_max, memory_bytes: memory_mb << 20 })
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queue_the_answer_is_busy_with_a_time() {
+        let admission = Arc::new(admission(1, 1, 100));
+        let first = admission.admit(1 << 20).await.unwrap();
+        let second = tokio::spawn({
+            let admission = Arc::clone(&admission);
+            async move { admission.admit(1 << 20).await.map(drop) }
+        });
+        while admission.waiting.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let busy = admission.admit(1 << 20).await.unwrap_err();
+        assert!(busy.retry_after_ms > 0);
+        drop(first);
+        second.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn memory_is_promised_only_once() {
+        let admission = admission(8, 8, 100);
+        let first = admission.admit(80 << 20).await.unwrap();
+        let waits = tokio::time::timeout(Duration::from_millis(20), admission.admit(30 << 20)).await;
+        assert!(waits.is_err(), "a second run was promised the same memory");
+        drop(first);
+        admission.admit(30 << 20).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_run_that_can_never_fit_is_told_so_at_once() {
+        assert_eq!(admission(1, 1, 10).admit(11 << 20).await.unwrap_err().retry_after_ms, 0);
+    }
+}

@@ -1,0 +1,175 @@
+//! The host's end of the wire: frames out, messages in, everything the guest says parsed as hostile.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
+
+const READ_BYTES: usize = 64 * 1024;
+/// A guest says hello at once.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Files are small or come in chunks; a guest that does not answer in this time is lost.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why the conversation failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GuestError {
+    #[error("the guest is gone")]
+    Gone,
+    #[error("the guest broke the protocol")]
+    Protocol,
+    #[error("the guest did not answer in time")]
+    Silent,
+    #[error("the guest refused a request (error number {errno})")]
+    Refused { errno: i32 },
+    #[error("talking to the guest failed")]
+    Io(#[from] io::Error),
+}
+
+/// Messages from the guest.
+pub(crate) struct GuestReader {
+    stream: OwnedReadHalf,
+    buffer: FrameBuffer,
+    bytes: Box<[u8; READ_BYTES]>,
+}
+
+/// Messages to the guest.
+pub(crate) struct GuestWriter {
+    stream: OwnedWriteHalf,
+}
+
+/// Takes a sandbox's stream and waits for the guest's first word.
+pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
+    stream.set_nonblocking(true)?;
+    let (read, write) = UnixStream::from_std(stream)?.into_split();
+    let mut reader = GuestReader { stream: read, buffer: FrameBuffer::default(), bytes: Box::new([0; READ_BYTES]) };
+    match within(HELLO_PATIENCE, reader.next()).await? {
+        FromGuest::Hello { version: VERSION } => Ok((reader, GuestWriter { stream: write })),
+        _ => Err(GuestError::Protocol),
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, GuestError>>,
+) -> Result<T, GuestError> {
+    tokio::time::timeout(patience, work).await.unwrap_or(Err(GuestError::Silent))
+}
+
+impl GuestReader {
+    /// The next message; safe to cancel, nothing is lost.
+    pub(crate) async fn next(&mut self) -> Result<FromGuest, GuestError> {
+        loop {
+            if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {
+                return Ok(message);
+            }
+            match self.stream.read(self.bytes.as_mut_slice()).await? {
+                0 => return Err(GuestError::Gone),
+                count => self.buffer.extend(&self.bytes[..count]),
+            }
+        }
+    }
+
+    /// What the guest had sent before it was killed.
+    pub(crate) async fn rest(&mut self) -> Option<FromGuest> {
+        self.next().await.ok()
+    }
+
+    async fn answer(&mut self) -> Result<FromGuest, GuestError> {
+        match within(ANSWER_PATIENCE, self.next()).await? {
+            FromGuest::Failed { errno, .. } => Err(GuestError::Refused { errno }),
+            message => Ok(message),
+        }
+    }
+}
+
+impl GuestWriter {
+    pub(crate) async fn send(&mut self, message: &ToGuest) -> Result<(), GuestError> {
+        let frame = wire::encode(message).map_err(|_| GuestError::Protocol)?;
+        Ok(self.stream.write_all(&frame).await?)
+    }
+
+    /// Bytes for a driver, in pieces.
+    pub(crate) async fn control(&mut self, process: u32, bytes: &[u8]) -> Result<(), GuestError> {
+        for piece in bytes.chunks(CHUNK_BYTES_MAX) {
+            self.send(&ToGuest::Control { process, data: piece.to_vec() }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file of the workspace and waits until it is there.
+pub(crate) async fn put_file(
+    reader: &mut GuestReader,
+    writer: &mut GuestWriter,
+    path: &str,
+    content: &[u8],
+) -> Result<(), GuestError> {
+    let mut pieces = content.chunks(CHUNK_BYTES_MAX);
+    let mut piece = pieces.next().unwrap_or_default();
+    let mut append = false;
+    loop {
+        let data = piece.to_vec();
+        writer.send(&ToGuest::PutFile { request: 0, path: path.to_owned(), append, data }).await?;
+        if reader.answer().await? != (FromGuest::Done { request: 0 }) {
+            return Err(GuestError::Protocol);
+        }
+        match pieces.next() {
+            Some(next) => (piece, append) = (next, true),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Lists the workspace.
+pub(crate) async fn list_files(
+    reader: &mut GuestReader,
+    writer: &mut GuestWriter,
+    entries_max: u32,
+) -> Result<Vec<FileEntry>, GuestError> {
+    writer.send(&ToGuest::ListFiles { request: 0, entries_max }).await?;
+    let mut found = Vec::new();
+    loop {
+        match reader.answer().await? {
+            FromGuest::Files { entries, .. } => found.extend(entries),
+            FromGuest::Done { .. } => return Ok(found),
+            // Output of a daemon, or other news that nobody waits for any more.
+            _ => {}
+        }
+        if found.len() > entries_max as usize {
+            return Err(GuestError::Protocol);
+        }
+    }
+}
+
+/// Reads a file of the workspace, at most `bytes_max`.
+pub(crate) async fn read_file(
+    reader: &mut GuestReader,
+    writer: &mut GuestWriter,
+    path: &str,
+    bytes_max: usize,
+) -> Result<Vec<u8>, GuestError> {
+    let mut content = Vec::new();
+    loop {
+        let bytes = u32::try_from((bytes_max - content.len()).min(CHUNK_BYTES_MAX)).unwrap_or(0);
+        if bytes == 0 {
+            return Ok(content);
+        }
+        let offset = content.len() as u64;
+        writer.send(&ToGuest::ReadFile { request: 0, path: path.to_owned(), offset, bytes }).await?;
+        let data = loop {
+            match reader.answer().await? {
+                FromGuest::FileData { data, .. } => break data,
+                _ => continue,
+            }
+        };
+        if data.is_empty() || data.len() > bytes as usize {
+            return Ok(content);
+        }
+        content.extend(data);
+    }
+}

@@ -1,0 +1,160 @@
+//! What a caller asks to run, checked once at the edge of the engine.
+
+use std::path::{Component, Path};
+
+use policy::Ask;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use crate::result::RunError;
+use crate::variables;
+
+/// The longest program.
+pub const CODE_BYTES_MAX: usize = 1 << 20;
+/// The most arguments, and their length together.
+pub const ARGS_MAX: usize = 1024;
+/// The most files placed before a run.
+pub const INPUTS_MAX: usize = 64;
+/// Their size together.
+pub const INPUT_BYTES_MAX: usize = 16 << 20;
+/// Variables as JSON text.
+pub const VARIABLES_BYTES_MAX: usize = 1 << 20;
+const ARGS_BYTES_MAX: usize = 128 << 10;
+const PATH_BYTES_MAX: usize = 1024;
+
+/// One program to run.
+#[derive(Debug, Default)]
+pub struct RunRequest {
+    /// Name of the runtime.
+    pub language: String,
+    /// The program.
+    pub code: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its standard input.
+    pub stdin: Stdin,
+    /// Names bound to native values.
+    pub variables: Map<String, Value>,
+    /// Files placed in the workspace before.
+    pub inputs: Vec<InputFile>,
+    /// Limits asked for.
+    pub ask: Ask,
+    /// Whether files that the run made or changed are wanted back.
+    pub collect_files: bool,
+}
+
+/// Where standard input comes from.
+#[derive(Debug, Default)]
+pub enum Stdin {
+    /// At its end at once.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// As it comes; the sender's end is the end.
+    Stream(mpsc::Receiver<Vec<u8>>),
+}
+
+/// A file placed in the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputFile {
+    /// Relative to the workspace.
+    pub path: String,
+    /// Its content.
+    pub content: Vec<u8>,
+}
+
+impl RunRequest {
+    /// Everything that can be said without looking at the machine.
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        bounded("code", self.code.len(), CODE_BYTES_MAX)?;
+        if self.code.contains('\0') {
+            return Err(RunError::bad("code", "code contains a NUL character", "remove it; no language allows it"));
+        }
+        self.check_args()?;
+        self.check_variables()?;
+        self.check_inputs()?;
+        if let Stdin::Bytes(bytes) = &self.stdin {
+            bounded("stdin", bytes.len(), INPUT_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn check_args(&self) -> Result<(), RunError> {
+        bounded("args", self.args.len(), ARGS_MAX)?;
+        bounded("args", self.args.iter().map(String::len).sum(), ARGS_BYTES_MAX)?;
+        match self.args.iter().any(|argument| argument.contains('\0')) {
+            true => Err(RunError::bad("args", "an argument contains a NUL character", "pass such data by stdin or inputs")),
+            false => Ok(()),
+        }
+    }
+
+    fn check_variables(&self) -> Result<(), RunError> {
+        for name in self.variables.keys() {
+            if let Some(rule) = variables::broken_rule(name) {
+                let message = format!("`{}` cannot be a variable: {rule}", name.escape_debug());
+                return Err(RunError::bad("variables", &message, "rename it"));
+            }
+        }
+        let bytes = serde_json::to_string(&self.variables).map_or(usize::MAX, |text| text.len());
+        bounded("variables", bytes, VARIABLES_BYTES_MAX)
+    }
+
+    fn check_inputs(&self) -> Result<(), RunError> {
+        bounded("inputs", self.inputs.len(), INPUTS_MAX)?;
+        bounded("inputs", self.inputs.iter().map(|input| input.content.len()).sum(), INPUT_BYTES_MAX)?;
+        for input in &self.inputs {
+            if !is_plain_path(&input.path) {
+                let message = format!("`{}` is not a path beneath the workspace", input.path.escape_debug());
+                return Err(RunError::bad("inputs", &message, "give a relative path without `..`, for example data/in.csv"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bounded(what: &str, found: usize, most: usize) -> Result<(), RunError> {
+    if found <= most {
+        return Ok(());
+    }
+    let message = format!("{what} is too large: {found}, and {most} is the most");
+    Err(RunError::bad(what, &message, "send less, or pass large data as files"))
+}
+
+/// Relative, of plain names only.
+pub(crate) fn is_plain_path(path: &str) -> bool {
+    let names = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    !path.is_empty() && path.len() <= PATH_BYTES_MAX && !path.contains('\0') && names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> RunRequest {
+        RunRequest { language: "python".to_owned(), code: "1".to_owned(), ..RunRequest::default() }
+    }
+
+    fn code_of(request: &RunRequest) -> String {
+        request.check().unwrap_err().code
+    }
+
+    #[test]
+    fn an_ordinary_request_passes() {
+        request().check().unwrap();
+    }
+
+    #[test]
+    fn too_much_and_malformed_is_refused_by_name() {
+        assert_eq!(code_of(&RunRequest { code: "x".repeat(CODE_BYTES_MAX + 1), ..request() }), "bad_code");
+        assert_eq!(code_of(&RunRequest { code: "a\0b".to_owned(), ..request() }), "bad_code");
+        assert_eq!(code_of(&RunRequest { args: vec!["a\0".to_owned()], ..request() }), "bad_args");
+        assert_eq!(code_of(&RunRequest { args: vec![String::new(); ARGS_MAX + 1], ..request() }), "bad_args");
+        let variables = Map::from_iter([("a b".to_owned(), Value::Null)]);
+        assert_eq!(code_of(&RunRequest { variables, ..request() }), "bad_variables");
+        for path in ["/etc/passwd", "../x", "a/../../b", "", "x\0y"] {
+            let inputs = vec![InputFile { path: path.to_owned(), content: Vec::new() }];
+            assert_eq!(code_of(&RunRequest { inputs, ..request() }), "bad_inputs", "{path:?}");
+        }
+    }
+}

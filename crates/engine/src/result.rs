@@ -1,0 +1,142 @@
+//! What became of a run, before anybody renders it.
+
+use policy::Clamp;
+use sandbox::{Enforced, Outcome, StartPhases};
+use serde::Serialize;
+use wire::Exit;
+
+/// A finished run.
+#[derive(Debug, Clone)]
+pub struct RunResult {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How the program ended, if it got that far by itself.
+    pub exit: Option<Exit>,
+    /// What it wrote, up to what is kept.
+    pub stdout: Vec<u8>,
+    /// The same for errors.
+    pub stderr: Vec<u8>,
+    /// The last expression.
+    pub value: Option<Value>,
+    /// What went wrong, in words to act on.
+    pub error: Option<RunError>,
+    /// Files it made or changed, when asked for.
+    pub artifacts: Vec<Artifact>,
+    /// What it used.
+    pub usage: RunUsage,
+    /// The wall that was used.
+    pub backend: &'static str,
+    /// What that wall enforced.
+    pub enforced: Enforced,
+    /// Limits asked for and not given.
+    pub clamped: Vec<Clamp>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+    /// How long the parts of building the sandbox took.
+    pub phases: StartPhases,
+}
+
+/// The last expression of a program, as the program tells it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Value {
+    /// As the language shows it.
+    pub repr: String,
+    /// As JSON, where it is representable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json: Option<serde_json::Value>,
+    /// Its kind, if it is more than text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime: Option<String>,
+}
+
+/// A file of the workspace after the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// Relative to the workspace.
+    pub path: String,
+    /// Its content.
+    pub content: Vec<u8>,
+}
+
+/// What a run used, measured by the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct RunUsage {
+    /// From the program's start to its end.
+    pub wall_ms: f64,
+    /// Processor time of all processes.
+    pub cpu_ms: f64,
+    /// Highest memory use.
+    pub memory_peak_bytes: u64,
+    /// Highest number of processes and threads.
+    pub processes_peak: u64,
+    /// Waiting for a place.
+    pub queued_ms: f64,
+    /// Building the sandbox.
+    pub start_ms: f64,
+}
+
+/// Something went wrong: what, why, and what to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RunError {
+    /// Stable.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// Line in the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Column in the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// What to do instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl RunError {
+    /// An error with a code and a message.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), ..Self::default() }
+    }
+
+    /// The same with what to do.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// A bad argument: `bad_<argument>`.
+    pub(crate) fn bad(argument: &str, message: &str, remedy: &str) -> Self {
+        Self::new(&format!("bad_{argument}"), message).remedy(remedy)
+    }
+}
+
+impl RunResult {
+    /// A run that never started.
+    pub(crate) fn unstarted(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
+        Self {
+            outcome,
+            exit: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            value: None,
+            error: Some(error),
+            artifacts: Vec::new(),
+            usage: RunUsage::default(),
+            backend,
+            enforced: Enforced::default(),
+            clamped: Vec::new(),
+            warnings: Vec::new(),
+            phases: StartPhases::default(),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What an interpreter needs, asked once and remembered.
+//!
+//! Asking runs the runtime's probe with the operator's interpreter, outside any sandbox, with a cleared
+//! environment. The answer is stored under the interpreter's fingerprint, written beside and renamed, so a
+//! killed server leaves either the old answer or the new one. A damaged answer is asked for again.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::definition::Definition;
+use super::locate;
+
+/// A version manager's shim may take a second; an interpreter that needs longer than this is broken.
+const PROBE_PATIENCE: Duration = Duration::from_secs(30);
+const PROBE_POLL: Duration = Duration::from_millis(2);
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+const BINDS_MAX: usize = 64;
+
+/// An interpreter's answer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) version: String,
+    pub(crate) executable: String,
+    pub(crate) binds: Vec<PathBuf>,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) packages: BTreeMap<String, String>,
+    /// Whether the probe compiled the driver.
+    #[serde(default)]
+    pub(crate) compiled: bool,
+}
+
+/// The answer and the compiled driver, from the cache or by asking.
+pub(crate) fn find_out(
+    definition: &Definition,
+    command: &Path,
+    state_dir: &Path,
+    path: &OsStr,
+) -> Result<(Found, Option<Vec<u8>>), String> {
+    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
+    let key = format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents));
+    let folder = state_dir.join("runtimes");
+    if let Some(known) = read(&folder, &key) {
+        return Ok(known);
+    }
+    make_private(&folder).map_err(|error| format!("the state directory cannot be used: {error}"))?;
+    ask(definition, command, &folder, &key, path)?;
+    read(&folder, &key).ok_or_else(|| "its answer could not be stored".to_owned())
+}
+
+fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
+    let found: Found = serde_json::from_slice(&fs::read(folder.join(format!("{key}.json"))).ok()?).ok()?;
+    if !Path::new(&found.executable).exists() || found.binds.iter().any(|bind| !bind.exists()) {
+        return None;
+    }
+    let driver = if found.compiled { Some(fs::read(folder.join(format!("{key}.driver"))).ok()?) } else { None };
+    Some((found, driver))
+}
+
+fn ask(definition: &Definition, command: &Path, folder: &Path, key: &str, path: &OsStr) -> Result<(), String> {
+    let work = folder.join(format!("{key}.{}", std::process::id()));
+    let result = ask_in(&work, definition, command, folder, key, path);
+    fs::remove_dir_all(&work).ok();
+    result
+}
+
+fn ask_in(
+    work: &Path,
+    definition: &Definition,
+    command: &Path,
+    folder: &Path,
+    key: &str,
+    path: &OsStr,
+) -> Result<(), String> {
+    let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
+    make_private(work).map_err(problem)?;
+    for (name, content) in definition.files() {
+        fs::write(work.join(name), content).map_err(problem)?;
+    }
+    let out = work.join("compiled-driver");
+    let fill = |part: &String| {
+        part.replace("{interpreter}", &command.to_string_lossy())
+            .replace("{folder}", &work.to_string_lossy())
+            .replace("{out}", &out.to_string_lossy())
+    };
+    let argv: Vec<String> = definition.interpreter.probe.iter().map(fill).collect();
+    let mut found: Found = serde_json::from_slice(&run_probe(&argv, path)?)
+        .map_err(|error| format!("its probe answered nonsense: {error}"))?;
+    if found.binds.len() > BINDS_MAX {
+        return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));
+    }
+    found.binds.retain(|bind| is_fit_to_show(bind));
+    found.compiled = out.is_file();
+    if found.compiled {
+        fs::rename(&out, folder.join(format!("{key}.driver"))).map_err(problem)?;
+    }
+    let answer = work.join("answer");
+    let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
+    fs::write(&answer, text).map_err(problem)?;
+    fs::rename(&answer, folder.join(format!("{key}.json"))).map_err(problem)
+}
+
+/// A probe's wish is not enough: directories that hold people's or the system's secrets are never shown whole.
+fn is_fit_to_show(bind: &Path) -> bool {
+    const NEVER: [&str; 12] =
+        ["/", "/home", "/root", "/etc", "/var", "/run", "/proc", "/sys", "/dev", "/tmp", "/boot", "/mnt"];
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let is_someones_home = bind.parent() == Some(Path::new("/home"));
+    bind.is_absolute()
+        && !NEVER.iter().any(|never| bind == Path::new(never))
+        && !is_someones_home
+        && !home.starts_with(bind)
+}
+
+fn run_probe(argv: &[String], path: &OsStr) -> Result<Vec<u8>, String> {
+    let (program, arguments) = argv.split_first().ok_or("its probe is empty")?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", path).env("LANG", "C.UTF-8").current_dir("/");
+    for variable in ["HOME", "PYENV_ROOT", "PYENV_VERSION", "NODENV_ROOT", "RBENV_ROOT"] {
+        if let Some(value) = std::env::var_os(variable) {
+            command.env(variable, value);
+        }
+    }
+    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = started.map_err(|error| format!("it cannot be started: {error}"))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let stdout = std::thread::spawn(move || bounded(stdout));
+    let stderr = std::thread::spawn(move || bounded(stderr));
+    let deadline = Instant::now() + PROBE_PATIENCE;
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if Instant::now() > deadline => {
+                child.kill().ok();
+                child.wait().ok();
+                return Err("its probe did not end in time".to_owned());
+            }
+            None => std::thread::sleep(PROBE_POLL),
+        }
+    };
+    let output = stdout.join().unwrap_or_default();
+    if status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&stderr.join().unwrap_or_default()).trim().to_owned();
+    let last = said.lines().last().unwrap_or("").chars().take(300).collect::<String>();
+    Err(format!("its probe failed ({status}): {last}"))
+}
+
+fn bounded(stream: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).ok();
+    }
+    bytes
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_shown_whole() {
+        for bad in ["/", "/home", "/home/someone", "/root", "/etc", "relative", "/var"] {
+            assert!(!is_fit_to_show(Path::new(bad)), "{bad}");
+        }
+        assert!(is_fit_to_show(Path::new("/opt/python")));
+        assert!(is_fit_to_show(Path::new("/home/someone/.versions/3.12")));
+    }
+}

@@ -1,0 +1,107 @@
+//! `runtime.toml`, parsed. The files are embedded at build time; a mistake in them fails a test here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use policy::Floor;
+use serde::Deserialize;
+
+use crate::variables::VariableStyle;
+
+/// Language, file name, content: made by `build.rs` from `runtimes/`.
+const FILES: &[(&str, &str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
+const DEFINITION: &str = "runtime.toml";
+
+/// What a language's folder says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Definition {
+    /// The name in requests; the folder's name too.
+    pub(crate) name: String,
+    /// The name for people.
+    pub(crate) title: String,
+    /// File name of the program in the workspace.
+    pub(crate) source: String,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) drive: Drive,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) limits: Floor,
+    pub(crate) canary: Canary,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Interpreter {
+    /// Looked for on the PATH, in this order.
+    pub(crate) commands: Vec<String>,
+    /// Run once on the host; prints what the interpreter needs.
+    pub(crate) probe: Vec<String>,
+    /// The command that installs it on a Debian-like machine.
+    pub(crate) install: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Drive {
+    /// File in the folder that is placed in the sandbox.
+    pub(crate) driver: String,
+    pub(crate) variables: VariableStyle,
+    /// Program and arguments inside.
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Canary {
+    pub(crate) code: String,
+    pub(crate) stdout: String,
+}
+
+impl Definition {
+    /// A file of the folder; empty if there is none.
+    pub(crate) fn file(&self, name: &str) -> &'static [u8] {
+        let found = FILES.iter().find(|(language, file, _)| *language == self.name && *file == name);
+        found.map_or(&[], |(_, _, content)| *content)
+    }
+
+    /// All files of the folder.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {
+        FILES.iter().filter(|(language, ..)| *language == self.name).map(|(_, name, content)| (*name, *content))
+    }
+
+    /// Added to the driver's name when it was compiled: `driver.py` becomes `driver.pyc`.
+    #[allow(clippy::unused_self, reason = "a property of the language, even if all share it today")]
+    pub(crate) fn compiled_suffix(&self) -> &'static str {
+        "c"
+    }
+}
+
+/// Every language with a readable definition, by name.
+pub(crate) fn embedded() -> BTreeMap<String, Arc<Definition>> {
+    let definitions = FILES.iter().filter(|(_, file, _)| *file == DEFINITION);
+    let parsed = definitions.filter_map(|(_, _, content)| parse(content).ok());
+    parsed.map(|definition| (definition.name.clone(), Arc::new(definition))).collect()
+}
+
+fn parse(content: &[u8]) -> Result<Definition, String> {
+    let text = std::str::from_utf8(content).map_err(|error| error.to_string())?;
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_folder_has_a_sound_definition() {
+        for (language, _, content) in FILES.iter().filter(|(_, file, _)| *file == DEFINITION) {
+            let definition = parse(content).unwrap_or_else(|error| panic!("{language}: {error}"));
+            assert_eq!(definition.name, *language);
+            assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
+            assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
+        }
+        assert!(embedded().contains_key("python") && embedded().contains_key("bash"));
+    }
+}

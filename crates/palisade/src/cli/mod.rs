@@ -1,0 +1,55 @@
+//! The command line.
+
+pub(crate) mod run;
+mod terminal;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use self::terminal::{Paint, Spinner};
+
+const AFTER_HELP: &str = "\
+Examples:
+  palisade run python -c 'print(6*7)'      one program, isolated, then gone
+  palisade run bash script.sh a b          a file with arguments
+  echo 'print(input())' | palisade run python -
+  palisade doctor                          what this machine can enforce";
+
+/// Runs code written by AI agents, safely and in milliseconds.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, after_help = AFTER_HELP, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Where state is kept
+    #[arg(long, global = true, value_name = "DIR", env = "PALISADE_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Accept that a guarantee cannot be enforced here (repeatable; see `palisade doctor`)
+    #[arg(long = "allow-missing", global = true, value_name = "GUARANTEE")]
+    pub(crate) allow_missing: Vec<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one program in a fresh sandbox
+    Run(run::RunArguments),
+    /// Show what this machine can enforce and which languages work
+    Doctor(DoctorArguments),
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,354 @@
+//! `palisade run`: one program, its own streams and exit status.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use engine::{InputFile, RunEvent, RunRequest, RunResult, Stdin, Stop};
+use policy::Ask;
+use sandbox::Outcome;
+use tokio::sync::{mpsc, oneshot};
+use wire::{Exit, Stream};
+
+use super::{Options, Paint};
+use crate::machine::{self, Machine};
+use crate::render;
+
+const EXIT_CODES: &str = "\
+Exit status: the program's own; 128+N when signal N ended it; and
+  122  output limit        123  memory, disk or process limit
+  124  timed out           125  Palisade itself failed, or is too busy
+  126  refused             130  interrupted";
+
+const TIMED_OUT: u8 = 124;
+const OUTPUT_LIMIT: u8 = 122;
+const OTHER_LIMIT: u8 = 123;
+const OWN_FAILURE: u8 = 125;
+const REFUSED: u8 = 126;
+const INTERRUPTED: u8 = 130;
+/// Pieces of standard input and of news that may wait.
+const CHANNEL_PIECES: usize = 16;
+const READ_BYTES: usize = 64 * 1024;
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct RunArguments {
+    /// Language of the program
+    #[arg(value_name = "LANG")]
+    language: String,
+    /// File with the program, or - for standard input; with -c the first argument of the program
+    #[arg(value_name = "FILE")]
+    file: Option<String>,
+    /// The program itself
+    #[arg(short = 'c', value_name = "CODE")]
+    code: Option<String>,
+    /// Arguments of the program
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+    /// Print the whole result as JSON instead of the program's streams
+    #[arg(long)]
+    json: bool,
+    /// Place a file in the workspace before the run (repeatable)
+    #[arg(long = "input", value_name = "FILE[=NAME]")]
+    inputs: Vec<String>,
+    /// Copy the files that the program made into this directory
+    #[arg(long = "output-dir", value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// Bind a variable, given as JSON (repeatable)
+    #[arg(long = "var", value_name = "NAME=JSON")]
+    variables: Vec<String>,
+    /// Wall-clock limit, for example 500ms, 10s, 2m
+    #[arg(long, value_name = "TIME", value_parser = parse_time_ms)]
+    timeout: Option<u64>,
+    /// Memory limit in MB
+    #[arg(long, value_name = "MB")]
+    memory_mb: Option<u64>,
+    /// Processor cores, fractions allowed
+    #[arg(long, value_name = "N")]
+    cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "N")]
+    processes: Option<u64>,
+    /// Disk limit in MB
+    #[arg(long, value_name = "MB")]
+    disk_mb: Option<u64>,
+    /// Open files of one process
+    #[arg(long, value_name = "N")]
+    open_files: Option<u64>,
+    /// Output kept, in kB; more ends the run
+    #[arg(long, value_name = "KB")]
+    output_kb: Option<u64>,
+    /// Show how long each part took, on standard error
+    #[arg(long)]
+    phases: bool,
+}
+
+pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
+    let request = match request(&arguments) {
+        Ok(request) => request,
+        Err(message) => {
+            complain(&message, None);
+            return ExitCode::from(REFUSED);
+        }
+    };
+    let run = machine::with_engine(options, |machine| run(machine, request, arguments.json));
+    match run {
+        Ok(result) => finish(&arguments, &result),
+        Err(error) => {
+            complain(&error.to_string(), None);
+            ExitCode::from(OWN_FAILURE)
+        }
+    }
+}
+
+async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult {
+    let (events, mut news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
+    let (stop, stopped) = oneshot::channel();
+    let running = machine.engine.run(request, (!is_quiet).then_some(events), stopped);
+    tokio::pin!(running);
+    let mut stop = Some(stop);
+    let interrupted = interruption();
+    tokio::pin!(interrupted);
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = news.recv() => show(event),
+            result = &mut running => {
+                while let Ok(event) = news.try_recv() { show(event) }
+                return result;
+            }
+            () = &mut interrupted, if stop.is_some() => {
+                if let Some(stop) = stop.take() { stop.send(Stop::Cancelled).ok(); }
+            }
+        }
+    }
+}
+
+/// Completes when a person or the system asks this process to end.
+async fn interruption() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}
+
+fn show(event: RunEvent) {
+    let RunEvent::Output { stream, data } = event;
+    // Whoever reads us may have gone; the program's fate does not depend on it.
+    match stream {
+        Stream::Stdout => {
+            let mut out = io::stdout().lock();
+            out.write_all(&data).and_then(|()| out.flush()).ok();
+        }
+        Stream::Stderr => {
+            io::stderr().lock().write_all(&data).ok();
+        }
+    }
+}
+
+fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
+    if let Some(directory) = &arguments.output_dir
+        && let Err(error) = save(directory, result)
+    {
+        complain(&format!("the program's files could not be saved: {error}"), None);
+        return ExitCode::from(OWN_FAILURE);
+    }
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&render::structured(result, usize::MAX)).unwrap_or_default();
+        let mut out = io::stdout().lock();
+        writeln!(out, "{text}").ok();
+    } else {
+        explain(result);
+    }
+    if arguments.phases {
+        for (name, us) in &result.phases.parts_us {
+            eprintln!("{name:>14} {us:>7} us");
+        }
+    }
+    exit_code(result)
+}
+
+/// A program that fails speaks for itself; what Palisade did to it is said here.
+fn explain(result: &RunResult) {
+    for warning in &result.warnings {
+        complain(&format!("warning: {warning}"), None);
+    }
+    for clamp in &result.clamped {
+        complain(&format!("{} is {} instead of the {} asked for", clamp.limit, clamp.given, clamp.asked), None);
+    }
+    let own_failure = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
+    if let Some(error) = result.error.as_ref().filter(|_| !own_failure) {
+        let cause = error.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+        complain(&format!("{}: {}{cause}", result.outcome.name(), error.message), error.remedy.as_deref());
+    }
+}
+
+fn complain(message: &str, remedy: Option<&str>) {
+    let paint = Paint::for_stream(&io::stderr());
+    eprintln!("{} {message}", paint.bold("palisade:"));
+    if let Some(remedy) = remedy {
+        eprintln!("          {}", paint.dim(remedy));
+    }
+}
+
+fn exit_code(result: &RunResult) -> ExitCode {
+    let of_program = match result.exit {
+        Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
+        Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(255),
+        None => OWN_FAILURE,
+    };
+    ExitCode::from(match result.outcome {
+        Outcome::Completed | Outcome::Failed | Outcome::CompileFailed => of_program,
+        Outcome::TimedOut => TIMED_OUT,
+        Outcome::OutputLimit => OUTPUT_LIMIT,
+        Outcome::OutOfMemory | Outcome::DiskFull | Outcome::ProcessLimit => OTHER_LIMIT,
+        Outcome::Cancelled => INTERRUPTED,
+        Outcome::Refused => REFUSED,
+        Outcome::Killed | Outcome::Running | Outcome::Unavailable => OWN_FAILURE,
+    })
+}
+
+fn request(arguments: &RunArguments) -> Result<RunRequest, String> {
+    let mut args = arguments.args.clone();
+    let (code, stdin) = match (&arguments.code, arguments.file.as_deref()) {
+        (Some(code), file) => {
+            args.splice(0..0, file.map(str::to_owned));
+            (code.clone(), Stdin::Stream(own_stdin()))
+        }
+        (None, Some("-")) => (read_text(&mut io::stdin().lock(), "standard input")?, Stdin::Empty),
+        (None, Some(file)) => {
+            let mut open = fs::File::open(file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+            (read_text(&mut open, file)?, Stdin::Stream(own_stdin()))
+        }
+        (None, None) => return Err("give a program: a FILE, - for standard input, or -c CODE".to_owned()),
+    };
+    Ok(RunRequest {
+        language: arguments.language.clone(),
+        code,
+        args,
+        stdin,
+        variables: arguments.variables.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
+        inputs: arguments.inputs.iter().map(|text| input(text)).collect::<Result<_, _>>()?,
+        ask: Ask {
+            timeout_ms: arguments.timeout,
+            memory_mb: arguments.memory_mb,
+            cpus: arguments.cpus,
+            processes: arguments.processes,
+            disk_mb: arguments.disk_mb,
+            open_files: arguments.open_files,
+            output_kb: arguments.output_kb,
+        },
+        collect_files: arguments.output_dir.is_some(),
+    })
+}
+
+fn read_text(stream: &mut impl Read, name: &str) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let limit = engine::CODE_BYTES_MAX as u64 + 1;
+    stream.take(limit).read_to_end(&mut bytes).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8 text"))
+}
+
+fn variable(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (name, json) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=JSON"))?;
+    let value = serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
+    Ok((name.to_owned(), value))
+}
+
+fn input(text: &str) -> Result<InputFile, String> {
+    let (file, name) = text.split_once('=').unwrap_or((text, ""));
+    let content = fs::read(file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+    let own_name = || Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(InputFile { path: if name.is_empty() { own_name() } else { name.to_owned() }, content })
+}
+
+/// Reads our own standard input on a thread of its own, as it comes. Started only when the program runs.
+fn own_stdin() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(CHANNEL_PIECES);
+    STDIN.with(|slot| slot.replace(Some(sender)));
+    receiver
+}
+
+thread_local! {
+    /// The sending end waits here until threads may exist: the spawner must be forked before.
+    static STDIN: std::cell::RefCell<Option<mpsc::Sender<Vec<u8>>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Starts the reading; called once the spawner exists.
+pub(crate) fn start_reading_stdin() {
+    let Some(sender) = STDIN.with(std::cell::RefCell::take) else { return };
+    std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        let mut bytes = vec![0_u8; READ_BYTES];
+        while let Ok(count @ 1..) = stdin.read(&mut bytes) {
+            if sender.blocking_send(bytes[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// Names come from inside the sandbox and were checked to be plain; links in their way are not followed.
+fn save(directory: &Path, result: &RunResult) -> io::Result<()> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+    fs::create_dir_all(directory)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    for artifact in &result.artifacts {
+        let path = Path::new(&artifact.path);
+        let mut walked = PathBuf::new();
+        for part in path.parent().into_iter().flat_map(Path::components) {
+            walked.push(part);
+            match rustix::fs::mkdirat(&root, &walked, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat2(&root, path, flags, Mode::from_raw_mode(0o644), resolve)?;
+        fs::File::from(file).write_all(&artifact.content)?;
+    }
+    Ok(())
+}
+
+fn parse_time_ms(text: &str) -> Result<u64, String> {
+    let units = [("ms", 1.0), ("s", 1000.0), ("m", 60_000.0), ("", 1000.0)];
+    let found = units.iter().find_map(|(unit, factor)| {
+        let number = text.strip_suffix(unit)?.parse::<f64>().ok()?;
+        (number.is_finite() && number > 0.0).then_some(number * factor)
+    });
+    found.map(|ms| ms.ceil() as u64).ok_or_else(|| "give a time such as 500ms, 10s or 2m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time_ms("500ms"), Ok(500));
+        assert_eq!(parse_time_ms("1.5s"), Ok(1500));
+        assert_eq!(parse_time_ms("2m"), Ok(120_000));
+        assert_eq!(parse_time_ms("3"), Ok(3000));
+        for bad in ["", "x", "-1s", "0s", "NaN", "infs"] {
+            assert!(parse_time_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn variables_are_json() {
+        assert_eq!(variable("a=[1]"), Ok(("a".to_owned(), serde_json::json!([1]))));
+        assert!(variable("a").is_err() && variable("a=x").is_err());
+    }
+}

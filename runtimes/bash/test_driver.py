@@ -1,0 +1,279 @@
+"""Plays the guest for driver.sh: a socketpair on descriptor 3, files on 1 and 2.
+
+Run: `python3 -m unittest runtimes/bash/test_driver.py`.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+DRIVER = os.path.join(FOLDER, "driver.sh")
+BASH = os.environ.get("PALISADE_TEST_BASH") or shutil.which("bash")
+DEADLINE_S = 20
+ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+
+
+def flatten(variables):
+    fields = []
+    for name, value in variables.items():
+        if value is None:
+            fields += [name, "u", "0"]
+        elif isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
+            fields += [name, "a", str(len(value)), *map(scalar, value)]
+        elif isinstance(value, dict) and not any(isinstance(item, (list, dict)) for item in value.values()):
+            pairs = [part for key, item in value.items() for part in (key, scalar(item))]
+            fields += [name, "m", str(len(pairs)), *pairs]
+        elif isinstance(value, (list, dict)):
+            fields += [name, "j", "1", json.dumps(value)]
+        else:
+            fields += [name, "s", "1", scalar(value)]
+    return fields
+
+
+def scalar(value):
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class Guest:
+    def __init__(self, workspace):
+        self.workspace = workspace
+        self.source = os.path.join(workspace, "main.sh")
+        self.host, theirs = socket.socketpair()
+        self.host.settimeout(DEADLINE_S)
+        fd = theirs.detach()
+        launch = (
+            "import os,signal,sys; signal.signal(13, 0); signal.signal(25, 0); fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
+            "os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", launch, str(fd), BASH, "--norc", "--noprofile", DRIVER],
+            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, pass_fds=[fd], cwd=workspace, env=ENV,
+            start_new_session=True,
+        )
+        os.close(fd)
+        self.buffer = b""
+
+    def send(self, *fields):
+        data = b"".join(os.fsencode(field) + b"\0" for field in fields)
+        self.host.sendall(b"%d\0" % len(fields) + data)
+
+    def receive(self):
+        while True:
+            head, _, rest = self.buffer.partition(b"\0")
+            if head.isdigit() and rest.count(b"\0") >= int(head):
+                *fields, self.buffer = rest.split(b"\0", int(head))
+                return [field.decode() for field in fields]
+            part = self.host.recv(1 << 16)
+            if not part:
+                return None
+            self.buffer += part
+
+    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), by_file=True):
+        if by_file:
+            with open(self.source, "w") as file:
+                file.write(code)
+        flat = flatten(variables or {})
+        self.send("run", run_id, mode, self.source, "" if by_file else code, stdin, str(len(flat)), *flat, *args)
+
+    def keep(self, code, **more):
+        self.run(code, mode="keep", **more)
+        return self.done()
+
+    def done(self):
+        message = self.receive()
+        while message is not None and message[0] != "done":
+            message = self.receive()
+        return message and (message[2], message[3])
+
+    def streams(self):
+        texts = []
+        for file in (self.out, self.err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "replace"))
+        return texts
+
+    def end(self):
+        try:
+            return (self.process.wait(DEADLINE_S), *self.streams())
+        finally:
+            self.kill()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.host, self.out, self.err):
+            end.close()
+
+
+class DriverTest(unittest.TestCase):
+    def guest(self):
+        workspace = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, workspace, True)
+        guest = Guest(workspace)
+        self.addCleanup(guest.kill)
+        return guest
+
+    def fresh(self, code, **more):
+        guest = self.guest()
+        guest.run(code, **more)
+        return guest.end()
+
+    def same_as_plain(self, code, *args):
+        guest = self.guest()
+        guest.run(code, args=args)
+        seen = guest.end()
+        plain = subprocess.run([BASH, guest.source, *args], capture_output=True, text=True, cwd=guest.workspace,
+                               stdin=subprocess.DEVNULL, env=ENV)
+        self.assertEqual(seen, (plain.returncode, plain.stdout, plain.stderr))
+
+    def test_fresh_programs_behave_like_a_script(self):
+        for code in (
+            "echo $((6*7))", "exit 7", "false", "set -e\nfalse\necho no", "echo $0 $# \"$1\" \"$2\" \"$*\"; shift; echo $1",
+            "echo $LINENO ${BASH_SOURCE[0]}\nnosuchcommand\n", "if", "echo a\nfi\n", "trap 'echo bye $?' EXIT\nexit 4",
+            "trap 'echo err' ERR\nfalse\ntrue\nfalse", "exec echo replaced", "set -u\necho $nope\necho no",
+            "f() { local x=1; return 5; }\nf; echo $?", "[[ ${BASH_SOURCE[0]} == \"$0\" ]] && echo main",
+            "declare -a x=(1 2); declare -A m=([k]=v); echo ${x[1]} ${m[k]}", "cat; read x; echo $?", "kill -TERM $$",
+            "echo $-; shopt -p extglob; trap -p; set +o | md5sum", "compgen -A function; compgen -v | grep -i palisade",
+            "ls /proc/self/fd | wc -l; ls -l /proc/$$/fd | grep -c socket", "x=${y:?gone}", "set -o pipefail; false | true; echo $?",
+            "printf 'ü%.0s' 1 2; s=ü; echo ${#s}", "(exit 3) & wait $!; echo $?", "diff <(echo a) <(echo a) && echo same", "",
+        ):
+            with self.subTest(code=code):
+                self.same_as_plain(code, "a b", "*")
+
+    def test_code_field_is_not_needed_and_not_harmful(self):
+        guest = self.guest()
+        with open(guest.source, "w") as file:
+            file.write("echo x")
+        guest.send("run", "r", "last", guest.source, "echo x", "", "0")
+        self.assertEqual(guest.end()[:2], (0, "x\n"))
+
+    def test_variables_are_native_and_never_evaluated(self):
+        evil = "$(touch hit)`touch hit`\\ \"'\n;*"
+        status, out, err = self.fresh(
+            'printf "<%s>" "$s" "$n" "$t" "${z-unset}" "${l[@]}" "${#l[@]}" "${m[$k]}" "${m[b]}" "$j" "${#e[@]}" "$u"; ls; declare -p l m',
+            variables={"s": evil, "n": 12345678901234567890123, "t": True, "z": None, "l": ["a b", evil, 3, False],
+                       "k": evil, "m": {evil: "v", "b": "w", "@": "at", "]": "br"}, "j": [[1]], "e": [], "u": "ü🐍"},
+        )
+        expected = [evil, "12345678901234567890123", "true", "", "a b", evil, "3", "false", "4", "v", "w", "[[1]]", "0", "ü🐍"]
+        self.assertEqual((status, err), (0, ""))
+        self.assertTrue(out.startswith("".join("<%s>" % item for item in expected)), out)
+        self.assertNotIn("hit\n", out.split("main.sh")[0][-20:])
+        self.assertIn('["@"]="at"', out)
+
+    def test_names_that_are_no_names_are_not_bound(self):
+        status, out, err = self.fresh("ls; echo $ok", variables={"a[$(touch hit)]": "x", "ok": "1"})
+        self.assertEqual((status, out), (0, "main.sh\n1\n"))
+
+    def test_stdin_from_a_file(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("one\ntwo\n")
+        guest.run("read a; cat; echo $a", stdin=path)
+        self.assertEqual(guest.end()[:2], (0, "two\none\n"))
+
+    # -- a live shell --
+
+    def test_state_stays(self):
+        for by_file in (True, False):
+            guest = self.guest()
+            more = {"by_file": by_file}
+            self.assertEqual(guest.keep("x=1; f() { echo f$1; }; cd /; declare -a l=(a b); export E=e; shopt -s nullglob", **more), ("ok", "0"))
+            self.assertEqual(guest.keep("f $x; pwd; echo ${l[1]} $(printenv E); shopt -q nullglob && echo on; echo $1", args=["arg"], **more), ("ok", "0"))
+            self.assertEqual(guest.keep("(exit 3)", **more), ("error", "3"))
+            self.assertEqual(guest.keep("if", **more)[0], "error")
+            self.assertEqual(guest.keep("echo $v ${#m[@]}", variables={"v": "w", "m": {"a": 1}}, **more), ("ok", "0"))
+            guest.send("close")
+            self.assertEqual(guest.end()[:2], (0, "f1\n/\nb e\non\narg\nw 1\n"))
+
+    def test_exit_and_errexit_keep_the_session(self):
+        guest = self.guest()
+        setup = "x='a\nb'; f() { echo f; }; declare -A m=([k]='v w'); declare -r ro=1; cd /; set -o pipefail"
+        self.assertEqual(guest.keep(setup), ("ok", "0"))
+        for _ in range(3):
+            self.assertEqual(guest.keep("exit 7"), ("exit", "7"))
+        self.assertEqual(guest.keep("g() { exit 4; }; g"), ("exit", "4"))
+        self.assertEqual(guest.keep("echo ${nope:?gone}")[0], "exit")
+        self.assertEqual(guest.keep("break; echo after"), ("exit", "0"))
+        self.assertEqual(guest.keep("for i in 1; do break 5; done", by_file=False), ("exit", "0"))
+        self.assertEqual(guest.keep("set -e; false; echo no"), ("error", "1"))
+        self.assertEqual(guest.keep("set +e; false | true; echo $? \"$x\" ${m[k]} $ro $PWD; f"), ("ok", "0"))
+        guest.send("close")
+        status, out, err = guest.end()
+        self.assertEqual((status, out), (0, "1 a\nb v w 1 /\nf\n"))
+
+    def test_options_of_the_program_do_not_reach_the_driver(self):
+        guest = self.guest()
+        self.assertEqual(guest.keep("set -eux; IFS=0; read() { :; }; printf() { :; }"), ("ok", "0"))
+        self.assertEqual(guest.keep("echo hi"), ("ok", "0"))
+        self.assertEqual(guest.keep("set +x; echo $-"), ("ok", "0"))
+        guest.send("close")
+        status, out, err = guest.end()
+        self.assertEqual(status, 0)
+        self.assertIn("+ echo hi", err)
+        self.assertNotIn("finish", err)
+        self.assertIn("e", out.split("\n")[1])
+
+    def test_the_channel_is_closed_for_the_program(self):
+        guest = self.guest()
+        guest.keep("ls -l /proc/self/fd | grep -c socket; exec 3>mine; echo kept >&3")
+        guest.keep("exit 1")
+        guest.keep("ls -l /proc/self/fd | grep -c socket; echo more >&3; cat mine")
+        guest.send("close")
+        self.assertEqual(guest.end()[1], "0\n0\nkept\nmore\n")
+
+    def test_each_kept_run_has_its_own_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("one\ntwo\n")
+        guest.keep("read a; echo $a", stdin=path)
+        guest.keep("read a; echo eof $?")
+        guest.send("close")
+        self.assertEqual(guest.end()[1], "one\neof 1\n")
+
+    def test_interrupt_keeps_the_state(self):
+        guest = self.guest()
+        guest.keep("x=1")
+        for code in ("echo on; while :; do :; done", "echo on; sleep 60", "f() { while :; do sleep 1; done; }; echo on; f"):
+            os.killpg(guest.process.pid, signal.SIGINT)  # idle: nothing to stop
+            before = guest.streams()[0].count("on")
+            guest.run(code, mode="keep")
+            end = time.monotonic() + DEADLINE_S
+            while guest.streams()[0].count("on") == before and time.monotonic() < end:
+                select.select([], [], [], 0.01)
+            os.killpg(guest.process.pid, signal.SIGINT)
+            self.assertEqual(guest.done(), ("interrupted", "130"))
+            self.assertEqual(guest.keep("[ $x = 1 ]"), ("ok", "0"))
+
+    def test_close_ends_with_the_status_of_the_last_run(self):
+        guest = self.guest()
+        guest.keep("(exit 9)")
+        guest.host.shutdown(socket.SHUT_WR)
+        self.assertEqual(guest.end()[0], 9)
+
+    def test_end_of_channel_ends_an_idle_driver(self):
+        guest = self.guest()
+        self.assertEqual(guest.receive(), ["ready"])
+        guest.host.shutdown(socket.SHUT_WR)
+        self.assertEqual(guest.end()[0], 0)
+
+    def test_probe(self):
+        answer = json.loads(subprocess.check_output([BASH, os.path.join(FOLDER, "probe.sh")], env=ENV))
+        self.assertEqual(sorted(answer), ["binds", "env", "executable", "packages", "version"])
+        self.assertTrue(os.access(answer["executable"], os.X_OK))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,534 @@
+"""Plays the guest for driver.py: a socketpair on descriptor 3, pipes on 0, 1 and 2.
+
+Run: `python3 -m unittest runtimes/python/test_driver.py`. Every interpreter found on this machine that
+the runtime supports is tested; PALISADE_TEST_PYTHON (paths joined by ":") replaces the search.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+DRIVER = os.path.join(FOLDER, "driver.py")
+PROBE = os.path.join(FOLDER, "probe.py")
+DEADLINE_S = 30
+
+
+def interpreters():
+    given = os.environ.get("PALISADE_TEST_PYTHON")
+    names = given.split(":") if given else [shutil.which("python3"), "/usr/bin/python3"]
+    found = {}
+    for name in names:
+        if name and os.path.exists(name):
+            ask = [name, "-c", "import sys; print(sys.executable, *sys.version_info[:2])"]
+            path, major, minor = subprocess.check_output(ask, text=True).split()
+            if (int(major), int(minor)) >= (3, 9):
+                found[os.path.realpath(path)] = path
+    return list(found.values())
+
+
+class Guest:
+    """One driver process and the far end of its channel."""
+
+    def __init__(self, python, driver, workspace):
+        self.workspace = workspace
+        self.host, theirs = socket.socketpair()
+        self.host.settimeout(DEADLINE_S)
+        read_fd = theirs.detach()
+        launch = (
+            "import os,sys; fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
+            "os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        env = {"HOME": workspace, "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", launch, str(read_fd), python, "-X", "utf8", driver],
+            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+            pass_fds=[read_fd], cwd=workspace, env=env,
+        )
+        os.close(read_fd)
+        self.buffer = b""
+
+    def send(self, *fields):
+        data = b"".join(field.encode("utf-8", "surrogateescape") + b"\0" for field in fields)
+        self.host.sendall(b"%d\0" % len(fields) + data)
+
+    def receive(self):
+        """The next message, or None at the end of the channel."""
+        while True:
+            head, _, rest = self.buffer.partition(b"\0")
+            if head.isdigit() and rest.count(b"\0") >= int(head):
+                *fields, self.buffer = rest.split(b"\0", int(head))
+                return [field.decode() for field in fields]
+            part = self.host.recv(1 << 16)
+            if not part:
+                return None
+            self.buffer += part
+
+    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), write=True, name="main.py"):
+        source = os.path.join(self.workspace, name)
+        if write:
+            with open(source, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(code)
+        flat = [] if variables is None else [json.dumps(variables)]
+        self.send("run", run_id, mode, source, code, stdin, str(len(flat)), *flat, *args)
+
+    def done(self):
+        message = self.receive()
+        while message is not None and message[0] != "done":
+            message = self.receive()
+        if message is None:
+            return None
+        names = "id status exit_code message line column repr json mime".split()
+        return dict(zip(names, message[1:]))
+
+    def streams(self):
+        texts = []
+        for file in (self.out, self.err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "replace"))
+        return texts
+
+    def end(self):
+        """(exit status, stdout, stderr) once the process is gone."""
+        try:
+            return (self.process.wait(DEADLINE_S), *self.streams())
+        finally:
+            self.kill()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.host, self.out, self.err):
+            end.close()
+
+
+class DriverCase:
+    python = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.pyc = os.path.join(cls.folder, "driver.pyc")
+        env = {"HOME": cls.folder}
+        cls.probe = json.loads(subprocess.check_output([cls.python, PROBE, DRIVER, cls.pyc], env=env))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def guest(self, driver=None):
+        workspace = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, workspace, True)
+        guest = Guest(self.python, driver or self.pyc, workspace)
+        self.addCleanup(guest.kill)
+        return guest
+
+    def fresh(self, code, **more):
+        guest = self.guest()
+        guest.run(code, **more)
+        done = guest.done()
+        status, out, err = guest.end()
+        return status, out, err, done
+
+    def plain(self, code, *args):
+        workspace = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, workspace, True)
+        path = os.path.join(workspace, "main.py")
+        with open(path, "w") as file:
+            file.write(code)
+        done = subprocess.run([self.python, "-X", "utf8", path, *args], capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, env={"HOME": workspace}, cwd=workspace)
+        return done.returncode, done.stdout.replace(workspace, "W"), done.stderr.replace(workspace, "W")
+
+    def same_as_plain(self, code, *args):
+        guest = self.guest()
+        guest.run(code, args=args)
+        done = guest.done()
+        status, out, err = guest.end()
+        seen = (status, out.replace(guest.workspace, "W"), err.replace(guest.workspace, "W"))
+        self.assertEqual(seen, self.plain(code, *args))
+        return done
+
+    def kept(self, guest, code, **more):
+        guest.run(code, mode="keep", write=False, **more)
+        return guest.done()
+
+    # -- a fresh run --
+
+    def test_prints_and_ends_with_zero(self):
+        status, out, err, done = self.fresh("print(6*7)")
+        self.assertEqual((status, out, err), (0, "42\n", ""))
+        self.assertEqual((done["status"], done["repr"], done["json"]), ("ok", "", ""))
+
+    def test_runs_from_source_as_well_as_compiled(self):
+        guest = self.guest(DRIVER)
+        guest.run("print(__name__)")
+        self.assertEqual(guest.end()[:2], (0, "__main__\n"))
+
+    def test_empty_code_field_means_the_file(self):
+        guest = self.guest()
+        source = os.path.join(guest.workspace, "main.py")
+        with open(source, "w") as file:
+            file.write("print('from file')\n1")
+        guest.send("run", "r", "last", source, "", "", "0")
+        self.assertEqual(guest.done()["repr"], "1")
+        self.assertEqual(guest.end()[1], "from file\n")
+
+    def test_imports_nothing_for_a_plain_program(self):
+        plain = self.plain("import sys; print(*sorted(sys.modules))")[1]
+        status, out, err, done = self.fresh("import sys; print(*sorted(sys.modules))")
+        self.assertEqual(set(out.split()) - set(plain.split()), set())
+
+    def test_namespace_is_that_of_a_script(self):
+        code = (
+            "import sys\n"
+            "names = {k: v for k, v in globals().items() if k not in ('__builtins__', '__loader__', '__file__', 'names')}\n"
+            "print(sorted(names.items(), key=str), type(__builtins__), type(__loader__), __file__ == sys.argv[0])\n"
+            "print(list(globals()), sys.argv[1:], sys.path[0] == __file__.rpartition('/')[0])\n"
+            "print(sys.modules['__main__'].__dict__ is globals(), sys.exc_info(), __spec__)\n"
+        )
+        self.same_as_plain(code, "a b", "", "ü")
+
+    def test_docstring_future_and_annotations(self):
+        self.same_as_plain('"""doc"""\nfrom __future__ import annotations\nx: nope = 1\nprint(__doc__, __annotations__)\n')
+        self.same_as_plain("def f(x: int): pass\nprint(f.__annotations__)\n")
+        done = self.same_as_plain("'only a docstring'")
+        self.assertEqual(done["json"], '"only a docstring"')
+
+    def test_inspection_pickle_dataclasses_and_hints(self):
+        self.same_as_plain(
+            "import inspect, pickle, dataclasses, typing\n"
+            "def f(a: 'C') -> int:\n    return 1\n"
+            "@dataclasses.dataclass\nclass C:\n    x: 'int' = 1\n"
+            "print(inspect.getsource(f), inspect.getsource(C))\n"
+            "print(pickle.loads(pickle.dumps(C(3))), pickle.loads(pickle.dumps(f)) is f, typing.get_type_hints(f))\n"
+        )
+
+    def test_multiprocessing_by_every_start_method(self):
+        for method in ("fork", "spawn", "forkserver"):
+            status, out, err, done = self.fresh(
+                "import multiprocessing as mp\n"
+                "def double(x): return x * 2\n"
+                "if __name__ == '__main__':\n"
+                "    with mp.get_context(%r).Pool(2) as pool:\n"
+                "        print(pool.map(double, [1, 2, 3]))\n" % method
+            )
+            self.assertEqual((status, out), (0, "[2, 4, 6]\n"), (method, err))
+
+    def test_threads_and_atexit_end_as_in_a_script(self):
+        self.same_as_plain(
+            "import threading, time, atexit, sys\n"
+            "atexit.register(lambda: print('bye'))\n"
+            "def late():\n    time.sleep(0.2); print('late')\n"
+            "threading.Thread(target=late).start()\n"
+            "class D:\n    def __del__(self): print('del')\n"
+            "d = D()\nprint('end')\nsys.exit(3)\n"
+        )
+
+    def test_arguments_and_stdin_from_a_file(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("zeile ü\nrest")
+        guest.run("import sys; print(input(), sys.stdin.read(), sys.stdin.encoding, sys.argv[1:])", stdin=path, args=["x", ""])
+        self.assertEqual(guest.end()[:2], (0, "zeile ü rest utf-8 ['x', '']\n"))
+
+    def test_stdin_that_cannot_be_opened_is_reported(self):
+        status, out, err, done = self.fresh("print(1)", stdin="/does/not/exist")
+        self.assertEqual((status, out, done["status"]), (1, "", "error"))
+
+    # -- errors and ends --
+
+    def test_tracebacks_are_those_of_a_script(self):
+        for code in (
+            "1/0", "def f():\n    return [][3]\nprint('x')\nf()\n", "if", "x = (1,\n", "print('a'\nb)", "return 1",
+            "try:\n    1/0\nexcept Exception as e:\n    raise KeyError('k') from e\n",
+            "try:\n    1/0\nexcept Exception:\n    undefined_name\n",
+            "import sys\nsys.excepthook = lambda t, e, b: print('hook', t.__name__, b.tb_lineno, b.tb_frame.f_code.co_name)\n1/0",
+            "raise BaseException('b')",
+            "class E(Exception):\n    def __str__(self): raise ValueError\nraise E()",
+            "exec('1 +')", "import sys; sys.stderr = None; 1/0", "'''unfinished", "\tx\n  y\n",
+            "assert 1 == 2, 'wörds'", "raise MemoryError", "print('ü' + 1)",
+        ):
+            # Before 3.10 Python counts the lines of an unfinished file and of the same text differently.
+            if code in ("x = (1,\n", "'''unfinished") and self.probe["version"].startswith("3.9."):
+                continue
+            with self.subTest(code=code):
+                self.same_as_plain(code)
+
+    def test_exception_groups_print_like_a_script(self):
+        if int(self.probe["version"].split(".")[1]) < 11:
+            self.skipTest("no exception groups before 3.11")
+        self.same_as_plain("raise ExceptionGroup('g', [ValueError(1), KeyError(2)])")
+
+    def test_message_line_and_column(self):
+        cases = [
+            ("x = 1\nx / 0\n", "ZeroDivisionError: division by zero", "2", "1"),
+            ("def f():\n    'ü'; return 1 + int('z')\nf()\n", "ValueError: invalid literal for int() with base 10: 'z'", "2", "21"),
+            ("import json\njson.loads('{')\n", None, "2", "1"),
+            ("y = 1\nif y\n  pass", None, "2", None),
+            ("raise ValueError", "ValueError", "1", "1"),
+        ]
+        for code, message, line, column in cases:
+            with self.subTest(code=code):
+                status, out, err, done = self.fresh(code)
+                self.assertEqual((status, done["status"], done["exit_code"], done["line"]), (1, "error", "1", line))
+                if message:
+                    self.assertEqual(done["message"], message)
+                if column and int(self.probe["version"].split(".")[1]) >= 11:
+                    self.assertEqual(done["column"], column)
+
+    def test_system_exit_ends_as_in_a_script(self):
+        for what, code in (("", 0), ("None", 0), ("0", 0), ("7", 7), ("256+5", 5), ("-1", 255), ("True", 1), ("'text'", 1),
+                           ("(1, 2)", 1), ("2**70", 255), ("[]", 1), ("1.5", 1)):
+            with self.subTest(what=what):
+                done = self.same_as_plain("import sys\nprint('a')\nsys.exit(%s)\n" % what)
+                self.assertEqual((done["status"], done["exit_code"]), ("exit", str(code)))
+
+    def test_interrupt_of_a_fresh_run_is_130(self):
+        status, out, err, done = self.fresh("raise KeyboardInterrupt")
+        self.assertEqual((status, done["status"]), (130, "interrupted"))
+
+    def test_hard_ends_keep_their_status_and_printed_lines(self):
+        self.assertEqual(self.fresh("import os\nprint('x')\nos._exit(9)")[:2], (9, "x\n"))
+        self.assertEqual(self.fresh("import os\nos.kill(os.getpid(), 9)")[0], -9)
+        self.assertEqual(self.fresh("import os\nos.execv('/bin/sh', ['sh', '-c', 'exit 5'])")[0], 5)
+
+    # -- values --
+
+    def test_value_of_the_last_expression(self):
+        nested = {"a": [1, 2.5, None, True, "ü\n\"\\"], "b": {}, "c": []}
+        cases = [
+            ("1+1", "2", "2"), ("x=3\nx", "3", "3"), ("None", "", ""), ("print", "<built-in function print>", ""),
+            ("x = 5", "", ""), ("a=1; 'q'", "'q'", '"q"'), ("True", "True", "true"), ("1e300*1e300", "inf", ""),
+            ("1.5", "1.5", "1.5"), ("(1, 2)", "(1, 2)", ""), ("{1: 2}", "{1: 2}", ""), ("2**100", str(2**100), str(2**100)),
+            ("x = '\\ud800'; x", "'\\ud800'", ""), ("[i for i in range(3)]", "[0, 1, 2]", "[0,1,2]"),
+            ("if 1:\n    5\n", "", ""), ("(lambda: 4)(\n)", "4", "4"),
+        ]
+        for code, shown, as_json in cases:
+            with self.subTest(code=code):
+                done = self.fresh(code)[3]
+                self.assertEqual((done["repr"], done["json"]), (shown, as_json))
+        self.assertEqual(json.loads(self.fresh(repr(nested))[3]["json"]), nested)
+
+    def test_values_are_cut_and_never_fail_the_run(self):
+        done = self.fresh("'ü' * 10**6")[3]
+        self.assertEqual((len(done["repr"].encode()) <= 65536, len(done["repr"]) > 30000, done["json"]), (True, True, ""))
+        status, out, err, done = self.fresh("class B:\n    def __repr__(self): raise SystemExit(4)\nB()")
+        self.assertEqual((status, err, done["status"]), (0, "", "ok"))
+        self.assertIn("repr failed: SystemExit: 4", done["repr"])
+        self.assertEqual(self.fresh("l = []\nl.append(l)\nl")[3]["repr"], "[[...]]")
+        self.assertEqual(self.fresh("class Z:\n    def __repr__(self): return 'a\\0b'\nZ()")[3]["repr"], "a\\x00b")
+
+    def test_deep_programs_still_run(self):
+        status, out, err, done = self.fresh("x = " + "+".join(["1"] * 900) + "\nprint(x)")
+        self.assertEqual((status, out), (0, "900\n"))
+
+    def test_top_level_await(self):
+        status, out, err, done = self.fresh(
+            "import asyncio, contextvars\nv = contextvars.ContextVar('v')\nv.set(3)\n"
+            "async def f(): return v.get()\nt = asyncio.create_task(f())\nawait asyncio.sleep(0)\nawait t"
+        )
+        self.assertEqual((status, err, done["repr"]), (0, "", "3"))
+        done = self.fresh("async def f():\n    1/0\nx = 1\nawait f()\n")
+        self.assertEqual((done[0], done[3]["line"], "asyncio" in done[2], done[2].count("File ")), (1, "2", False, 2))
+        self.same_as_plain("import asyncio\nasync def m(): print('in')\nasyncio.run(m())\n")
+        done = self.fresh("import asyncio\nasync def m(): return 2\nx = asyncio.run(m())\nawait m()")
+        self.assertEqual(done[3]["repr"], "2")
+
+    def test_the_await_flag_changes_no_code_without_await(self):
+        check = (
+            "import os, glob\nfolder = os.path.dirname(os.__file__)\nn = 0\n"
+            "for path in sorted(glob.glob(folder + '/*.py'))[:120]:\n"
+            "    text = open(path, encoding='utf-8').read()\n"
+            "    same = compile(text, path, 'exec', 0, True) == compile(text, path, 'exec', 0x2000, True)\n"
+            "    assert same, path\n    n += 1\nprint(n > 50)"
+        )
+        out = subprocess.run([self.python, "-W", "ignore", "-c", check], capture_output=True, text=True)
+        self.assertEqual(out.stdout, "True\n", out.stderr)
+
+    # -- variables --
+
+    def test_variables_arrive_as_native_values(self):
+        given = {"n": None, "t": True, "f": 1.5, "big": 10**400, "u": "ü\u2028🐍\n\"", "l": [1, [2, {"k": None}]], "e": {}, "neg": -0.0}
+        status, out, err, done = self.fresh("import json\nprint(json.dumps([n, t, f, big, u, l, e, neg]))", variables=given)
+        self.assertEqual((status, err, json.loads(out)), (0, "", list(given.values())))
+
+    def test_big_variables(self):
+        status, out, err, done = self.fresh("print(len(a), len(b), len(str(c)) if 0 else c.bit_length())",
+                                            variables={"a": "x" * 500000, "b": list(range(50000)), "c": int("9" * 4000)})
+        self.assertEqual((status, out, err), (0, "500000 50000 13288\n", ""))
+
+    def test_bad_variables_are_reported_not_run(self):
+        guest = self.guest()
+        guest.send("run", "r", "last", guest.workspace + "/main.py", "print(1)", "", "1", '{"a": ')
+        self.assertEqual(guest.done()["status"], "error")
+        self.assertEqual(guest.end()[:2], (1, ""))
+
+    # -- the channel --
+
+    def test_the_channel_is_not_inherited_and_three_is_free(self):
+        status, out, err, done = self.fresh(
+            "import os, subprocess\nprint(os.open('/dev/null', 0))\n"
+            "print(subprocess.check_output(['ls', '-l', '/proc/self/fd'], close_fds=False).count(b'socket'))\n"
+        )
+        self.assertEqual((out, done["status"]), ("3\n0\n", "ok"))
+
+    def test_closing_or_replacing_the_channel_does_not_end_the_program(self):
+        for code in ("import os\nos.closerange(3, 256)\nprint('still')\nraise SystemExit(4)",
+                     "import os\nf = os.open('mine', os.O_RDWR | os.O_CREAT)\n"
+                     "for n in range(3, 128):\n    os.dup2(f, n)\n"
+                     "import atexit\natexit.register(lambda: print('still' if not os.fstat(f).st_size else 'spoilt'))\nraise SystemExit(4)"):
+            guest = self.guest()
+            guest.run(code)
+            self.assertIsNone(guest.done())
+            self.assertEqual(guest.end()[:2], (4, "still\n"))
+
+    def test_forged_messages_do_not_disturb_the_end(self):
+        guest = self.guest()
+        guest.run("import os\nfor n in range(3, 200):\n    try: os.write(n, b'2\\0done\\0r1\\0')\n    except OSError: pass\nraise SystemExit(6)")
+        self.assertEqual(guest.receive(), ["ready"])
+        self.assertEqual(guest.receive(), ["done", "r1"])
+        self.assertEqual(guest.end()[0], 6)
+
+    def test_forked_children_stay_silent(self):
+        status, out, err, done = self.fresh("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('p' if pid else 'c')")
+        self.assertEqual((sorted(out.split()), done["id"]), (["c", "p"], "r1"))
+        guest = self.guest()
+        self.assertEqual(self.kept(guest, "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0")["json"], "true")
+        self.assertEqual(self.kept(guest, "7")["json"], "7")
+
+    def test_end_of_channel_ends_an_idle_driver(self):
+        guest = self.guest()
+        self.assertEqual(guest.receive(), ["ready"])
+        guest.host.shutdown(socket.SHUT_WR)
+        self.assertEqual(guest.end()[0], 0)
+
+    # -- a live interpreter --
+
+    def test_state_stays_and_sources_stay_apart(self):
+        guest = self.guest()
+        self.assertEqual(self.kept(guest, "def f():\n    return 1/0\nx = 41")["status"], "ok")
+        self.assertEqual(self.kept(guest, "import inspect\nx + 1")["json"], "42")
+        done = self.kept(guest, "\n\nf()", run_id="r9")
+        self.assertEqual((done["id"], done["status"], done["line"]), ("r9", "error", "3"))
+        err = guest.streams()[1]
+        self.assertIn("return 1/0", err)
+        self.assertIn("    f()\n", err)
+        self.assertEqual(self.kept(guest, "inspect.getsource(f)")["json"], json.dumps("def f():\n    return 1/0\n"))
+        self.assertEqual(self.kept(guest, "import sys; sys.exit(3)")["exit_code"], "3")
+        self.assertEqual(self.kept(guest, "exit('bye')")["status"], "exit")
+        self.assertEqual(self.kept(guest, "input()")["message"], "EOFError: EOF when reading a line")
+        self.assertEqual(self.kept(guest, "(")["line"], "1")
+        self.assertEqual(self.kept(guest, "x", variables={"x": 5}, args=["q"])["json"], "5")
+        guest.send("close")
+        status, out, err = guest.end()
+        self.assertEqual(status, 0)
+        self.assertIn("bye", err)
+        self.assertNotIn("driver", err)
+
+    def test_close_ends_with_the_status_of_the_last_run(self):
+        guest = self.guest()
+        self.kept(guest, "1/0")
+        guest.send("close")
+        self.assertEqual(guest.end()[0], 1)
+
+    def test_output_is_flushed_before_done(self):
+        guest = self.guest()
+        self.kept(guest, "print('half', end='')")
+        self.assertEqual(guest.streams()[0], "half")
+
+    def test_each_kept_run_has_its_own_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("one\ntwo\n")
+        self.assertEqual(self.kept(guest, "input()", stdin=path)["json"], '"one"')
+        self.assertEqual(self.kept(guest, "import sys; sys.stdin.read()")["json"], '""')
+        self.assertEqual(self.kept(guest, "input()", stdin=path)["json"], '"one"')
+
+    def test_await_keeps_one_loop(self):
+        guest = self.guest()
+        self.kept(guest, "import asyncio\nq = asyncio.Queue()\nawait q.put(8)\nl = asyncio.get_running_loop()")
+        self.assertEqual(self.kept(guest, "asyncio.run(asyncio.sleep(0))")["status"], "ok")
+        self.assertEqual(self.kept(guest, "(await q.get(), l is asyncio.get_running_loop())")["repr"], "(8, True)")
+        self.assertEqual(self.kept(guest, "raise SystemExit(await asyncio.sleep(0, 3))")["exit_code"], "3")
+        self.assertEqual(self.kept(guest, "await asyncio.sleep(0, 4)")["json"], "4")
+
+    def test_interrupt_keeps_the_state(self):
+        guest = self.guest()
+        self.kept(guest, "x = 1")
+        for code in ("print('on', flush=True)\nwhile True: pass",
+                     "print('on', flush=True)\nimport time; time.sleep(60)",
+                     "import asyncio\nprint('on', flush=True)\nawait asyncio.sleep(60)"):
+            guest.process.send_signal(signal.SIGINT)  # idle: nothing to stop
+            before = guest.streams()[0].count("on")
+            guest.run(code, mode="keep", write=False)
+            end = time.monotonic() + DEADLINE_S
+            while guest.streams()[0].count("on") == before and time.monotonic() < end:
+                select.select([], [], [], 0.01)
+            guest.process.send_signal(signal.SIGINT)
+            done = guest.done()
+            self.assertEqual((done["status"], done["exit_code"]), ("interrupted", "130"))
+            self.assertEqual(self.kept(guest, "x")["json"], "1")
+
+    def test_low_recursion_limit_and_deep_recursion_do_not_end_the_session(self):
+        guest = self.guest()
+        self.assertEqual(self.kept(guest, "def r(): r()\nr()")["message"][:14], "RecursionError")
+        self.assertEqual(self.kept(guest, "import sys\nsys.setrecursionlimit(30)\ndef r(): r()\nr()")["status"], "error")
+        self.assertEqual(self.kept(guest, "sys.setrecursionlimit(1000)\n3")["json"], "3")
+
+    def test_driver_survives_memory_error(self):
+        guest = self.guest()
+        self.assertEqual(self.kept(guest, "bytearray(1 << 60)")["message"][:11], "MemoryError")
+        self.assertEqual(self.kept(guest, "2")["json"], "2")
+
+    # -- the probe --
+
+    def test_probe_names_only_what_the_interpreter_needs(self):
+        self.assertTrue(os.path.isabs(self.probe["executable"]))
+        self.assertTrue(self.probe["binds"])
+        for folder in self.probe["binds"]:
+            self.assertTrue(os.path.isdir(folder))
+            self.assertNotIn(folder, ("/", "/home", "/root", os.path.expanduser("~")))
+            self.assertFalse(any(folder.startswith(other + "/") for other in self.probe["binds"]))
+        with open(self.pyc, "rb") as file:
+            data = file.read()
+        self.assertEqual(data[4:8], b"\x01\0\0\0")
+        self.assertNotIn(FOLDER.encode(), data)
+
+    def test_probe_of_a_virtual_environment_keeps_its_path(self):
+        home = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, home, True)
+        where = os.path.join(home, "env")
+        made = subprocess.run([self.python, "-m", "venv", "--without-pip", where], capture_output=True)
+        if made.returncode:
+            self.skipTest("venv is not installed")
+        python = os.path.join(where, "bin", "python3")
+        answer = json.loads(subprocess.check_output([python, PROBE, DRIVER, os.path.join(home, "d.pyc")], env={"HOME": home}))
+        self.assertEqual(answer["executable"], python)
+        self.assertIn(where, answer["binds"])
+        self.assertNotIn(home, answer["binds"])
+
+
+def load_tests(loader, tests, pattern):
+    suite = unittest.TestSuite()
+    for number, python in enumerate(interpreters()):
+        case = type("Driver%d" % number, (DriverCase, unittest.TestCase), {"python": python})
+        case.__qualname__ = "Driver[%s]" % os.path.basename(os.path.realpath(python))
+        suite.addTests(loader.loadTestsFromTestCase(case))
+    return suite
+
+
+if __name__ == "__main__":
+    unittest.main()
