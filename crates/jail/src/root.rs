@@ -35,13 +35,11 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Files of procfs that tell about the host or reach into it; each is covered by an empty file.
-const MASKED_FILES: [&str; 14] = [
-    "acpi", "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kmsg", "latency_stats",
-    "modules", "sched_debug", "sysrq-trigger", "timer_list",
+/// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
+const MASKED: [&str; 19] = [
+    "acpi", "asound", "cmdline", "config.gz", "driver", "fs", "interrupts", "irq", "kallsyms", "kcore", "keys",
+    "key-users", "kmsg", "latency_stats", "modules", "sched_debug", "scsi", "sysrq-trigger", "timer_list",
 ];
-/// Directories of procfs that are covered by an empty directory.
-const MASKED_DIRECTORIES: [&str; 5] = ["asound", "driver", "fs", "irq", "scsi"];
 /// Directories of procfs in which nothing may be written.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
 /// A number that names the running machine; every sandbox gets one of its own.
@@ -263,15 +261,18 @@ impl Root {
         self.write(Path::new(EMPTY_FILE), &[])?;
         self.directories(Path::new(EMPTY_DIRECTORY))?;
         let in_proc = |name: &str| Path::new("proc").join(name);
-        let is_there = |name: &str| rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        let covers = MASKED_FILES
-            .iter()
-            .map(|name| (name, EMPTY_FILE))
-            .chain(MASKED_DIRECTORIES.iter().map(|name| (name, EMPTY_DIRECTORY)));
-        for (name, cover) in covers.filter(|(name, _)| is_there(name)) {
-            self.cover(Path::new(cover), &in_proc(name))?;
+        let kind = |name: &str| {
+            let found = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(FileType::from_raw_mode(found.st_mode))
+        };
+        for name in MASKED {
+            match kind(name) {
+                Some(FileType::Directory) => self.cover(Path::new(EMPTY_DIRECTORY), &in_proc(name))?,
+                Some(_) => self.cover(Path::new(EMPTY_FILE), &in_proc(name))?,
+                None => {}
+            }
         }
-        for name in READONLY_DIRECTORIES.iter().filter(|name| is_there(name)) {
+        for name in READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()) {
             self.cover(&in_proc(name), &in_proc(name))?;
         }
         self.boot_id()

@@ -97,7 +97,10 @@ fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    let requests = sys::place(rustix::io::fcntl_dupfd_cloexec(&requests, 64)?, REQUEST_FD)?;
+    drop(nothing);
+    // By way of a high number: the original may be where it is going.
+    let requests = rustix::io::fcntl_dupfd_cloexec(requests, 64)?;
+    let requests = sys::place(requests, REQUEST_FD)?;
     if !Wall::Descriptors.off() {
         sys::close_from(REQUEST_FD + 1)?;
     }

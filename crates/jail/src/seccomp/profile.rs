@@ -91,7 +91,7 @@ pub(super) const ABSENT: &[c_long] = &[
 ];
 
 /// Numbers that newer kernels gave or will give to calls this list has not judged.
-pub(super) const FUTURE: std::ops::Range<c_long> = 453..600;
+pub(super) const FUTURE: std::ops::Range<c_long> = 453..480;
 
 #[cfg(target_arch = "x86_64")]
 #[allow(non_upper_case_globals, reason = "named as libc names system calls")]
