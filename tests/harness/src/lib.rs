@@ -1,0 +1,212 @@
+//! Starts the built palisade for the suites: the real binary or the one whose walls can be switched off, as
+//! root or as an ordinary user, always bounded in time.
+//!
+//! The binaries come from `PALISADE_BIN` and `PALISADE_BREACH_BIN` (set by `scripts/test.sh`), else from the
+//! target folder. They are copied to a place that every user can reach.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
+
+pub mod baseline;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The user made by `scripts/setup-tests.sh`.
+pub const ORDINARY_USER: &str = "palisade-test";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who starts palisade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// Root; only where the suite itself is root.
+    Root,
+    /// An ordinary user without sub-ids and without delegated cgroups.
+    Ordinary,
+}
+
+/// The users that can be had here. Says loudly which one is missing.
+pub fn users() -> Vec<User> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED as root: the suite does not run as root");
+        return vec![User::Ordinary];
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    if passwd.lines().any(|line| line.starts_with(&format!("{ORDINARY_USER}:"))) {
+        vec![User::Root, User::Ordinary]
+    } else {
+        eprintln!("SKIPPED as an ordinary user: run scripts/setup-tests.sh as root to make {ORDINARY_USER}");
+        vec![User::Root]
+    }
+}
+
+/// Which build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// The product.
+    Real,
+    /// The test build whose walls can be switched off by name.
+    Breach,
+}
+
+/// A folder of this test process that every user can enter; its subfolders belong to one user each.
+pub fn shared_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("palisade-suite-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    })
+}
+
+/// Path of a build, reachable by every user.
+pub fn binary(build: Build) -> &'static Path {
+    static REAL: OnceLock<PathBuf> = OnceLock::new();
+    static BREACH: OnceLock<PathBuf> = OnceLock::new();
+    let (slot, variable, fallback) = match build {
+        Build::Real => (&REAL, "PALISADE_BIN", "../../target/release/palisade"),
+        Build::Breach => (&BREACH, "PALISADE_BREACH_BIN", "../../target/breach/palisade"),
+    };
+    slot.get_or_init(|| {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join(fallback);
+        let source = std::env::var_os(variable).map_or(beside, PathBuf::from);
+        let copy = shared_folder().join(format!("palisade-{build:?}").to_lowercase());
+        std::fs::copy(&source, &copy)
+            .unwrap_or_else(|error| panic!("{} is not built ({error}): run ./scripts/test.sh", source.display()));
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        copy
+    })
+}
+
+/// A state directory that belongs to that user.
+pub fn state_dir(user: User) -> PathBuf {
+    let folder = shared_folder().join(format!("state-{user:?}").to_lowercase());
+    if !folder.exists() {
+        std::fs::create_dir_all(&folder).unwrap();
+        if is_other_user(user) {
+            let status = Command::new("chown").arg(ORDINARY_USER).arg(&folder).status().unwrap();
+            assert!(status.success());
+        }
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    folder
+}
+
+fn is_other_user(user: User) -> bool {
+    user == User::Ordinary && rustix::process::geteuid().is_root()
+}
+
+/// A command line of palisade, with a cleared environment and a bounded life.
+pub struct Palisade {
+    command: Command,
+    stdin: Vec<u8>,
+    patience: Duration,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit status.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub elapsed: Duration,
+}
+
+impl Palisade {
+    /// `palisade ARGS` as that user.
+    pub fn new(build: Build, user: User, args: &[&str]) -> Self {
+        let mut command = if is_other_user(user) {
+            let mut command = Command::new("setpriv");
+            let ids = [format!("--reuid={ORDINARY_USER}"), format!("--regid={ORDINARY_USER}")];
+            command.args(ids).args(["--clear-groups", "--no-new-privs", "--"]).arg(binary(build));
+            // no_new_privs also proves that nothing relies on set-uid helpers.
+            command
+        } else {
+            Command::new(binary(build))
+        };
+        command.args(args).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.env("PALISADE_STATE_DIR", state_dir(user)).current_dir("/");
+        Self { command, stdin: Vec::new(), patience: PATIENCE }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Gives it standard input.
+    #[must_use]
+    pub fn stdin(mut self, bytes: &[u8]) -> Self {
+        self.stdin = bytes.to_vec();
+        self
+    }
+
+    /// How long it may take before the test fails.
+    #[must_use]
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The command itself, for tests that need more than an end.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
+    /// Runs it to its end.
+    pub fn end(mut self) -> Ended {
+        let started = Instant::now();
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("palisade starts");
+        let mut stdin = child.stdin.take().unwrap();
+        let bytes = std::mem::take(&mut self.stdin);
+        let feeding = std::thread::spawn(move || stdin.write_all(&bytes));
+        let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let out = std::thread::spawn(move || read_lossy(&mut out));
+        let err = std::thread::spawn(move || read_lossy(&mut err));
+        let deadline = started + self.patience;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().ok();
+                panic!("palisade did not end within {:?}: {:?}", self.patience, self.command);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        feeding.join().unwrap().ok();
+        Ended { status, stdout: out.join().unwrap(), stderr: err.join().unwrap(), elapsed: started.elapsed() }
+    }
+}
+
+fn read_lossy(stream: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).ok();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `palisade run LANG --json OPTIONS -c CODE` as that user; the parsed result.
+pub fn run_json(user: User, language: &str, code: &str, options: &[&str]) -> Value {
+    let ended = Palisade::new(Build::Real, user, &["run", language, "--json"]).args(options).args(&["-c", code]).end();
+    serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|error| panic!("no JSON ({error}): {} {}", ended.stdout, ended.stderr))
+}
