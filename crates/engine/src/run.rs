@@ -163,19 +163,24 @@ impl Prepared {
         result.phases = self.sandbox.phases().clone();
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
+        let created = Instant::now();
         let mut session = match self.open_session(&request).await {
             Ok(session) => session,
             Err(error) => return self.fail(result, &error).await,
         };
         session.events = events;
         result.usage.start_ms = millis(self.started.elapsed());
+        result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
         result.usage.wall_ms = millis(running.elapsed());
+        result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
             result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
         }
+        let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
+        result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
     }
@@ -413,6 +418,10 @@ impl Feed {
         }
         piece
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis(duration: Duration) -> f64 {

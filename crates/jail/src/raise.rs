@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
-use crate::{JailPlan, landlock_wall, privileges, report, root, seccomp, sys};
+use crate::root::{self, Root};
+use crate::{JailPlan, landlock_wall, privileges, report, seccomp, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -30,7 +31,7 @@ pub(crate) struct Handed {
 }
 
 /// Raises every wall and waits for the host's consent; gives back the guest's stream.
-pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed) -> Result<OwnedFd, JailError> {
+pub(crate) fn raise(plan: &JailPlan, filter: &seccomp::Filter, handed: Handed) -> Result<OwnedFd, JailError> {
     let mut steps = Steps::start();
     // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
     steps.take("id maps", || wait_for_maps(&handed.mapped))?;
@@ -42,7 +43,14 @@ pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed)
     // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
     steps.take("identity", || plan.id_map.take())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
-    let scratch = steps.take("root", || root::build(plan, sources))?;
+    // A root made from nothing; only then the old one is let go.
+    let root = steps.take("root", Root::new)?;
+    steps.take("binds", || root.binds(sources))?;
+    steps.take("files", || root.files(plan))?;
+    steps.take("devices", || root.devices())?;
+    let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
+    steps.take("procfs", || root.procfs())?;
+    steps.take("pivot", || root.enter())?;
     steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
     steps.take("host name", || if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) })?;
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
@@ -53,7 +61,7 @@ pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed)
     steps.take("parent death", privileges::die_with_parent)?;
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last: the filter forbids nearly everything above.
-    steps.take("seccomp", || filters.install())?;
+    steps.take("seccomp", || filter.install())?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report_and_wait(&report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
     privileges::be_hidden_from_siblings().map_err(|error| JailError::new("hidden", &error))?;

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal};
 use crate::breach::{self, Wall};
 use crate::raise::{self, Handed};
 use crate::report::{self, JailError, Message};
-use crate::seccomp::Filters;
+use crate::seccomp::Filter;
 use crate::sys::{self, ChildFlags, Cloned};
 use crate::{IdMap, JailPlan};
 
@@ -109,7 +109,7 @@ fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
 }
 
 fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
-    let Ok(filters) = Filters::compile() else { return 1 };
+    let filter = Filter::compile();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     loop {
         let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
@@ -121,7 +121,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
         let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
         let Ok(plan) = postcard::from_bytes::<JailPlan>(&bytes[..length]) else { continue };
         let keep = report.try_clone();
-        if let Err(error) = clone_one(&plan, &filters, stream, report, guest)
+        if let Err(error) = clone_one(&plan, &filter, stream, report, guest)
             && let Ok(report) = keep
         {
             // The server may be gone; then nobody waits for this.
@@ -132,7 +132,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
 
 fn clone_one(
     plan: &JailPlan,
-    filters: &Filters,
+    filter: &Filter,
     stream: OwnedFd,
     report: OwnedFd,
     guest: GuestMain,
@@ -157,7 +157,7 @@ fn clone_one(
         Cloned::Child => {
             drop((tell_mapped, cgroup));
             let handed = Handed { stream, report, mapped, tasks };
-            become_guest(plan, filters, handed, guest)
+            become_guest(plan, filter, handed, guest)
         }
     }
 }
@@ -174,10 +174,10 @@ fn announce(report: BorrowedFd<'_>, pid: Pid, clone_us: u32, pidfd: &OwnedFd) ->
     report::send(report, &Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us }, Some(pidfd.as_fd()))
 }
 
-fn become_guest(plan: &JailPlan, filters: &Filters, handed: Handed, guest: GuestMain) -> ! {
+fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMain) -> ! {
     sys::reset_signals();
     let Ok((handed, failures)) = settle(handed) else { exit(1) };
-    match raise::raise(plan, filters, handed) {
+    match raise::raise(plan, filter, handed) {
         Ok(stream) => {
             drop(failures);
             exit(guest(stream))

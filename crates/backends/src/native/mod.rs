@@ -183,9 +183,9 @@ impl Building {
 
 fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
     /// Steps that are reported on their own; the small rest is one figure.
-    const NAMED: [&str; 5] = ["id maps", "cgroups", "root", "landlock", "seccomp"];
+    const NAMED: [&str; 10] =
+        ["id maps", "root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
     let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
-    let name = if name == "cgroups" { "join cgroups" } else { name };
     match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
         Some((_, sum)) => *sum += u64::from(us),
         None => phases.parts_us.push((name, u64::from(us))),

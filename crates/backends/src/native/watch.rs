@@ -11,6 +11,8 @@ use jail::Wall;
 use super::cgroup::CgroupSet;
 use super::tree;
 
+/// Short runs are looked at early, so that their peak is seen at all.
+const FIRST: Duration = Duration::from_millis(3);
 /// With control groups the kernel does the urgent part.
 const CALM: Duration = Duration::from_millis(100);
 /// Without them memory is watched: the overshoot is what can be allocated in this time.
@@ -31,9 +33,11 @@ impl Watch {
 
     /// Completes when a limit is passed.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
-        let pause = if cgroups.limits_memory() { CALM } else { ALERT };
+        let calm = if cgroups.limits_memory() { CALM } else { ALERT };
+        let mut pause = FIRST;
         loop {
             tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(calm);
             self.look(cgroups);
             if let Some(ending) = self.passed(cgroups) {
                 return ending;

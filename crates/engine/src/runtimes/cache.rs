@@ -23,6 +23,7 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
+const FOLDER: &str = "runtimes";
 
 /// An interpreter's answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -39,22 +40,28 @@ pub(crate) struct Found {
     pub(crate) compiled: bool,
 }
 
-/// The answer and the compiled driver, from the cache or by asking.
+/// The answer and the compiled driver, if they were asked for before and still hold.
+pub(crate) fn recall(definition: &Definition, command: &Path, state_dir: &Path) -> Option<(Found, Option<Vec<u8>>)> {
+    read(&state_dir.join(FOLDER), &key(definition, command))
+}
+
+/// The same, by asking.
 pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
     state_dir: &Path,
     path: &OsStr,
 ) -> Result<(Found, Option<Vec<u8>>), String> {
-    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
-    let key = format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents));
-    let folder = state_dir.join("runtimes");
-    if let Some(known) = read(&folder, &key) {
-        return Ok(known);
-    }
+    let folder = state_dir.join(FOLDER);
+    let key = key(definition, command);
     make_private(&folder).map_err(|error| format!("the state directory cannot be used: {error}"))?;
     ask(definition, command, &folder, &key, path)?;
     read(&folder, &key).ok_or_else(|| "its answer could not be stored".to_owned())
+}
+
+fn key(definition: &Definition, command: &Path) -> String {
+    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
+    format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents))
 }
 
 fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {

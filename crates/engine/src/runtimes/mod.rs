@@ -90,6 +90,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    fn new(definition: &Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
+        let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
+        Self { definition: Arc::clone(definition), found, driver }
+    }
+
     /// Its name in requests.
     pub fn name(&self) -> &str {
         &self.definition.name
@@ -187,27 +192,33 @@ impl Runtimes {
         if let Some(known) = ready.get(name) {
             return known.clone();
         }
-        let (definition, state_dir, path) = (Arc::clone(definition), self.state_dir.clone(), self.path.clone());
-        let looked = tokio::task::spawn_blocking(move || look(definition, &state_dir, &path)).await;
-        let found = looked.unwrap_or_else(|error| {
-            Err(RuntimeError::Broken { title: name.to_owned(), reason: error.to_string() })
-        });
+        let found = match self.remember(definition) {
+            Some(known) => known,
+            None => self.ask(definition).await,
+        };
         ready.insert(name.to_owned(), found.clone());
         found
     }
-}
 
-fn look(
-    definition: Arc<Definition>,
-    state_dir: &std::path::Path,
-    path: &OsString,
-) -> Result<Arc<Runtime>, RuntimeError> {
-    let Some(command) = locate::on_path(&definition.interpreter.commands, path) else {
-        let commands = definition.interpreter.commands.join(", ");
-        return Err(RuntimeError::Missing { title: definition.title.clone(), commands });
-    };
-    let broken = |reason: String| RuntimeError::Broken { title: definition.title.clone(), reason };
-    let (found, compiled) = cache::find_out(&definition, &command, state_dir, path).map_err(broken)?;
-    let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
-    Ok(Arc::new(Runtime { definition, found, driver }))
+    /// What was found out before: a few small reads, cheap enough to do at once.
+    fn remember(&self, definition: &Arc<Definition>) -> Option<Result<Arc<Runtime>, RuntimeError>> {
+        let Some(command) = locate::on_path(&definition.interpreter.commands, &self.path) else {
+            let commands = definition.interpreter.commands.join(", ");
+            return Some(Err(RuntimeError::Missing { title: definition.title.clone(), commands }));
+        };
+        let (found, compiled) = cache::recall(definition, &command, &self.state_dir)?;
+        Some(Ok(Arc::new(Runtime::new(definition, found, compiled))))
+    }
+
+    /// Runs the probe, which may take a while, off this thread.
+    async fn ask(&self, definition: &Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
+        let broken = |reason: String| RuntimeError::Broken { title: definition.title.clone(), reason };
+        let (definition, state_dir, path) = (Arc::clone(definition), self.state_dir.clone(), self.path.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let command = locate::on_path(&definition.interpreter.commands, &path).ok_or("it vanished")?;
+            let (found, compiled) = cache::find_out(&definition, &command, &state_dir, &path)?;
+            Ok::<_, String>(Arc::new(Runtime::new(&definition, found, compiled)))
+        });
+        asked.await.map_err(|error| broken(error.to_string()))?.map_err(broken)
+    }
 }

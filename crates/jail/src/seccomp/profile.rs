@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use libc::*;
-use seccompiler::{
-    BackendError, SeccompCmpArgLen as Width, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
-};
+
+use super::program::{Condition, Rule};
 
 /// Allowed whatever the arguments.
 pub(super) const ALLOWED: &[c_long] = &[
@@ -101,74 +100,57 @@ const SYS_modify_ldt_or_absent: c_long = SYS_modify_ldt;
 const SYS_modify_ldt_or_absent: c_long = 452;
 
 /// Every flag of clone(2) that makes a namespace.
-const CLONE_NAMESPACES: u64 = (CLONE_NEWNS
+const CLONE_NAMESPACES: u32 = (CLONE_NEWNS
     | CLONE_NEWCGROUP
     | CLONE_NEWUTS
     | CLONE_NEWIPC
     | CLONE_NEWUSER
     | CLONE_NEWPID
-    | CLONE_NEWNET) as u64;
+    | CLONE_NEWNET) as u32;
 /// The kind of a socket without its close-on-exec and non-blocking flags.
-const SOCKET_KIND: u64 = 0xf;
+const SOCKET_KIND: u32 = 0xf;
 /// Injects input into, or reconfigures, a terminal that others may share.
-const TERMINAL_TRICKS: [u64; 4] = [TIOCSTI as u64, 0x541c /* TIOCLINUX */, TIOCSETD_NUMBER, TIOCCONS_NUMBER];
-const TIOCSETD_NUMBER: u64 = 0x5423;
-const TIOCCONS_NUMBER: u64 = 0x541d;
+const TERMINAL_TRICKS: [u32; 4] = [TIOCSTI as u32, TIOCLINUX_NUMBER, TIOCSETD_NUMBER, TIOCCONS_NUMBER];
+const TIOCLINUX_NUMBER: u32 = 0x541c;
+const TIOCCONS_NUMBER: u32 = 0x541d;
+const TIOCSETD_NUMBER: u32 = 0x5423;
 /// personality(2): the question, and the ordinary one.
-const PERSONALITY_QUERY: u64 = 0xffff_ffff;
+const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 
-/// Allowed for some arguments only.
-pub(super) fn conditional() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+/// Allowed for some arguments only: one of the rules must hold. Every argument tested here is an `int` or
+/// `unsigned int` to the kernel (clone(2) uses the low half of its flags), so the low 32 bits are all of it.
+pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
     let mut rules = BTreeMap::new();
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel.
-    rules.insert(SYS_clone, vec![all(vec![masked(0, CLONE_NAMESPACES, 0)?])?]);
+    rules.insert(SYS_clone, vec![vec![masked(0, CLONE_NAMESPACES, 0)]]);
     // Streams, datagrams and local sequences; no raw, packet, netlink, vsock, alg or other family.
-    let mut sockets = Vec::new();
-    for family in [AF_UNIX, AF_INET, AF_INET6] {
-        for kind in [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET] {
-            sockets.push(all(vec![equal(0, family as u64)?, masked(1, SOCKET_KIND, kind as u64)?])?);
-        }
-    }
-    rules.insert(SYS_socket, sockets);
-    rules.insert(SYS_socketpair, vec![all(vec![equal(0, AF_UNIX as u64)?])?]);
+    let kinds = [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET];
+    let sockets = [AF_UNIX, AF_INET, AF_INET6].iter().flat_map(|family| {
+        kinds.iter().map(|kind| vec![equal(0, *family as u32), masked(1, SOCKET_KIND, *kind as u32)])
+    });
+    rules.insert(SYS_socket, sockets.collect());
+    rules.insert(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
     // Any request but the terminal tricks.
-    let ioctl = TERMINAL_TRICKS.iter().map(|request| differs(1, *request)).collect::<Result<_, _>>()?;
-    rules.insert(SYS_ioctl, vec![all(ioctl)?]);
-    rules.insert(
-        SYS_personality,
-        vec![all(vec![equal(0, PERSONALITY_QUERY)?])?, all(vec![equal(0, 0)?])?],
-    );
+    rules.insert(SYS_ioctl, vec![TERMINAL_TRICKS.iter().map(|request| differs(1, *request)).collect()]);
+    rules.insert(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
     // Own limits only: the guest has the same user and must not be starved through its limits.
-    rules.insert(SYS_prlimit64, vec![all(vec![equal(0, 0)?])?]);
+    rules.insert(SYS_prlimit64, vec![vec![equal(0, 0)]]);
     // Pipes, sockets and plain files; devices are also refused by the kernel for want of a capability.
-    let mut nodes = Vec::new();
-    for kind in [0, S_IFREG, S_IFIFO, S_IFSOCK] {
-        nodes.push(all(vec![masked(2, u64::from(S_IFMT), u64::from(kind))?])?);
-    }
-    rules.insert(SYS_mknodat, nodes);
+    let nodes = |argument| [0, S_IFREG, S_IFIFO, S_IFSOCK].map(|kind| vec![masked(argument, S_IFMT, kind)]).to_vec();
+    rules.insert(SYS_mknodat, nodes(2));
     #[cfg(target_arch = "x86_64")]
-    {
-        let mut nodes = Vec::new();
-        for kind in [0, S_IFREG, S_IFIFO, S_IFSOCK] {
-            nodes.push(all(vec![masked(1, u64::from(S_IFMT), u64::from(kind))?])?);
-        }
-        rules.insert(SYS_mknod, nodes);
-    }
-    Ok(rules)
+    rules.insert(SYS_mknod, nodes(1));
+    rules
 }
 
-fn all(conditions: Vec<Condition>) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(conditions)
+fn equal(argument: u8, value: u32) -> Condition {
+    Condition::MaskedEqual { argument, mask: u32::MAX, value }
 }
 
-fn equal(argument: u8, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::Eq, value)
+fn differs(argument: u8, value: u32) -> Condition {
+    Condition::Differs { argument, value }
 }
 
-fn differs(argument: u8, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::Ne, value)
-}
-
-fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::MaskedEq(mask), value)
+fn masked(argument: u8, mask: u32, value: u32) -> Condition {
+    Condition::MaskedEqual { argument, mask, value }
 }
