@@ -110,7 +110,7 @@ mod tests {
     fn done_is_understood_and_the_last_one_counts() {
         let mut ear = DriverEar::default();
         ear.hear(b"1\0ready\0");
-        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0\0");
+        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0");
         ear.hear(b"10\0done\x001\0error\x001\0boom\x003\x007\0\0\0\0");
         let done = ear.done().unwrap();
         assert_eq!((done.error_message.as_deref(), done.error_line, done.error_column), (Some("boom"), Some(3), Some(7)));

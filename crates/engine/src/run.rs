@@ -84,6 +84,7 @@ impl Engine {
             limits: allowed.limits.clone(),
             binds: runtime.binds().iter().map(|path| ReadOnlyBind { path: path.clone() }).collect(),
             files: vec![PlacedFile { path: runtime.driver_path(), content: runtime.driver().to_vec() }],
+            opening: opening(&runtime)?,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         let sandbox = self.backend().create(&spec).await.map_err(Unstarted::wall)?;
@@ -94,6 +95,13 @@ impl Engine {
         }
         Ok(Prepared { runtime, allowed, permit, sandbox, started })
     }
+}
+
+/// The interpreter's start, which needs no program and may go ahead while the wall is examined.
+fn opening(runtime: &Runtime) -> Result<Vec<u8>, RunError> {
+    let (argv, env) = runtime.command();
+    let open = OpenProcess { process: MAIN, argv, env, cwd: WORKSPACE.to_owned() };
+    wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
 /// A run that did not start.
@@ -185,7 +193,7 @@ impl Prepared {
         self.conclude(result, session, end, usage)
     }
 
-    /// Places the files and starts the interpreter.
+    /// Places the files and hands the program to the interpreter, which has been starting meanwhile.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
         let stream = self.sandbox.take_stream().ok_or(GuestError::Gone)?;
         let (mut reader, mut writer) = guest_client::connect(stream).await?;
@@ -194,9 +202,6 @@ impl Prepared {
         }
         let source = self.runtime.source();
         guest_client::put_file(&mut reader, &mut writer, source, request.code.as_bytes()).await?;
-        let (argv, env) = self.runtime.command();
-        let open = OpenProcess { process: MAIN, argv, env, cwd: WORKSPACE.to_owned() };
-        writer.send(&ToGuest::Open(open)).await?;
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         let path = format!("{WORKSPACE}/{source}");
         // The code is in the file: a driver reads it from there much faster than from the channel.
@@ -276,6 +281,11 @@ impl Prepared {
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());
         result.outcome = match error {
+            GuestError::NotStarted { .. } => {
+                told.code = "language_broken".to_owned();
+                told.message = "the interpreter could not be started in the sandbox".to_owned();
+                Outcome::Unavailable
+            }
             GuestError::Refused { .. } => {
                 told.code = "inputs_do_not_fit".to_owned();
                 told.remedy = Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());

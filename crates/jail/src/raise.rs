@@ -1,7 +1,8 @@
 //! The sequence that raises the walls, run by the clone itself: one step per line, in the order that works.
 //!
 //! Called by the spawner's clone, single-threaded. When it returns, the process holds exactly two
-//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code.
+//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code;
+//! the host will look at it before it sees any.
 //! A step that fails is named and the process ends: there is no wall with a hole.
 
 use std::io;
@@ -30,8 +31,12 @@ pub(crate) struct Handed {
     pub(crate) tasks: Vec<OwnedFd>,
 }
 
-/// Raises every wall and waits for the host's consent; gives back the guest's stream.
-pub(crate) fn raise(plan: &JailPlan, filter: &seccomp::Filter, handed: Handed) -> Result<OwnedFd, JailError> {
+/// Raises every wall and reports; gives back the guest's stream and the socket for the host's consent.
+pub(crate) fn raise(
+    plan: &JailPlan,
+    filter: &seccomp::Filter,
+    handed: Handed,
+) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
     steps.take("id maps", || wait_for_maps(&handed.mapped))?;
@@ -63,11 +68,15 @@ pub(crate) fn raise(plan: &JailPlan, filter: &seccomp::Filter, handed: Handed) -
     // Last: the filter forbids nearly everything above.
     steps.take("seccomp", || filter.install())?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
-    report_and_wait(&report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
-    privileges::be_hidden_from_siblings().map_err(|error| JailError::new("hidden", &error))?;
-    // The host waits for this end to close before it looks once more and sends code.
-    drop(report);
-    Ok(stream)
+    report::send(report.as_fd(), &built, Some(scratch.as_fd())).map_err(|error| JailError::new("report", &error))?;
+    Ok((stream, report))
+}
+
+/// The guest's answer when the host has spoken: hides from its siblings, then closes the socket, which tells
+/// the host to look once more before it sends a program. An error means the host is gone or did not agree.
+pub fn accept_consent(report: OwnedFd) -> io::Result<()> {
+    report::wait_for_go(report.as_fd())?;
+    privileges::be_hidden_from_siblings()
 }
 
 /// Steps with their names and times.
@@ -116,10 +125,4 @@ fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, 
         sys::close_from(FAILURES_FD + 1)?;
     }
     Ok((stream, report, scratch))
-}
-
-fn report_and_wait(report: &OwnedFd, built: &Message, scratch: OwnedFd) -> io::Result<()> {
-    report::send(report.as_fd(), built, Some(scratch.as_fd()))?;
-    drop(scratch);
-    report::wait_for_go(report.as_fd())
 }

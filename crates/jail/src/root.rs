@@ -135,7 +135,7 @@ impl Root {
     }
 
     /// Makes it the root and lets go of the old one. See pivot_root(2), `pivot_root(".", ".")`.
-    pub(crate) fn enter(&self) -> io::Result<()> {
+    pub(crate) fn enter(self) -> io::Result<()> {
         rustix::process::fchdir(&self.descriptor)?;
         rustix::process::pivot_root(".", ".")?;
         rustix::mount::unmount(".", UnmountFlags::DETACH)?;

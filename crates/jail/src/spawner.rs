@@ -1,22 +1,26 @@
 //! The process that clones: single-threaded, small, without secrets.
 //!
 //! Forked from the server before it has threads. It reads plans from a socket, clones, writes the id maps
-//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. The
-//! spawner's end is the end of every sandbox it made (parent-death signal), and the server's end is the
-//! spawner's (the socket closes; and a parent-death signal of its own).
+//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. It
+//! also takes away the control groups of sandboxes that ended, off the path of the answer.
+//!
+//! The spawner's end is the end of every sandbox it made (parent-death signal). The server's end is the
+//! spawner's: the socket closes, guests see their streams close, what is left of the groups is removed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::breach::{self, Wall};
 use crate::raise::{self, Handed};
+use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
 use crate::sys::{self, ChildFlags, Cloned};
@@ -27,8 +31,20 @@ pub const PLAN_BYTES_MAX: usize = 192 * 1024;
 
 const REQUEST_FD: i32 = 3;
 
-/// What a clone becomes once its walls stand: it is given the stream and returns an exit status.
-pub type GuestMain = fn(OwnedFd) -> i32;
+/// What a clone becomes once its walls stand: it is given the stream and the socket on which the host will
+/// consent (see [`crate::accept_consent`]), and returns an exit status.
+pub type GuestMain = fn(OwnedFd, OwnedFd) -> i32;
+
+/// What the server may ask of the spawner.
+#[derive(Serialize, Deserialize)]
+enum Request {
+    /// One jail; comes with the guest's stream and the report socket.
+    Jail(Box<JailPlan>),
+    /// Remove these control groups, whose processes are dead.
+    Remove(Vec<PathBuf>),
+    /// Remove these and all beneath them when the server is gone.
+    RemoveAtEnd(Vec<PathBuf>),
+}
 
 /// A handle on the spawner; dropping it ends the spawner and all its sandboxes.
 #[derive(Debug)]
@@ -46,12 +62,11 @@ impl Spawner {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let server = rustix::process::getpid();
         match sys::fork_process()? {
             Some(pid) => Ok(Self { requests: ours, pid }),
             None => {
                 drop(ours);
-                let status = match become_spawner(theirs, server) {
+                let status = match become_spawner(theirs) {
                     Ok(requests) => serve(&requests, guest),
                     Err(_) => 1,
                 };
@@ -67,11 +82,25 @@ impl Spawner {
 
     /// Asks for one jail. `stream` becomes the guest's; reports come to the other end of `report`.
     pub fn spawn(&self, plan: &JailPlan, stream: OwnedFd, report: OwnedFd) -> io::Result<()> {
-        let bytes = postcard::to_stdvec(plan).map_err(io::Error::other)?;
+        self.ask(&Request::Jail(Box::new(plan.clone())), &[stream.as_fd(), report.as_fd()])
+    }
+
+    /// Has control groups removed whose processes are dead.
+    pub fn remove(&self, groups: Vec<PathBuf>) -> io::Result<()> {
+        self.ask(&Request::Remove(groups), &[])
+    }
+
+    /// Has control groups removed, with all beneath them, when this server is gone, however it ends.
+    pub fn remove_at_end(&self, groups: Vec<PathBuf>) -> io::Result<()> {
+        self.ask(&Request::RemoveAtEnd(groups), &[])
+    }
+
+    fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(request).map_err(io::Error::other)?;
         if bytes.len() > PLAN_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is too long"));
         }
-        report::send_with_descriptors(self.requests.as_fd(), &bytes, &[stream.as_fd(), report.as_fd()])
+        report::send_with_descriptors(self.requests.as_fd(), &bytes, descriptors)
     }
 }
 
@@ -81,11 +110,7 @@ fn exit(status: i32) -> ! {
 }
 
 /// The spawner's first act is to clean itself.
-fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid() != Some(server) {
-        return Err(io::Error::other("the server is gone"));
-    }
+fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     breach::remember();
     sys::scrub_environment();
     sys::reset_signals();
@@ -110,23 +135,37 @@ fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
 
 fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
     let filter = Filter::compile();
+    let mut removal = Removal::default();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     loop {
+        removal.until_readable(requests);
         let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
-            Ok((0, _)) => return 0,
+            Ok((0, _)) => {
+                removal.at_end();
+                return 0;
+            }
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return 1,
         };
-        let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
-        let Ok(plan) = postcard::from_bytes::<JailPlan>(&bytes[..length]) else { continue };
-        let keep = report.try_clone();
-        if let Err(error) = clone_one(&plan, &filter, stream, report, guest)
-            && let Ok(report) = keep
-        {
-            // The server may be gone; then nobody waits for this.
-            report::send(report.as_fd(), &Message::Failed(error), None).ok();
+        match postcard::from_bytes::<Request>(&bytes[..length]) {
+            Ok(Request::Jail(plan)) => answer(&plan, &filter, descriptors, guest),
+            Ok(Request::Remove(groups)) => removal.add(groups),
+            Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
+            // The server is this very binary; a message it did not mean is no reason to die.
+            Err(_) => {}
         }
+    }
+}
+
+fn answer(plan: &JailPlan, filter: &Filter, descriptors: Vec<OwnedFd>, guest: GuestMain) {
+    let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { return };
+    let keep = report.try_clone();
+    if let Err(error) = clone_one(plan, filter, stream, report, guest)
+        && let Ok(report) = keep
+    {
+        // The server may be gone; then nobody waits for this.
+        report::send(report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
@@ -178,9 +217,9 @@ fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMa
     sys::reset_signals();
     let Ok((handed, failures)) = settle(handed) else { exit(1) };
     match raise::raise(plan, filter, handed) {
-        Ok(stream) => {
+        Ok((stream, report)) => {
             drop(failures);
-            exit(guest(stream))
+            exit(guest(stream, report))
         }
         Err(error) => {
             report::send(failures.as_fd(), &Message::Failed(error), None).ok();

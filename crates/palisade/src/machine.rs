@@ -1,6 +1,7 @@
 //! Puts the engine together on this machine: spawner first, then the runtime, then the backend.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
@@ -22,7 +23,7 @@ pub(crate) fn with_engine<T, F>(options: &Options, work: impl FnOnce(Machine) ->
 where
     F: Future<Output = T>,
 {
-    let spawner = start_spawner(guest::run)?;
+    let spawner = start_spawner(become_guest)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let config = config(options)?;
     let result = runtime.block_on(async {
@@ -34,6 +35,11 @@ where
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
     Ok(result)
+}
+
+/// What a jail turns into once its walls stand.
+fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
+    guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
 
 fn config(options: &Options) -> io::Result<EngineConfig> {

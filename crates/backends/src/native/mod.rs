@@ -2,7 +2,7 @@
 //!
 //! The server makes one [`NativeBackend`] around the spawner it forked at its start. `create` walks:
 //! cgroups, plan, spawner, report, a look from outside ([`verify`]), consent. Nothing is believed that the
-//! host can see for itself.
+//! host can see for itself. An interpreter may start up meanwhile; a program is sent only afterwards.
 
 mod cgroup;
 mod identity;
@@ -13,9 +13,10 @@ mod tree;
 mod verify;
 mod watch;
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The native wall.
 pub struct NativeBackend {
-    spawner: Spawner,
+    spawner: Arc<Spawner>,
     cgroups: Cgroups,
     identities: Identities,
     system: System,
@@ -52,7 +53,8 @@ pub fn start_spawner(guest: GuestMain) -> io::Result<Spawner> {
 impl NativeBackend {
     /// Looks at this machine and takes the spawner in.
     pub fn new(spawner: Spawner) -> Self {
-        let cgroups = Cgroups::detect(spawner.pid());
+        let spawner = Arc::new(spawner);
+        let cgroups = Cgroups::detect(&spawner);
         Self { spawner, cgroups, identities: Identities::detect(), system: System::detect(), made: AtomicU64::new(0) }
     }
 
@@ -72,7 +74,8 @@ impl NativeBackend {
         let cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
         let id_map = self.identities.next(number);
         let plan = self.system.plan(spec, id_map, &cgroups);
-        let (stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
         let cgroups_us = micros(started);
         self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?;
@@ -154,7 +157,7 @@ impl Building {
             .map_err(at("report"))
     }
 
-    /// Looks at the process from outside, lets it become the guest, and looks once more.
+    /// Looks at the process from outside, consents, and looks once more.
     async fn finish(
         mut self,
         spec: &SandboxSpec,

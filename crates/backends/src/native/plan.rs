@@ -66,11 +66,16 @@ impl System {
                 cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
                 file_bytes: limits.disk_bytes,
                 open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
-                processes: u64::from(limits.processes) + GUEST_PROCESSES,
+                processes: u64::from(limits.processes) + GUEST_PROCESSES + spare_processes(cgroups),
             },
             hostname: HOSTNAME.to_owned(),
         }
     }
+}
+
+/// Where a cgroup counts, it must be the one that refuses: only its refusals can be told from outside.
+fn spare_processes(cgroups: &CgroupSet) -> u64 {
+    if cgroups.limits_processes() { 64 } else { 0 }
 }
 
 /// Everything writable, under one size.

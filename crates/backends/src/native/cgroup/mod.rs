@@ -12,9 +12,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
-use rustix::process::Pid;
+use jail::Spawner;
 use ::sandbox::Limits;
 
 pub(super) use self::layout::{Hierarchy, Layout};
@@ -39,6 +40,7 @@ pub struct CgroupState {
 pub(super) struct Cgroups {
     hierarchies: Vec<Owned>,
     reason: Option<String>,
+    spawner: Arc<Spawner>,
 }
 
 /// A directory of this server in one hierarchy; the lock says that the server lives.
@@ -49,15 +51,16 @@ struct Owned {
 }
 
 impl Cgroups {
-    pub(super) fn detect(spawner: Pid) -> Self {
+    pub(super) fn detect(spawner: &Arc<Spawner>) -> Self {
         if jail::Wall::Cgroup.off() {
-            return Self { hierarchies: Vec::new(), reason: Some("switched off".to_owned()) };
+            let reason = Some("switched off".to_owned());
+            return Self { hierarchies: Vec::new(), reason, spawner: Arc::clone(spawner) };
         }
         let layout = Layout::read(Path::new("/proc/self"));
         let name = format!("{PREFIX}{}", unique());
         let mut hierarchies = Vec::new();
         let mut reason = None;
-        for hierarchy in layout.hierarchies(spawner) {
+        for hierarchy in layout.hierarchies(spawner.pid()) {
             sweep(&hierarchy.parent);
             match own(&hierarchy, &name) {
                 Ok(owned) => hierarchies.push(owned),
@@ -66,8 +69,12 @@ impl Cgroups {
                 }
             }
         }
+        let directories = hierarchies.iter().map(|owned: &Owned| owned.directory.clone()).collect();
+        // Should this fail, the next server's sweep removes them.
+        spawner.remove_at_end(directories).ok();
         let undelegated = "no hierarchy with the memory controller is delegated";
-        Self { hierarchies, reason: reason.or_else(|| Some(undelegated.to_owned())) }
+        let reason = reason.or_else(|| Some(undelegated.to_owned()));
+        Self { hierarchies, reason, spawner: Arc::clone(spawner) }
     }
 
     pub(super) fn state(&self) -> CgroupState {
@@ -87,19 +94,11 @@ impl Cgroups {
 
     /// Makes the groups of one sandbox with its limits.
     pub(super) fn create(&self, number: u64, limits: &Limits) -> io::Result<CgroupSet> {
-        let mut set = CgroupSet::default();
+        let mut set = CgroupSet::new(&self.spawner);
         for owned in &self.hierarchies {
             set.add(&owned.hierarchy, owned.directory.join(format!("s{number}")), limits)?;
         }
         Ok(set)
-    }
-}
-
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        for owned in &self.hierarchies {
-            remove_tree(&owned.directory);
-        }
     }
 }
 

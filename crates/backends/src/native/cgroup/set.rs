@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
+use jail::Spawner;
 use ::sandbox::{Limits, Usage};
 
 use super::Hierarchy;
@@ -13,14 +14,13 @@ use super::Hierarchy;
 const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
-/// A group is busy for an instant after its last process died.
-const REMOVE_TRIES: u32 = 50;
-const REMOVE_PAUSE: Duration = Duration::from_millis(1);
 
 /// One sandbox's groups; dropping it removes them.
 #[derive(Debug, Default)]
 pub(in crate::native) struct CgroupSet {
     groups: Vec<Group>,
+    /// Removes the groups, off the path of the answer.
+    spawner: Option<Arc<Spawner>>,
 }
 
 #[derive(Debug)]
@@ -30,6 +30,10 @@ struct Group {
 }
 
 impl CgroupSet {
+    pub(super) fn new(spawner: &Arc<Spawner>) -> Self {
+        Self { groups: Vec::new(), spawner: Some(Arc::clone(spawner)) }
+    }
+
     /// Makes the group in one hierarchy and writes its limits.
     pub(super) fn add(&mut self, hierarchy: &Hierarchy, directory: PathBuf, limits: &Limits) -> io::Result<()> {
         fs::create_dir(&directory)?;
@@ -89,15 +93,12 @@ impl CgroupSet {
         usage
     }
 
-    /// Removes the groups; the processes are dead.
+    /// Has the groups removed; the processes are dead.
     pub(in crate::native) fn remove(&mut self) {
-        for group in self.groups.drain(..) {
-            for _ in 0..REMOVE_TRIES {
-                match fs::remove_dir(&group.directory) {
-                    Err(error) if error.raw_os_error() == Some(16) => std::thread::sleep(REMOVE_PAUSE),
-                    _ => break,
-                }
-            }
+        let directories: Vec<PathBuf> = self.groups.drain(..).map(|group| group.directory).collect();
+        if let Some(spawner) = self.spawner.as_ref().filter(|_| !directories.is_empty()) {
+            // Without a spawner the sandbox is gone too, and the next server's sweep removes the groups.
+            spawner.remove(directories).ok();
         }
     }
 }
