@@ -24,5 +24,5 @@ pub use breach::Wall;
 pub use identity::{IdMap, INSIDE_ID};
 pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch};
 pub use raise::accept_consent;
-pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go};
+pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};

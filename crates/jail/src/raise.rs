@@ -27,8 +27,6 @@ pub(crate) struct Handed {
     pub(crate) report: OwnedFd,
     /// Readable once the id maps are written.
     pub(crate) mapped: OwnedFd,
-    /// Open `tasks` files of version 1 hierarchies.
-    pub(crate) tasks: Vec<OwnedFd>,
 }
 
 /// Raises every wall and reports; gives back the guest's stream and the socket for the host's consent.
@@ -41,7 +39,7 @@ pub(crate) fn raise(
     // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
     steps.take("id maps", || wait_for_maps(&handed.mapped))?;
     // While the outer identity still has the right to join, and before the cgroup namespace hides the path.
-    steps.take("cgroups", || join_cgroups(&handed.tasks))?;
+    steps.take("cgroups", || if plan.joins_groups { join_groups(&handed.report) } else { Ok(()) })?;
     steps.take("cgroup namespace", sys::unshare_cgroup_namespace)?;
     // Sources may lie in a home that only the outer identity can walk into.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
@@ -108,14 +106,15 @@ fn wait_for_maps(mapped: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// A thread that writes 0 moves itself; this is far cheaper than `cgroup.procs` on version 1.
-fn join_cgroups(tasks: &[OwnedFd]) -> io::Result<()> {
-    tasks.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
+/// The host makes the groups while this process is being cloned, and opens their `tasks` files. A thread that
+/// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
+fn join_groups(report: &OwnedFd) -> io::Result<()> {
+    report::wait_for_groups(report.as_fd())?.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let Handed { stream, report, mapped, tasks } = handed;
-    drop((mapped, tasks));
+    let Handed { stream, report, mapped } = handed;
+    drop(mapped);
     // Away from the numbers in use, so that placing one cannot close another; the others are high already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
     let stream = sys::place(stream, STREAM_FD)?;

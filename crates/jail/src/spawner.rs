@@ -178,8 +178,6 @@ fn clone_one(
 ) -> Result<(), JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let cgroup = plan.unified_cgroup.as_deref().map(open_directory).transpose().map_err(at("open cgroup"))?;
-    let tasks = plan.cgroup_tasks.iter().map(|path| open_tasks(path)).collect::<io::Result<_>>();
-    let tasks: Vec<OwnedFd> = tasks.map_err(at("open cgroup tasks"))?;
     let (mapped, tell_mapped) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
     let started = Instant::now();
@@ -195,7 +193,7 @@ fn clone_one(
         }
         Cloned::Child => {
             drop((tell_mapped, cgroup));
-            let handed = Handed { stream, report, mapped, tasks };
+            let handed = Handed { stream, report, mapped };
             become_guest(plan, filter, handed, guest)
         }
     }
@@ -231,17 +229,12 @@ fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMa
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
 fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
-    let Handed { stream, report, mapped, tasks } = handed;
+    let Handed { stream, report, mapped } = handed;
     let (stream, report, mapped) = (away(stream)?, away(report)?, away(mapped)?);
-    let tasks = tasks.into_iter().map(away).collect::<io::Result<_>>()?;
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
-    Ok((Handed { stream, report, mapped, tasks }, failures))
+    Ok((Handed { stream, report, mapped }, failures))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn open_tasks(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::openat(CWD, path.as_ref(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -71,14 +71,20 @@ impl NativeBackend {
     async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
+        let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
         let id_map = self.identities.next(number);
-        let plan = self.system.plan(spec, id_map, &cgroups);
+        let plan = self.system.plan(spec, id_map, &self.cgroups, &cgroups);
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
         stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
-        let cgroups_us = micros(started);
         self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?;
+        // Cloning takes a while: meanwhile the groups are made that the clone will join.
+        let asked = Instant::now();
+        if plan.joins_groups {
+            self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
+            jail::send_groups(report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?).map_err(at("groups"))?;
+        }
+        let cgroups_us = micros(asked);
         let mut wait = Building { report, cgroups: Some(cgroups), process: None };
         let mut phases = StartPhases { parts_us: vec![("cgroups", cgroups_us)] };
         let built = wait.until_built(&mut phases).await?;

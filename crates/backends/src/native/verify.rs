@@ -268,7 +268,7 @@ mod tests {
         let plan = JailPlan {
             id_map: IdMap::Own { uid: 7, gid: 7 },
             unified_cgroup: None,
-            cgroup_tasks: Vec::new(),
+            joins_groups: false,
             binds: Vec::new(),
             symlinks: Vec::new(),
             files: Vec::new(),

@@ -78,11 +78,15 @@ impl Definition {
     }
 }
 
-/// Every language with a readable definition, by name.
-pub(crate) fn embedded() -> BTreeMap<String, Arc<Definition>> {
-    let definitions = FILES.iter().filter(|(_, file, _)| *file == DEFINITION);
-    let parsed = definitions.filter_map(|(_, _, content)| parse(content).ok());
-    parsed.map(|definition| (definition.name.clone(), Arc::new(definition))).collect()
+/// Names of all languages, in order.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter(|(_, file, _)| *file == DEFINITION).map(|(language, ..)| *language)
+}
+
+/// The definition of one language; parsed only when it is wanted, as most servers use few.
+pub(crate) fn load(name: &str) -> Option<Arc<Definition>> {
+    let (_, _, content) = FILES.iter().find(|(language, file, _)| *language == name && *file == DEFINITION)?;
+    parse(content).ok().map(Arc::new)
 }
 
 fn parse(content: &[u8]) -> Result<Definition, String> {
@@ -102,6 +106,7 @@ mod tests {
             assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
-        assert!(embedded().contains_key("python") && embedded().contains_key("bash"));
+        let names: Vec<_> = names().collect();
+        assert!(names.contains(&"python") && names.contains(&"bash"));
     }
 }

@@ -160,7 +160,6 @@ impl Runtime {
 
 /// All languages.
 pub struct Runtimes {
-    definitions: BTreeMap<String, Arc<Definition>>,
     state_dir: PathBuf,
     path: OsString,
     ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
@@ -169,32 +168,32 @@ pub struct Runtimes {
 impl Runtimes {
     pub(crate) fn new(state_dir: PathBuf) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { definitions: definition::embedded(), state_dir, path, ready: Mutex::default() }
+        Self { state_dir, path, ready: Mutex::default() }
     }
 
     /// Names of all languages, installed or not.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.definitions.keys().map(String::as_str)
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        definition::names()
     }
 
     /// The command that installs a language on a Debian-like machine.
-    pub fn install_command(&self, name: &str) -> Option<&str> {
-        self.definitions.get(name).map(|definition| definition.interpreter.install.as_str())
+    pub fn install_command(&self, name: &str) -> Option<String> {
+        definition::load(name).map(|definition| definition.interpreter.install.clone())
     }
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let Some(definition) = self.definitions.get(name) else {
-            let known = self.names().collect::<Vec<_>>().join(", ");
-            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
-        };
         let mut ready = self.ready.lock().await;
         if let Some(known) = ready.get(name) {
             return known.clone();
         }
-        let found = match self.remember(definition) {
+        let Some(definition) = definition::load(name) else {
+            let known = self.names().collect::<Vec<_>>().join(", ");
+            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
+        };
+        let found = match self.remember(&definition) {
             Some(known) => known,
-            None => self.ask(definition).await,
+            None => self.ask(&definition).await,
         };
         ready.insert(name.to_owned(), found.clone());
         found

@@ -42,6 +42,7 @@ impl Hierarchy {
 }
 
 /// Mounted hierarchies with the group that this server is in.
+#[derive(Default)]
 pub(in crate::native) struct Layout {
     found: Vec<Found>,
 }
@@ -65,11 +66,9 @@ impl Layout {
     /// Hierarchies in which groups can be made. On version 2 this may move the server into a leaf of its own.
     pub(in crate::native) fn hierarchies(&self, spawner: Pid) -> Vec<Hierarchy> {
         let mut list: Vec<Hierarchy> = self.found.iter().filter_map(|found| found.hierarchy(spawner)).collect();
-        // Accounting of its own is needed only where the unified hierarchy does not count.
-        if list.iter().any(|hierarchy| hierarchy.unified) {
-            for hierarchy in list.iter_mut().filter(|hierarchy| !hierarchy.unified) {
-                hierarchy.cpuacct = false;
-            }
+        // Where version 1 counts processor time, a unified hierarchy without controllers adds nothing.
+        if list.iter().any(|hierarchy| hierarchy.cpuacct) {
+            list.retain(|hierarchy| !hierarchy.unified || hierarchy.memory || hierarchy.pids || hierarchy.cpu);
         }
         list.retain(Hierarchy::useful);
         list

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,10 +49,10 @@ impl CgroupSet {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
-    /// What the process writes itself into.
-    pub(in crate::native) fn tasks_files(&self) -> Vec<PathBuf> {
+    /// What the process writes itself into, opened by us, who have the right to.
+    pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
-        old.map(|group| group.directory.join("tasks")).collect()
+        old.map(|group| fs::OpenOptions::new().write(true).open(group.directory.join("tasks")).map(OwnedFd::from)).collect()
     }
 
     pub(in crate::native) fn limits_memory(&self) -> bool {
