@@ -1,6 +1,7 @@
 //! Languages as data: what `runtimes/<language>/` says, and where its interpreter is on this machine.
 //!
-//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH and asked
+//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH, unless the
+//! operator named one, and asked
 //! once, by the runtime's own probe, what it needs to live in a sandbox; the answer is kept in the state
 //! directory for as long as the interpreter does not change ([`cache`]).
 
@@ -10,7 +11,7 @@ mod locate;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
@@ -158,13 +159,15 @@ pub struct Runtimes {
     definitions: BTreeMap<String, Arc<Definition>>,
     state_dir: PathBuf,
     path: OsString,
+    /// Named by the operator.
+    named: BTreeMap<String, PathBuf>,
     ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(state_dir: PathBuf) -> Self {
+    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { definitions: definition::embedded(), state_dir, path, ready: Mutex::default() }
+        Self { definitions: definition::embedded(), state_dir, path, named, ready: Mutex::default() }
     }
 
     /// Names of all languages, installed or not.
@@ -188,7 +191,8 @@ impl Runtimes {
             return known.clone();
         }
         let (definition, state_dir, path) = (Arc::clone(definition), self.state_dir.clone(), self.path.clone());
-        let looked = tokio::task::spawn_blocking(move || look(definition, &state_dir, &path)).await;
+        let named = self.named.get(name).cloned();
+        let looked = tokio::task::spawn_blocking(move || look(definition, named, &state_dir, &path)).await;
         let found = looked.unwrap_or_else(|error| {
             Err(RuntimeError::Broken { title: name.to_owned(), reason: error.to_string() })
         });
@@ -197,17 +201,58 @@ impl Runtimes {
     }
 }
 
+/// Names of all languages that there are, for whoever has no engine yet.
+pub fn languages() -> Vec<String> {
+    definition::embedded().into_keys().collect()
+}
+
+/// Whether an interpreter could be started from there.
+pub fn is_program(file: &Path) -> bool {
+    locate::is_program(file)
+}
+
 fn look(
     definition: Arc<Definition>,
-    state_dir: &std::path::Path,
+    named: Option<PathBuf>,
+    state_dir: &Path,
     path: &OsString,
 ) -> Result<Arc<Runtime>, RuntimeError> {
-    let Some(command) = locate::on_path(&definition.interpreter.commands, path) else {
-        let commands = definition.interpreter.commands.join(", ");
-        return Err(RuntimeError::Missing { title: definition.title.clone(), commands });
-    };
     let broken = |reason: String| RuntimeError::Broken { title: definition.title.clone(), reason };
+    let command = match named {
+        Some(file) if locate::is_program(&file) => file,
+        // Never another one instead: the operator had a reason.
+        Some(_) => {
+            return Err(broken("the interpreter named in the configuration is not a program".to_owned()));
+        }
+        None => locate::on_path(&definition.interpreter.commands, path).ok_or_else(|| {
+            let commands = definition.interpreter.commands.join(", ");
+            RuntimeError::Missing { title: definition.title.clone(), commands }
+        })?,
+    };
     let (found, compiled) = cache::find_out(&definition, &command, state_dir, path).map_err(broken)?;
     let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
     Ok(Arc::new(Runtime { definition, found, driver }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_interpreter_that_the_operator_named_is_used_and_never_replaced() {
+        let state = std::env::temp_dir().join(format!("palisade-named-{}", std::process::id()));
+        let bash = locate::on_path(&["bash".to_owned()], &std::env::var_os("PATH").unwrap()).unwrap();
+        let link = state.join("named-bash");
+        std::fs::create_dir_all(&state).unwrap();
+        std::os::unix::fs::symlink(&bash, &link).unwrap();
+        let with = |path: PathBuf| Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]));
+        let used = with(link.clone()).find("bash").await;
+        let missing = with(state.join("nothing")).find("bash").await;
+        let no_program = with(state.clone()).find("bash").await;
+        std::fs::remove_dir_all(&state).unwrap();
+        assert!(used.is_ok(), "{used:?}");
+        for refused in [missing, no_program] {
+            assert_eq!(refused.unwrap_err().code(), "language_broken");
+        }
+    }
 }
