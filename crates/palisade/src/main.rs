@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod machine;
 mod render;
+mod setup;
 mod state;
 #[cfg(test)]
 mod test_folder;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
+        Command::Setup(arguments) => setup::main(&arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

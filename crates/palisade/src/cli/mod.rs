@@ -14,7 +14,8 @@ Examples:
   palisade run python -c 'print(6*7)'      one program, isolated, then gone
   palisade run bash script.sh a b          a file with arguments
   echo 'print(input())' | palisade run python -
-  palisade doctor                          what this machine can enforce";
+  palisade doctor                          what this machine can enforce
+  palisade setup claude-code               connect an MCP client";
 
 /// Runs code written by AI agents, safely and in milliseconds.
 #[derive(Debug, Parser)]
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Run(run::RunArguments),
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
+    /// Connect an MCP client: write Palisade into its configuration
+    Setup(crate::setup::SetupArguments),
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }
