@@ -162,7 +162,8 @@ impl Target {
             (Some(Found { metadata, .. }), _) => {
                 let own = file.metadata()?;
                 if (own.uid(), own.gid()) != (metadata.uid(), metadata.gid()) {
-                    std::os::unix::fs::fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
+                    std::os::unix::fs::fchown(&file, Some(metadata.uid()), Some(metadata.gid()))
+                        .map_err(|_| io::Error::other("its owner and group could not be kept"))?;
                 }
                 metadata.mode() & 0o7777
             }

@@ -242,7 +242,7 @@ impl Task {
         let verb = match self.standing(&target)? {
             Standing::Same => return Ok(format!("{title} is already set up: `{name}` is in {path}")),
             Standing::Differs(old) if !is_forced => {
-                let diff = diff::of_entries(&old, &self.entry());
+                let diff = diff::of_entries(&old, &self.entry()).trim_end().to_owned();
                 return Err(SetupError::Differs { path: target.path.clone(), name: name.clone(), diff });
             }
             Standing::Differs(_) => "replaced",
