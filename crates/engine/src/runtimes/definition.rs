@@ -78,6 +78,11 @@ impl Definition {
     }
 }
 
+/// Names of all languages, without reading their definitions: the folders are named alike.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter(|(_, file, _)| *file == DEFINITION).map(|(language, ..)| *language)
+}
+
 /// Every language with a readable definition, by name.
 pub(crate) fn embedded() -> BTreeMap<String, Arc<Definition>> {
     let definitions = FILES.iter().filter(|(_, file, _)| *file == DEFINITION);
@@ -102,6 +107,7 @@ mod tests {
             assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
+        assert!(names().eq(embedded().keys()));
         assert!(embedded().contains_key("python") && embedded().contains_key("bash"));
     }
 }

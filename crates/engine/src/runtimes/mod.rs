@@ -202,8 +202,8 @@ impl Runtimes {
 }
 
 /// Names of all languages that there are, for whoever has no engine yet.
-pub fn languages() -> Vec<String> {
-    definition::embedded().into_keys().collect()
+pub fn languages() -> impl Iterator<Item = &'static str> {
+    definition::names()
 }
 
 /// Whether an interpreter could be started from there.

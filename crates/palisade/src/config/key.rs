@@ -143,7 +143,7 @@ impl Key {
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend([Self::AllowMissing, Self::StateDir, Self::LogLevel]);
-        all.extend(engine::runtimes::languages().into_iter().map(Self::Interpreter));
+        all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
 
