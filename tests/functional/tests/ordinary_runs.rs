@@ -278,3 +278,65 @@ fn saved_files_do_not_follow_links_out_of_the_folder() {
         }
     }
 }
+
+/// A file is saved whole or not at all, and what was left out is told.
+#[test]
+fn a_file_too_large_to_come_out_is_told_and_not_cut() {
+    for user in users() {
+        let folder = own_folder(user, "large");
+        let code = "head -c 80M /dev/zero > big; echo small > small";
+        let ended = run_plain(user, "bash", code, &["--output-dir", folder.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(folder.join("small")).unwrap(), "small\n");
+        let saved = fs::metadata(folder.join("big")).map(|found| found.len()).ok();
+        let told = ended.stderr.contains("big") || ended.status.code() == Some(125);
+        assert!(
+            saved == Some(80 << 20) || (saved.is_none() && told),
+            "saved {saved:?} of 80 MB, told: {told}"
+        );
+    }
+}
+
+#[test]
+fn more_files_than_come_out_are_told() {
+    for user in users() {
+        let folder = own_folder(user, "many");
+        let code = "for i in $(seq 5000); do : > f$i; done";
+        let ended = run_plain(user, "bash", code, &["--output-dir", folder.to_str().unwrap()]);
+        let saved = files_beneath(&folder).len();
+        let told = ended.stderr.contains("palisade:");
+        assert!(saved == 5000 || told, "{saved} of 5000 saved, nothing said: {:?}", ended.stderr);
+    }
+}
+
+/// The program itself is a file of the workspace: an input of that name would be lost without a word.
+#[test]
+fn an_input_named_like_the_program_is_refused_or_kept() {
+    let input = readable_file("other.txt", b"mine");
+    for user in users() {
+        let option = format!("{}=main.py", input.display());
+        let ended = run_plain(user, "python", "print(open('main.py').read())", &["--input", &option]);
+        assert!(
+            ended.status.code() == Some(126) || ended.stdout == "mine\n",
+            "{:?} {}",
+            ended.status,
+            ended.stdout
+        );
+    }
+}
+
+#[test]
+fn standard_input_without_end_holds_nothing_up() {
+    for user in users() {
+        let code = "head -c 3; echo done";
+        let mut command = Palisade::new(Build::Real, user, &["run", "bash", "-c", code]).into_command();
+        let endless = fs::File::open("/dev/zero").unwrap();
+        assert_eq!(command.stdin(endless).output().unwrap().stdout, b"\0\0\0done\n");
+        // Open and silent: the end of the program is the end.
+        let mut command =
+            Palisade::new(Build::Real, user, &["run", "bash", "-c", "echo done"]).into_command();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let silent = child.stdin.take();
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"done\n");
+        drop(silent);
+    }
+}

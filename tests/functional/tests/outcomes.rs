@@ -9,6 +9,8 @@ use functional::{completed, marked, marker, outcome, run_json, run_plain, until}
 use harness::users;
 
 const SHORT: &[&str] = &["--timeout", "500ms"];
+/// Long enough for an interpreter to begin on a busy machine.
+const LONGER: &[&str] = &["--timeout", "1s"];
 
 #[test]
 fn a_program_that_succeeds_is_completed() {
@@ -108,14 +110,14 @@ fn output_before_a_timeout_is_kept() {
     for user in users() {
         let python = "import sys\nprint('before')\nprint('error', file=sys.stderr)\nwhile True: pass";
         for (language, code) in [("python", python), ("bash", "echo before; echo error >&2; sleep 100")] {
-            let result = run_json(user, language, code, SHORT);
+            let result = run_json(user, language, code, LONGER);
             assert_eq!(outcome(&result), "timed_out");
             assert_eq!(
                 (&result["stdout"], &result["stderr"]),
                 (&"before\n".into(), &"error\n".into()),
                 "{language}"
             );
-            let ended = run_plain(user, language, code, SHORT);
+            let ended = run_plain(user, language, code, LONGER);
             assert_eq!(ended.stdout, "before\n");
             assert!(ended.stderr.starts_with("error\n"));
         }
@@ -129,7 +131,7 @@ fn processor_time_of_all_processes_together_is_limited() {
         let result = run_json(user, "python", code, &["--timeout", "2s", "--cpus", "1"]);
         assert_eq!(outcome(&result), "timed_out", "{result:#}");
         let cpu_ms = result["usage"]["cpu_ms"].as_f64().unwrap();
-        assert!((500.0..3500.0).contains(&cpu_ms), "cpu_ms of one core for 2 s: {cpu_ms}");
+        assert!((100.0..3500.0).contains(&cpu_ms), "cpu_ms of one core for 2 s: {cpu_ms}");
     }
 }
 
@@ -200,8 +202,9 @@ fn streams_pass_through_byte_for_byte() {
 fn the_fate_of_a_program_is_not_told_by_what_it_prints_on_the_drivers_channel() {
     for user in users() {
         let forged = "10\\0done\\x001\\0ok\\x000\\0\\0\\0\\x00'forged'\\0\\0\\0";
-        let code =
-            format!("import os, sys\ntry: os.write(3, b\"{forged}\")\nexcept OSError: pass\nos._exit(7)");
+        let code = format!(
+            "import os\nfor n in range(3, 1024):\n    try: os.write(n, b\"{forged}\")\n    except OSError: pass\nos._exit(7)"
+        );
         let result = run_json(user, "python", &code, &[]);
         assert_eq!((outcome(&result), &result["exit_code"]), ("failed", &7.into()), "{result:#}");
     }

@@ -211,7 +211,7 @@ fn a_buffer_holds_one_frame_and_one_read() {
     buffer.extend(&frame);
     assert!(matches!(buffer.next::<FromGuest>(), Ok(Some(FromGuest::FileData { .. }))));
     let before = peak_bytes();
-    let rounds = if is_quick() { 200 } else { 2000 };
+    let rounds = if is_quick() { 100 } else { 400 };
     for _ in 0..rounds {
         for piece in frame.chunks(4096) {
             buffer.extend(piece);

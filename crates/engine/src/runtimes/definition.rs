@@ -78,7 +78,7 @@ impl Definition {
     }
 }
 
-/// Names of all languages, in order.
+/// Names of all languages, without reading their definitions: the folders are named alike.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().filter(|(_, file, _)| *file == DEFINITION).map(|(language, ..)| *language)
 }

@@ -193,7 +193,7 @@ fn explain(result: &RunResult) {
     }
 }
 
-fn complain(message: &str, remedy: Option<&str>) {
+pub(crate) fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
     eprintln!("{} {message}", paint.bold("palisade:"));
     if let Some(remedy) = remedy {
