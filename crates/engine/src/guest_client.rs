@@ -55,7 +55,12 @@ pub(crate) struct GuestWriter {
 pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
     stream.set_nonblocking(true)?;
     let (read, write) = UnixStream::from_std(stream)?.into_split();
-    let mut reader = GuestReader { stream: read, backlog: VecDeque::new(), buffer: FrameBuffer::default(), bytes: Box::new([0; READ_BYTES]) };
+    let mut reader = GuestReader {
+        stream: read,
+        backlog: VecDeque::new(),
+        buffer: FrameBuffer::default(),
+        bytes: Box::new([0; READ_BYTES]),
+    };
     match within(HELLO_PATIENCE, reader.next()).await? {
         FromGuest::Hello { version: VERSION } => Ok((reader, GuestWriter { stream: write })),
         _ => Err(GuestError::Protocol),
@@ -100,9 +105,13 @@ impl GuestReader {
         within(ANSWER_PATIENCE, async {
             loop {
                 match self.receive().await? {
-                    FromGuest::Failed { request: FILES, errno, .. } => return Err(GuestError::Refused { errno }),
+                    FromGuest::Failed { request: FILES, errno, .. } => {
+                        return Err(GuestError::Refused { errno });
+                    }
                     FromGuest::Failed { errno, .. } => return Err(GuestError::NotStarted { errno }),
-                    message @ (FromGuest::Done { .. } | FromGuest::Files { .. } | FromGuest::FileData { .. }) => {
+                    message @ (FromGuest::Done { .. }
+                    | FromGuest::Files { .. }
+                    | FromGuest::FileData { .. }) => {
                         return Ok(message);
                     }
                     news if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(news),
@@ -187,7 +196,9 @@ pub(crate) async fn read_file(
         }
         let offset = content.len() as u64;
         writer.send(&ToGuest::ReadFile { request: FILES, path: path.to_owned(), offset, bytes }).await?;
-        let FromGuest::FileData { data, .. } = reader.answer().await? else { return Err(GuestError::Protocol) };
+        let FromGuest::FileData { data, .. } = reader.answer().await? else {
+            return Err(GuestError::Protocol);
+        };
         if data.is_empty() || data.len() > bytes as usize {
             return Ok(content);
         }

@@ -208,11 +208,23 @@ impl Prepared {
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         writer.control(MAIN, &driver::fresh_run(&run)).await?;
         let output = Output::new(self.allowed.limits.output_bytes);
-        Ok(Session { reader, writer, output, ear: DriverEar::default(), events: None, unsent_window: STDIN_WINDOW_BYTES })
+        Ok(Session {
+            reader,
+            writer,
+            output,
+            ear: DriverEar::default(),
+            events: None,
+            unsent_window: STDIN_WINDOW_BYTES,
+        })
     }
 
     /// Carries input and output until something ends the run.
-    async fn follow(&mut self, session: &mut Session, stdin: Stdin, mut stop: oneshot::Receiver<Stop>) -> End {
+    async fn follow(
+        &mut self,
+        session: &mut Session,
+        stdin: Stdin,
+        mut stop: oneshot::Receiver<Stop>,
+    ) -> End {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
@@ -252,9 +264,13 @@ impl Prepared {
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
         result.warnings = warnings;
         result.error = error.map(|error| match done.error_message {
-            Some(message) if outcome == Outcome::Failed => {
-                RunError { message, line: done.error_line, column: done.error_column, cause: Some(error.message), ..error }
-            }
+            Some(message) if outcome == Outcome::Failed => RunError {
+                message,
+                line: done.error_line,
+                column: done.error_column,
+                cause: Some(error.message),
+                ..error
+            },
             _ => error,
         });
         result.value = done.value_repr.map(|repr| Value {
@@ -288,7 +304,8 @@ impl Prepared {
             }
             GuestError::Refused { .. } => {
                 told.code = "inputs_do_not_fit".to_owned();
-                told.remedy = Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
+                told.remedy =
+                    Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
                 Outcome::Refused
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,

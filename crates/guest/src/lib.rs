@@ -138,7 +138,8 @@ impl Guest {
                 self.answer(request, done)
             }
             ToGuest::ReadFile { request, path, offset, bytes } => {
-                let data = files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
+                let data =
+                    files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
                 self.answer(request, data)
             }
             ToGuest::ListFiles { request, entries_max } => self.list(request, entries_max),
@@ -152,7 +153,11 @@ impl Guest {
     fn open(&mut self, open: &OpenProcess) -> io::Result<()> {
         let number = open.process;
         if self.processes.len() >= PROCESSES_MAX || self.processes.contains_key(&number) {
-            return self.host.send(&FromGuest::Failed { request: number, kind: FailureKind::Refused, errno: 0 });
+            return self.host.send(&FromGuest::Failed {
+                request: number,
+                kind: FailureKind::Refused,
+                errno: 0,
+            });
         }
         match Process::start(open) {
             Ok(process) => {

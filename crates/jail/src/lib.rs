@@ -21,7 +21,7 @@ mod spawner;
 mod sys;
 
 pub use breach::Wall;
-pub use identity::{IdMap, INSIDE_ID};
+pub use identity::{INSIDE_ID, IdMap};
 pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};

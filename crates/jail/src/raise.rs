@@ -55,7 +55,9 @@ pub(crate) fn raise(
     steps.take("procfs", || root.procfs())?;
     steps.take("pivot", || root.enter())?;
     steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
-    steps.take("host name", || if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) })?;
+    steps.take("host name", || {
+        if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
+    })?;
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
     // Nothing after this opens a file but Landlock, which closes what it opens.
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
@@ -66,7 +68,8 @@ pub(crate) fn raise(
     // Last: the filter forbids nearly everything above.
     steps.take("seccomp", || filter.install())?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
-    report::send(report.as_fd(), &built, Some(scratch.as_fd())).map_err(|error| JailError::new("report", &error))?;
+    report::send(report.as_fd(), &built, Some(scratch.as_fd()))
+        .map_err(|error| JailError::new("report", &error))?;
     Ok((stream, report))
 }
 
@@ -109,7 +112,9 @@ fn wait_for_maps(mapped: &OwnedFd) -> io::Result<()> {
 /// The host makes the groups while this process is being cloned, and opens their `tasks` files. A thread that
 /// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
 fn join_groups(report: &OwnedFd) -> io::Result<()> {
-    report::wait_for_groups(report.as_fd())?.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
+    report::wait_for_groups(report.as_fd())?
+        .iter()
+        .try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {

@@ -8,7 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,11 @@ pub enum Message {
     Failed(JailError),
 }
 
-pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    message: &Message,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
     send_with_descriptors(socket, &bytes, descriptor.as_slice())
 }
@@ -76,7 +81,10 @@ pub(crate) fn send_with_descriptors(
 }
 
 /// Receives bytes and a few descriptors; zero bytes mean the other side is gone.
-pub(crate) fn receive_with_descriptors(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+pub(crate) fn receive_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(bytes)];

@@ -12,7 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
 };
 
 use crate::breach::Wall;
@@ -39,8 +40,25 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 
 /// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
 const MASKED: [&str; 19] = [
-    "acpi", "asound", "cmdline", "config.gz", "driver", "fs", "interrupts", "irq", "kallsyms", "kcore", "keys",
-    "key-users", "kmsg", "latency_stats", "modules", "sched_debug", "scsi", "sysrq-trigger", "timer_list",
+    "acpi",
+    "asound",
+    "cmdline",
+    "config.gz",
+    "driver",
+    "fs",
+    "interrupts",
+    "irq",
+    "kallsyms",
+    "kcore",
+    "keys",
+    "key-users",
+    "kmsg",
+    "latency_stats",
+    "modules",
+    "sched_debug",
+    "scsi",
+    "sysrq-trigger",
+    "timer_list",
 ];
 /// Directories of procfs in which nothing may be written.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
@@ -279,7 +297,8 @@ impl Root {
         let mut random = [0_u8; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let id = format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
+        let id =
+            format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
         let place = Path::new(".boot-id");
         self.write(place, id.as_bytes())?;
         self.cover(place, Path::new(BOOT_ID))?;

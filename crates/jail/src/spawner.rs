@@ -23,7 +23,7 @@ use crate::raise::{self, Handed};
 use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
-use crate::sys::{self, ChildFlags, Cloned};
+use crate::sys::{self, ChildFlags, Cloned, Namespace};
 use crate::{IdMap, JailPlan};
 
 /// The longest plan: drivers of a runtime are the bulk of it.
@@ -56,12 +56,8 @@ pub struct Spawner {
 impl Spawner {
     /// Forks the spawner. Must be called before any thread exists; the caller sees to that.
     pub fn start(guest: GuestMain) -> io::Result<Self> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         match sys::fork_process()? {
             Some(pid) => Ok(Self { requests: ours, pid }),
             None => {
@@ -181,14 +177,15 @@ fn clone_one(
     let (mapped, tell_mapped) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
     let started = Instant::now();
-    let flags = ChildFlags::all_but(Wall::Network.off(), Wall::Pid.off(), Wall::Ipc.off(), Wall::Uts.off());
+    let flags = ChildFlags::new(namespaces());
     match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
         Cloned::Parent(pid, pidfd) => {
             let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
             announce(report.as_fd(), pid, clone_us, &pidfd).map_err(at("announce"))?;
             // On an error the pipe closes unwritten and the clone ends by itself.
             plan.id_map.write(pid).map_err(at(map_step(&plan.id_map)))?;
-            rustix::io::write(&tell_mapped, b"m").map_err(|error| JailError::new("map signal", &error.into()))?;
+            rustix::io::write(&tell_mapped, b"m")
+                .map_err(|error| JailError::new("map signal", &error.into()))?;
             Ok(())
         }
         Cloned::Child => {
@@ -197,6 +194,16 @@ fn clone_one(
             become_guest(plan, filter, handed, guest)
         }
     }
+}
+
+fn namespaces() -> impl Iterator<Item = Namespace> {
+    let all = [
+        (Wall::Network, Namespace::Network),
+        (Wall::Pid, Namespace::Pid),
+        (Wall::Ipc, Namespace::Ipc),
+        (Wall::Uts, Namespace::Uts),
+    ];
+    all.into_iter().filter(|(wall, _)| !wall.off()).map(|(_, namespace)| namespace)
 }
 
 fn map_step(map: &IdMap) -> &'static str {

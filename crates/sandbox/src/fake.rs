@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Mechanism, Sandbox, SandboxSpec, StartPhases, Usage,
+    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Mechanism, Sandbox, SandboxSpec,
+    StartPhases, Usage,
 };
 
 type Script = dyn Fn(UnixStream) + Send + Sync;

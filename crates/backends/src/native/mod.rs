@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
 use jail::{GuestMain, Message, Spawner};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -55,7 +55,13 @@ impl NativeBackend {
     pub fn new(spawner: Spawner) -> Self {
         let spawner = Arc::new(spawner);
         let cgroups = Cgroups::detect(&spawner);
-        Self { spawner, cgroups, identities: Identities::detect(), system: System::detect(), made: AtomicU64::new(0) }
+        Self {
+            spawner,
+            cgroups,
+            identities: Identities::detect(),
+            system: System::detect(),
+            made: AtomicU64::new(0),
+        }
     }
 
     /// What was found out about control groups, for `doctor`.
@@ -82,7 +88,8 @@ impl NativeBackend {
         let asked = Instant::now();
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
-            jail::send_groups(report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?).map_err(at("groups"))?;
+            jail::send_groups(report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
+                .map_err(at("groups"))?;
         }
         let cgroups_us = micros(asked);
         let mut wait = Building { report, cgroups: Some(cgroups), process: None };
@@ -209,7 +216,10 @@ fn report_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 }
 
 /// Puts a descriptor under the runtime's eye.
-#[expect(deprecated, reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours")]
+#[expect(
+    deprecated,
+    reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"
+)]
 fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(descriptor)
 }

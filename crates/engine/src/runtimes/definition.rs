@@ -68,7 +68,10 @@ impl Definition {
 
     /// All files of the folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {
-        FILES.iter().filter(|(language, ..)| *language == self.name).map(|(_, name, content)| (*name, *content))
+        FILES
+            .iter()
+            .filter(|(language, ..)| *language == self.name)
+            .map(|(_, name, content)| (*name, *content))
     }
 
     /// Added to the driver's name when it was compiled: `driver.py` becomes `driver.pyc`.
@@ -85,7 +88,8 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// The definition of one language; parsed only when it is wanted, as most servers use few.
 pub(crate) fn load(name: &str) -> Option<Arc<Definition>> {
-    let (_, _, content) = FILES.iter().find(|(language, file, _)| *language == name && *file == DEFINITION)?;
+    let (_, _, content) =
+        FILES.iter().find(|(language, file, _)| *language == name && *file == DEFINITION)?;
     parse(content).ok().map(Arc::new)
 }
 

@@ -9,8 +9,10 @@ use std::{env, fs};
 
 /// The first of these commands that is an executable file in an absolute directory of the PATH.
 pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
-    let directories: Vec<PathBuf> = env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
-    let candidates = commands.iter().flat_map(|command| directories.iter().map(move |directory| directory.join(command)));
+    let directories: Vec<PathBuf> =
+        env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
+    let candidates =
+        commands.iter().flat_map(|command| directories.iter().map(move |directory| directory.join(command)));
     candidates.into_iter().find(|file| is_program(file))
 }
 

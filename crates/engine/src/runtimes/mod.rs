@@ -149,7 +149,8 @@ impl Runtime {
     /// Arguments and environment of the interpreter.
     pub(crate) fn command(&self) -> (Vec<String>, Vec<(String, String)>) {
         let driver = self.driver_path().to_string_lossy().into_owned();
-        let fill = |part: &String| part.replace("{executable}", &self.found.executable).replace("{driver}", &driver);
+        let fill =
+            |part: &String| part.replace("{executable}", &self.found.executable).replace("{driver}", &driver);
         let argv = self.definition.drive.command.iter().map(fill).collect();
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -42,8 +42,10 @@ impl Filter {
 
 fn answers() -> BTreeMap<u32, Answer> {
     let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
-    let allowed = profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
-    let conditional = profile::conditional().into_iter().map(|(call, rules)| (number(call), Answer::When(rules)));
+    let allowed =
+        profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
+    let conditional =
+        profile::conditional().into_iter().map(|(call, rules)| (number(call), Answer::When(rules)));
     let absent = profile::ABSENT.iter().copied().chain(profile::FUTURE);
     let absent = absent.map(|call| (number(call), Answer::Refuse(libc::ENOSYS as u16)));
     allowed.chain(conditional).chain(absent).collect()
@@ -52,7 +54,8 @@ fn answers() -> BTreeMap<u32, Answer> {
 #[cfg(test)]
 mod tests {
     use seccompiler::{
-        SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+        SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch,
     };
 
     use super::program::{Condition, emulator};
@@ -90,7 +93,9 @@ mod tests {
             match answer {
                 Answer::Allow => drop(allowed.insert(i64::from(number), Vec::new())),
                 Answer::When(rules) => {
-                    let rules = rules.iter().map(|rule| SeccompRule::new(rule.iter().map(condition).collect()).unwrap());
+                    let rules = rules
+                        .iter()
+                        .map(|rule| SeccompRule::new(rule.iter().map(condition).collect()).unwrap());
                     allowed.insert(i64::from(number), rules.collect());
                 }
                 Answer::Refuse(_) => drop(absent.insert(i64::from(number), Vec::new())),
@@ -107,8 +112,30 @@ mod tests {
     fn every_answer_is_the_one_seccompiler_gives() {
         let program = Filter::compile().program;
         let [allowed, absent] = oracle();
-        let interesting = [0, 1, 2, 3, 5, 10, 16, 17, 0x5412, 0x541c, 0x541d, 0x5423, 0x1000, 0x2000, 0x6000, 0xc000,
-            0x1000_0000, 0x4000_0000, 0xffff_ffff, 0x1_0000_0000, 0x1_0000_5412, u64::MAX];
+        let interesting = [
+            0,
+            1,
+            2,
+            3,
+            5,
+            10,
+            16,
+            17,
+            0x5412,
+            0x541c,
+            0x541d,
+            0x5423,
+            0x1000,
+            0x2000,
+            0x6000,
+            0xc000,
+            0x1000_0000,
+            0x4000_0000,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x1_0000_5412,
+            u64::MAX,
+        ];
         for number in (0..1100).chain([0x4000_0000, 0x4000_0001, 0x7fff_ffff, 0x8000_0000, u32::MAX]) {
             for first in interesting {
                 for second in interesting {
@@ -141,7 +168,11 @@ mod tests {
     fn no_call_is_listed_twice() {
         let conditional = profile::conditional();
         let mut seen = std::collections::BTreeSet::new();
-        let lists = profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).chain(profile::ABSENT).chain(conditional.keys());
+        let lists = profile::ALLOWED
+            .iter()
+            .chain(profile::ALLOWED_LEGACY)
+            .chain(profile::ABSENT)
+            .chain(conditional.keys());
         for number in lists {
             assert!(seen.insert(*number), "call {number} is listed twice");
         }
@@ -154,11 +185,14 @@ mod tests {
         assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::SIGCHLD) as u64, 0), ALLOW);
         assert_eq!(with(libc::SYS_socket, libc::AF_NETLINK as u64, libc::SOCK_RAW as u64), EPERM);
         assert_eq!(with(libc::SYS_socket, libc::AF_INET as u64, libc::SOCK_RAW as u64), EPERM);
-        assert_eq!(with(libc::SYS_socket, libc::AF_INET as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64), ALLOW);
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI as u64), EPERM);
+        assert_eq!(
+            with(libc::SYS_socket, libc::AF_INET as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64),
+            ALLOW
+        );
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI), EPERM);
         // The kernel looks at 32 bits of the request, and so do we.
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI as u64 | 1 << 40), EPERM);
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS as u64), ALLOW);
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40), EPERM);
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS), ALLOW);
         assert_eq!(with(libc::SYS_prlimit64, 1, 7), EPERM);
         assert_eq!(with(libc::SYS_clone3, 0, 0), ENOSYS);
     }
@@ -166,16 +200,47 @@ mod tests {
     #[test]
     fn calls_that_reach_the_kernel_of_the_host_are_not_listed() {
         let never = [
-            libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare,
-            libc::SYS_setns, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_keyctl,
-            libc::SYS_add_key, libc::SYS_request_key, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter,
-            libc::SYS_io_uring_register, libc::SYS_userfaultfd, libc::SYS_kexec_load, libc::SYS_init_module,
-            libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_reboot, libc::SYS_swapon, libc::SYS_swapoff,
-            libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_open_by_handle_at,
-            libc::SYS_fsopen, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
-            libc::SYS_clock_settime, libc::SYS_settimeofday, libc::SYS_sethostname, libc::SYS_syslog,
-            libc::SYS_quotactl, libc::SYS_acct, libc::SYS_fanotify_init, libc::SYS_pidfd_getfd, libc::SYS_kcmp,
-            libc::SYS_clone3, libc::SYS_seccomp,
+            libc::SYS_mount,
+            libc::SYS_umount2,
+            libc::SYS_pivot_root,
+            libc::SYS_chroot,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_ptrace,
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_keyctl,
+            libc::SYS_add_key,
+            libc::SYS_request_key,
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_io_uring_register,
+            libc::SYS_userfaultfd,
+            libc::SYS_kexec_load,
+            libc::SYS_init_module,
+            libc::SYS_finit_module,
+            libc::SYS_delete_module,
+            libc::SYS_reboot,
+            libc::SYS_swapon,
+            libc::SYS_swapoff,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_open_by_handle_at,
+            libc::SYS_fsopen,
+            libc::SYS_move_mount,
+            libc::SYS_open_tree,
+            libc::SYS_mount_setattr,
+            libc::SYS_clock_settime,
+            libc::SYS_settimeofday,
+            libc::SYS_sethostname,
+            libc::SYS_syslog,
+            libc::SYS_quotactl,
+            libc::SYS_acct,
+            libc::SYS_fanotify_init,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_kcmp,
+            libc::SYS_clone3,
+            libc::SYS_seccomp,
         ];
         for call in never {
             let given = answer(call, [0; 6]);

@@ -51,12 +51,8 @@ const ALLOW: u32 = 0x7fff_0000;
 
 /// Builds the program: `answers` for the calls named, EPERM for all others, death for another architecture.
 pub(super) fn assemble(arch: u32, answers: &BTreeMap<u32, Answer>) -> Vec<sock_filter> {
-    let mut program = vec![
-        load(ARCH_AT),
-        branch(JUMP_EQUAL, arch, 1, 0),
-        finish(KILL_PROCESS),
-        load(NUMBER_AT),
-    ];
+    let mut program =
+        vec![load(ARCH_AT), branch(JUMP_EQUAL, arch, 1, 0), finish(KILL_PROCESS), load(NUMBER_AT)];
     program.extend(search(&ranges(answers)));
     program
 }
@@ -110,7 +106,7 @@ fn leaf(answer: &Answer) -> Vec<sock_filter> {
         Answer::Allow => vec![finish(ALLOW)],
         Answer::Refuse(errno) => vec![finish(ERRNO | u32::from(*errno))],
         Answer::When(rules) => {
-            let mut program: Vec<sock_filter> = rules.iter().flat_map(|rule| when(rule)).collect();
+            let mut program: Vec<sock_filter> = rules.iter().flat_map(when).collect();
             program.push(finish(ERRNO | libc::EPERM as u32));
             program
         }
@@ -178,7 +174,12 @@ pub(super) mod emulator {
 
     use super::sock_filter;
 
-    pub(in crate::seccomp) fn run(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    pub(in crate::seccomp) fn run(
+        program: &[sock_filter],
+        arch: u32,
+        number: u32,
+        arguments: [u64; 6],
+    ) -> u32 {
         let word = |offset: u32| match offset {
             0 => number,
             4 => arch,

@@ -59,9 +59,11 @@ impl Canary {
                 Ask { cpus: Some(0.5), ..ask },
                 Expected::CoreShare(0.5),
             ),
-            Guarantee::TimeLimited => {
-                ("sleep 20".to_owned(), Ask { timeout_ms: Some(200), ..ask }, Expected::Ends(Outcome::TimedOut))
-            }
+            Guarantee::TimeLimited => (
+                "sleep 20".to_owned(),
+                Ask { timeout_ms: Some(200), ..ask },
+                Expected::Ends(Outcome::TimedOut),
+            ),
             Guarantee::OutputLimited => (
                 "head -c 1M /dev/zero".to_owned(),
                 Ask { output_kb: Some(64), ..ask },
@@ -69,9 +71,11 @@ impl Canary {
             ),
             Guarantee::PrivilegesNone => (PRIVILEGES.to_owned(), ask, Expected::Held),
             Guarantee::SyscallsFiltered => (SYSCALLS.to_owned(), ask, Expected::Held),
-            Guarantee::TreeKilled => {
-                (format!("(exec -a {marker} setsid sleep 60) & sleep 0.05; exit 0"), ask, Expected::NothingLeft)
-            }
+            Guarantee::TreeKilled => (
+                format!("(exec -a {marker} setsid sleep 60) & sleep 0.05; exit 0"),
+                ask,
+                Expected::NothingLeft,
+            ),
             Guarantee::IdentityHidden => (IDENTITY.to_owned(), ask, Expected::Held),
         };
         Self { code, ask, expected, started: Instant::now(), marker }
@@ -87,7 +91,11 @@ impl Canary {
         let stdout = String::from_utf8_lossy(&result.stdout);
         if matches!(result.outcome, Outcome::Refused | Outcome::Unavailable) {
             let error = result.error.clone().unwrap_or_default();
-            return Err(format!("its canary could not run: {} {}", error.message, error.cause.unwrap_or_default()));
+            return Err(format!(
+                "its canary could not run: {} {}",
+                error.message,
+                error.cause.unwrap_or_default()
+            ));
         }
         match &self.expected {
             Expected::Held if stdout.trim() == "held" => Ok(()),
@@ -118,7 +126,8 @@ impl Canary {
 /// Host paths that exist and must not exist inside.
 fn hidden() -> String {
     let home = std::env::var("HOME").unwrap_or_default();
-    let host_only = ["/root", "/var", "/run", "/sys", "/boot", "/etc/shadow", "/etc/machine-id", home.as_str()];
+    let host_only =
+        ["/root", "/var", "/run", "/sys", "/boot", "/etc/shadow", "/etc/machine-id", home.as_str()];
     let listed: Vec<String> = host_only
         .iter()
         .filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('\''))

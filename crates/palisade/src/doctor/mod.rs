@@ -93,7 +93,11 @@ async fn examine(machine: &Machine) -> Findings {
     Findings {
         version: env!("CARGO_PKG_VERSION"),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        user: if rustix::process::geteuid().is_root() { "root".to_owned() } else { "an ordinary user".to_owned() },
+        user: if rustix::process::geteuid().is_root() {
+            "root".to_owned()
+        } else {
+            "an ordinary user".to_owned()
+        },
         guarantees,
         languages,
         remedies,
@@ -101,10 +105,19 @@ async fn examine(machine: &Machine) -> Findings {
 }
 
 /// Says what keeps a guarantee, and lets its canary try to break it.
-async fn prove(engine: &Engine, enforced: &Enforced, guarantee: Guarantee, has_no_wall: bool) -> GuaranteeFinding {
+async fn prove(
+    engine: &Engine,
+    enforced: &Enforced,
+    guarantee: Guarantee,
+    has_no_wall: bool,
+) -> GuaranteeFinding {
     let (by, note) = match enforced.get(guarantee) {
-        Enforcement::By { mechanisms, note } => (mechanisms.iter().map(|mechanism| mechanism.name()).collect(), note),
-        Enforcement::Absent { .. } if has_no_wall => (Vec::new(), Some("no sandbox can be built here".to_owned())),
+        Enforcement::By { mechanisms, note } => {
+            (mechanisms.iter().map(|mechanism| mechanism.name()).collect(), note)
+        }
+        Enforcement::Absent { .. } if has_no_wall => {
+            (Vec::new(), Some("no sandbox can be built here".to_owned()))
+        }
         Enforcement::Absent { reason } => (Vec::new(), Some(reason)),
     };
     let mut finding = GuaranteeFinding { name: guarantee.name(), holds: !by.is_empty(), by, note };
@@ -121,7 +134,8 @@ async fn prove(engine: &Engine, enforced: &Enforced, guarantee: Guarantee, has_n
 }
 
 async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
-    let finding = |works, version, problem| LanguageFinding { name: name.to_owned(), works, version, problem };
+    let finding =
+        |works, version, problem| LanguageFinding { name: name.to_owned(), works, version, problem };
     let runtime = match engine.runtimes().find(name).await {
         Ok(runtime) => runtime,
         Err(error) => return finding(false, None, Some(error.to_string())),

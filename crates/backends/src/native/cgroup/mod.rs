@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
-use jail::Spawner;
 use ::sandbox::Limits;
+use jail::Spawner;
+use rustix::fs::FlockOperation;
 
 pub(super) use self::layout::{Hierarchy, Layout};
 pub(super) use self::set::CgroupSet;
@@ -55,8 +55,10 @@ struct Owned {
 
 impl Cgroups {
     pub(super) fn detect(spawner: &Arc<Spawner>) -> Self {
-        let layout = if jail::Wall::Cgroup.off() { Layout::default() } else { Layout::read(Path::new("/proc/self")) };
-        let (unified, old_layout) = layout.hierarchies(spawner.pid()).into_iter().partition(|found| found.unified);
+        let layout =
+            if jail::Wall::Cgroup.off() { Layout::default() } else { Layout::read(Path::new("/proc/self")) };
+        let (unified, old_layout) =
+            layout.hierarchies(spawner.pid()).into_iter().partition(|found| found.unified);
         let name = format!("{PREFIX}{}", unique());
         let unified = Owned::make(unified, &name, spawner);
         Self { spawner: Arc::clone(spawner), name, unified, old_layout, old: OnceLock::new() }
@@ -113,7 +115,8 @@ impl Owned {
                 Err(error) => owned.problem = Some(format!("{}: {error}", hierarchy.parent.display())),
             }
         }
-        let directories: Vec<PathBuf> = owned.directories.iter().map(|(_, directory, _)| directory.clone()).collect();
+        let directories: Vec<PathBuf> =
+            owned.directories.iter().map(|(_, directory, _)| directory.clone()).collect();
         if !directories.is_empty() {
             // Should this fail, the next server's sweep removes them.
             spawner.remove_at_end(directories).ok();
@@ -122,9 +125,9 @@ impl Owned {
     }
 
     fn add_to(&self, set: &mut CgroupSet, number: u64, limits: &Limits) -> io::Result<()> {
-        self.directories
-            .iter()
-            .try_for_each(|(hierarchy, directory, _)| set.add(hierarchy, directory.join(format!("s{number}")), limits))
+        self.directories.iter().try_for_each(|(hierarchy, directory, _)| {
+            set.add(hierarchy, directory.join(format!("s{number}")), limits)
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jail::Spawner;
 use ::sandbox::{Limits, Usage};
+use jail::Spawner;
 
 use super::Hierarchy;
 
@@ -36,7 +36,12 @@ impl CgroupSet {
     }
 
     /// Makes the group in one hierarchy and writes its limits.
-    pub(super) fn add(&mut self, hierarchy: &Hierarchy, directory: PathBuf, limits: &Limits) -> io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        hierarchy: &Hierarchy,
+        directory: PathBuf,
+        limits: &Limits,
+    ) -> io::Result<()> {
         fs::create_dir(&directory)?;
         let group = Group { hierarchy: hierarchy.clone(), directory };
         let written = group.limit(limits);
@@ -52,7 +57,10 @@ impl CgroupSet {
     /// What the process writes itself into, opened by us, who have the right to.
     pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
-        old.map(|group| fs::OpenOptions::new().write(true).open(group.directory.join("tasks")).map(OwnedFd::from)).collect()
+        old.map(|group| {
+            fs::OpenOptions::new().write(true).open(group.directory.join("tasks")).map(OwnedFd::from)
+        })
+        .collect()
     }
 
     pub(in crate::native) fn limits_memory(&self) -> bool {
@@ -74,10 +82,15 @@ impl CgroupSet {
 
     /// Checks from outside that a process is in each group and that each limit is what was written.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
-        let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
+        let membership =
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
         for group in &self.groups {
-            let tail: PathBuf = group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
-            if !membership.lines().any(|line| Path::new(line.rsplit(':').next().unwrap_or("")).ends_with(&tail)) {
+            let tail: PathBuf =
+                group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+            if !membership
+                .lines()
+                .any(|line| Path::new(line.rsplit(':').next().unwrap_or("")).ends_with(&tail))
+            {
                 return Err(format!("the process is not in {}", group.directory.display()));
             }
             group.check(limits)?;
@@ -218,8 +231,14 @@ mod tests {
     fn group(unified: bool, name: &str) -> Group {
         let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let hierarchy =
-            Hierarchy { parent: directory.clone(), unified, memory: true, pids: true, cpu: true, cpuacct: false };
+        let hierarchy = Hierarchy {
+            parent: directory.clone(),
+            unified,
+            memory: true,
+            pids: true,
+            cpu: true,
+            cpuacct: false,
+        };
         Group { hierarchy, directory }
     }
 
