@@ -249,7 +249,8 @@ impl Prepared {
                     Err(_) => return End::Lost,
                 },
                 piece = stdin.next(window), if stdin.wants(window) => {
-                    if session.feed(piece).await.is_err() { return End::Lost }
+                    // Nobody reads any more; what the guest said before still decides.
+                    if session.feed(piece).await.is_err() { stdin = Feed::Over }
                 }
             }
         }

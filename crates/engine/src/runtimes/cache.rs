@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
 const FOLDER: &str = "runtimes";
+
+/// How often this process asked: makes each probe's folder its own.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// An interpreter's answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -58,7 +62,7 @@ pub(crate) fn find_out(
 ) -> Result<(Found, Option<Vec<u8>>), String> {
     let folder = state_dir.join(FOLDER);
     let key = key(definition, command);
-    let work = folder.join(format!("{key}.{}", std::process::id()));
+    let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
     let question = Question { definition, command, path, folder: &folder, key: &key, work: &work };
     let asked = question.ask();
     fs::remove_dir_all(&work).ok();
