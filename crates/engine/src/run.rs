@@ -208,17 +208,12 @@ impl Prepared {
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         writer.control(MAIN, &driver::fresh_run(&run)).await?;
         let output = Output::new(self.allowed.limits.output_bytes);
-        Ok(Session {
-            reader,
-            writer,
-            output,
-            ear: DriverEar::default(),
-            events: None,
-            unsent_window: STDIN_WINDOW_BYTES,
-        })
+        let (ear, events, untold, unsent) = (DriverEar::default(), None, None, Vec::new());
+        Ok(Session { reader, writer, output, ear, events, untold, unsent, unsent_window: STDIN_WINDOW_BYTES })
     }
 
-    /// Carries input and output until something ends the run.
+    /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
+    /// that does not listen, or a guest that does not read, only holds up its own program.
     async fn follow(
         &mut self,
         session: &mut Session,
@@ -232,6 +227,7 @@ impl Prepared {
         let mut stop_open = true;
         loop {
             let window = session.unsent_window;
+            let Session { reader, writer, events, untold, unsent, .. } = &mut *session;
             tokio::select! {
                 biased;
                 stopped = &mut stop, if stop_open => match stopped {
@@ -239,19 +235,17 @@ impl Prepared {
                     Err(_) => stop_open = false,
                 },
                 () = &mut clock => return End::Clock,
-                ending = &mut watch => match ending {
-                    // What the guest said before is still in the stream; its end comes by itself.
-                    sandbox::Ending::Gone => return End::Watch(sandbox::Ending::Gone),
-                    other => return End::Watch(other),
-                },
-                message = session.reader.next() => match message {
-                    Ok(message) => if let Some(end) = session.take(message).await { return end },
+                ending = &mut watch => return End::Watch(ending),
+                () = tell(events, untold), if untold.is_some() => {}
+                message = reader.next(), if untold.is_none() => match message {
+                    Ok(message) => if let Some(end) = session.take(message) { return end },
                     Err(_) => return End::Lost,
                 },
-                piece = stdin.next(window), if stdin.wants(window) => {
+                written = writer.write(unsent), if !unsent.is_empty() => {
                     // Nobody reads any more; what the guest said before still decides.
-                    if session.feed(piece).await.is_err() { stdin = Feed::Over }
+                    if written.is_err() { unsent.clear(); stdin = Feed::Over }
                 }
+                piece = stdin.next(window), if unsent.is_empty() && stdin.wants(window) => session.feed(piece),
             }
         }
     }
@@ -324,19 +318,33 @@ struct Session {
     output: Output,
     ear: DriverEar,
     events: Option<mpsc::Sender<RunEvent>>,
+    /// News that the caller has not taken yet; nothing more is read from the guest meanwhile.
+    untold: Option<RunEvent>,
+    /// A frame that the guest has not taken yet.
+    unsent: Vec<u8>,
     /// How much standard input may still be sent before the guest says it was taken.
     unsent_window: usize,
 }
 
+/// Hands news to the caller; safe to cancel. A caller that stopped listening still gets the result.
+async fn tell(events: &Option<mpsc::Sender<RunEvent>>, untold: &mut Option<RunEvent>) {
+    let place = match events {
+        Some(sender) => sender.reserve().await.ok(),
+        None => None,
+    };
+    if let (Some(news), Some(place)) = (untold.take(), place) {
+        place.send(news);
+    }
+}
+
 impl Session {
     /// Deals with one message; `Some` when it ends the run.
-    async fn take(&mut self, message: FromGuest) -> Option<End> {
+    fn take(&mut self, message: FromGuest) -> Option<End> {
         match message {
             FromGuest::Output { stream, data, .. } => {
-                let kept = self.output.keep(stream, &data).to_vec();
-                if let Some(events) = self.events.as_ref().filter(|_| !kept.is_empty()) {
-                    // A caller that stopped listening still gets the result.
-                    events.send(RunEvent::Output { stream, data: kept }).await.ok();
+                let kept = self.output.keep(stream, &data);
+                if self.events.is_some() && !kept.is_empty() {
+                    self.untold = Some(RunEvent::Output { stream, data: kept.to_vec() });
                 }
                 self.output.overflowed.then_some(End::Output)
             }
@@ -354,24 +362,28 @@ impl Session {
         }
     }
 
-    async fn feed(&mut self, piece: Option<Vec<u8>>) -> Result<(), GuestError> {
-        match piece {
+    /// Makes the next piece of standard input ready to be sent.
+    fn feed(&mut self, piece: Option<Vec<u8>>) {
+        let message = match piece {
             Some(data) => {
                 self.unsent_window = self.unsent_window.saturating_sub(data.len());
-                self.writer.send(&ToGuest::Stdin { process: MAIN, data }).await
+                ToGuest::Stdin { process: MAIN, data }
             }
-            None => self.writer.send(&ToGuest::StdinEnd { process: MAIN }).await,
-        }
+            None => ToGuest::StdinEnd { process: MAIN },
+        };
+        self.unsent = wire::encode(&message).unwrap_or_default();
     }
 
     /// Output that was on its way when the sandbox was killed.
     async fn read_rest(&mut self, end: End) {
-        if matches!(end, End::Program(_)) {
-            return;
-        }
         let read = async {
+            tell(&self.events, &mut self.untold).await;
+            if matches!(end, End::Program(_)) {
+                return;
+            }
             while let Some(message) = self.reader.rest().await {
-                self.take(message).await;
+                self.take(message);
+                tell(&self.events, &mut self.untold).await;
             }
         };
         tokio::time::timeout(REST_PATIENCE, read).await.ok();

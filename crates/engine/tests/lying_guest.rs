@@ -126,6 +126,35 @@ async fn a_flood_from_the_driver_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_guest_that_does_not_read_does_not_stop_the_clock() {
+    let fake = guest(|stream| {
+        std::thread::sleep(Duration::from_secs(2));
+        drop(stream);
+    });
+    let ask = Ask { timeout_ms: Some(100), ..Ask::default() };
+    let stdin = Stdin::Bytes(vec![0; 8 << 20]);
+    assert_eq!(run(&fake, RunRequest { ask, stdin, ..request() }).await.outcome, Outcome::TimedOut);
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_listen_does_not_stop_the_clock() {
+    let fake = guest(|mut stream| {
+        let frame = FromGuest::Output { process: MAIN, stream: Stream::Stdout, data: b"x".to_vec() };
+        let frame = wire::encode(&frame).unwrap();
+        while stream.write_all(&frame).is_ok() {}
+    });
+    let (events, _deaf) = tokio::sync::mpsc::channel(1);
+    let (_stop, stopped) = oneshot::channel();
+    let ask = Ask { timeout_ms: Some(100), ..Ask::default() };
+    let request = RunRequest { ask, ..request() };
+    let run =
+        tokio::time::timeout(Duration::from_secs(20), engine(&fake).run(request, Some(events), stopped))
+            .await;
+    assert_eq!(run.unwrap().outcome, Outcome::TimedOut);
+    assert_eq!(fake.alive(), 0);
+}
+
+#[tokio::test]
 async fn a_limit_the_host_counted_beats_what_the_guest_says() {
     let fake =
         guest(|mut stream| say(&mut stream, &FromGuest::Exited { process: MAIN, exit: Exit::Code(1) }))
@@ -146,7 +175,7 @@ async fn a_wall_with_a_promise_missing_is_refused_and_destroyed() {
 
 #[tokio::test]
 async fn a_silent_program_is_ended_by_the_clock_the_caller_or_the_drop() {
-    let fake = guest(|mut stream| drop(stream.read(&mut [0; 16])));
+    let fake = guest(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let ask = Ask { timeout_ms: Some(50), ..Ask::default() };
     assert_eq!(run(&fake, RunRequest { ask, ..request() }).await.outcome, Outcome::TimedOut);
     for (stop_with, expected) in [(Stop::Cancelled, Outcome::Cancelled), (Stop::Killed, Outcome::Killed)] {

@@ -105,25 +105,34 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
 }
 
 async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult {
-    let (events, mut news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
+    let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
+    // Whoever reads our output may be slow; that must not stop the clock.
+    let showing = (!is_quiet).then(|| std::thread::spawn(move || show_all(news)));
     let running = machine.engine.run(request, (!is_quiet).then_some(events), stopped);
     tokio::pin!(running);
-    let mut stop = Some(stop);
     let interrupted = interruption();
     tokio::pin!(interrupted);
-    loop {
+    let mut stop = Some(stop);
+    let result = loop {
         tokio::select! {
             biased;
-            Some(event) = news.recv() => show(event),
-            result = &mut running => {
-                while let Ok(event) = news.try_recv() { show(event) }
-                return result;
-            }
+            result = &mut running => break result,
             () = &mut interrupted, if stop.is_some() => {
                 if let Some(stop) = stop.take() { stop.send(Stop::Cancelled).ok(); }
             }
         }
+    };
+    // After an interruption nobody waits for a reader that does not read.
+    if let Some(thread) = showing.filter(|_| result.outcome != Outcome::Cancelled) {
+        thread.join().ok();
+    }
+    result
+}
+
+fn show_all(mut news: mpsc::Receiver<RunEvent>) {
+    while let Some(event) = news.blocking_recv() {
+        show(event);
     }
 }
 
