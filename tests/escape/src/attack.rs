@@ -21,8 +21,23 @@ pub const FAMILIES: [&str; 9] = [
 
 /// Walls that the test build can switch off, as `jail::Wall` spells them.
 const WALLS: [&str; 17] = [
-    "seccomp", "landlock", "network", "pid", "ipc", "uts", "root", "readonly", "masks", "rlimits", "cgroup", "scratch",
-    "dumpable", "capabilities", "descriptors", "verify", "watchdog",
+    "seccomp",
+    "landlock",
+    "network",
+    "pid",
+    "ipc",
+    "uts",
+    "root",
+    "readonly",
+    "masks",
+    "rlimits",
+    "cgroup",
+    "scratch",
+    "dumpable",
+    "capabilities",
+    "descriptors",
+    "verify",
+    "watchdog",
 ];
 
 /// What the test build shows with the walls off.
@@ -120,5 +135,9 @@ fn check(attack: &Attack) {
     for wall in &attack.walls {
         assert!(WALLS.contains(&wall.as_str()), "{name}: no wall `{wall}`");
     }
-    assert_ne!(attack.without, Without::Never(String::new()), "{name}: does not say what happens without the walls");
+    assert_ne!(
+        attack.without,
+        Without::Never(String::new()),
+        "{name}: does not say what happens without the walls"
+    );
 }

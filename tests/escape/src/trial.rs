@@ -42,14 +42,20 @@ pub fn judge(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
         Without::Never(_) => Ok(()),
         _ => judge_breach(attack, &real, &run(attack, Build::Breach, user, bait)),
     };
-    behind.and(without).map_err(|problem| format!("{} as {user:?}: {problem}", attack.name))
+    let problems: Vec<String> = [behind, without].into_iter().filter_map(Result::err).collect();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} as {user:?}: {}", attack.name, problems.join("; and ")))
+    }
 }
 
 fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String> {
     if shown.escaped() {
         return Err(format!("ESCAPED behind all walls: {:?}", shown.line));
     }
-    let expected = if attack.outcomes.is_empty() { vec!["completed".to_owned()] } else { attack.outcomes.clone() };
+    let expected =
+        if attack.outcomes.is_empty() { vec!["completed".to_owned()] } else { attack.outcomes.clone() };
     if !expected.contains(&shown.outcome) {
         return Err(format!("outcome {} instead of {expected:?}: {}", shown.outcome, shown.result));
     }
@@ -57,12 +63,17 @@ fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String>
     if speaks && shown.line.is_none() {
         return Err(format!("no verdict: {}", shown.result));
     }
-    let (alive, own): (Vec<_>, Vec<_>) = baseline::look(&bait.marker).processes.into_iter().partition(|line| is_daemon(line));
+    let (alive, own): (Vec<_>, Vec<_>) =
+        baseline::look(&bait.marker).processes.into_iter().partition(|line| is_daemon(line));
     if !alive.is_empty() {
         return Err(format!("alive after the answer: {alive:?}"));
     }
     // The marker is in palisade's own arguments too; its spawner ends a moment after it.
-    let none = baseline::Left { mounts: usize::MAX, cgroups: baseline::look("").cgroups, ..baseline::Left::default() };
+    let none = baseline::Left {
+        mounts: usize::MAX,
+        cgroups: baseline::look("").cgroups,
+        ..baseline::Left::default()
+    };
     let gone = baseline::wait_until_back(&none, &bait.marker, SPAWNER_PATIENCE);
     if own.is_empty() { Ok(()) } else { gone }
 }
@@ -106,17 +117,21 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     let mut palisade = match attack.path.extension().and_then(|extension| extension.to_str()) {
         Some("py") => start("python", format!("{}=attack.py", module.display()), &attack.code),
         Some("sh") => start("bash", format!("{}=attack.py", module.display()), &attack.code),
-        Some("c") => start("bash", format!("{}=attack", compiled(attack).display()), "chmod +x attack; exec ./attack"),
+        Some("c") => {
+            start("bash", format!("{}=attack", compiled(attack).display()), "chmod +x attack; exec ./attack")
+        }
         other => panic!("{}: no way to start {other:?}", attack.name),
     };
     if build == Build::Breach {
         palisade = palisade.env("PALISADE_WALLS_OFF", &format!("{},verify", attack.walls.join(",")));
     }
     let ended = palisade.within(PATIENCE).end();
-    let result: Value = serde_json::from_str(&ended.stdout)
-        .unwrap_or_else(|error| panic!("{}: no JSON ({error}): {} {}", attack.name, ended.stdout, ended.stderr));
+    let result: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| {
+        panic!("{}: no JSON ({error}): {} {}", attack.name, ended.stdout, ended.stderr)
+    });
     let stdout = result["stdout"].as_str().unwrap_or_default();
-    let line = stdout.lines().find(|line| line.contains("ESCAPED: ") || line.contains("HELD: ")).map(str::to_owned);
+    let line =
+        stdout.lines().find(|line| line.contains("ESCAPED: ") || line.contains("HELD: ")).map(str::to_owned);
     Shown { line, outcome: result["outcome"].as_str().unwrap_or_default().to_owned(), result }
 }
 
@@ -129,7 +144,11 @@ fn compiled(attack: &Attack) -> PathBuf {
     }
     let binary = shared_folder().join(attack.name.replace('.', "-"));
     let status = Command::new("gcc").args(["-O1", "-s", "-w", "-o"]).arg(&binary).arg(&attack.path).status();
-    assert!(status.is_ok_and(|status| status.success()), "{}: a C compiler is needed (apt-get install gcc)", attack.name);
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "{}: a C compiler is needed (apt-get install gcc)",
+        attack.name
+    );
     done.insert(attack.name.clone(), binary.clone());
     binary
 }

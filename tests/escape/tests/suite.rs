@@ -17,8 +17,10 @@ fn family_is_held(family: &str) {
     let mut problems = Vec::new();
     for user in harness::users() {
         let bait = Bait::lay(&format!("{}-{user:?}", family.replace(' ', "-")).to_lowercase());
-        let chosen = attacks.iter().filter(|attack| only.as_ref().is_none_or(|name| attack.name.contains(name)));
-        let found: Vec<String> = chosen.filter_map(|attack| trial::judge(attack, user, &bait).err()).collect();
+        let chosen =
+            attacks.iter().filter(|attack| only.as_ref().is_none_or(|name| attack.name.contains(name)));
+        let found: Vec<String> =
+            chosen.filter_map(|attack| trial::judge(attack, user, &bait).err()).collect();
         let escaped = found.iter().filter(|problem| problem.contains("ESCAPED behind")).count();
         println!("{user:?}: {} attacks, {escaped} escaped ({family})", attacks.len());
         problems.extend(found);
