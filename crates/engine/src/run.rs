@@ -29,6 +29,8 @@ const MAIN: u32 = 1;
 /// Files looked at after a run, and how much of them is brought back.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
+/// Files left out that are told one by one.
+const LEFT_OUT_MAX: usize = 20;
 /// What may still be read from a sandbox that was killed.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -78,6 +80,7 @@ impl Engine {
     async fn prepare(&self, request: &RunRequest) -> Result<Prepared, Unstarted> {
         request.check()?;
         let runtime = self.runtimes().find(&request.language).await?;
+        check_names(request, &runtime)?;
         let allowed = match policy::decide(self.policy(), runtime.floor(), &request.ask) {
             Decision::Allow(allowed) => allowed,
             Decision::Deny(denial) => {
@@ -101,6 +104,20 @@ impl Engine {
         }
         Ok(Prepared { runtime, allowed, permit, sandbox, started })
     }
+}
+
+/// Names that this language keeps for itself.
+fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
+    if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
+        let message = format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
+        return Err(RunError::bad("variables", &message, "rename it"));
+    }
+    let source = runtime.source();
+    if request.inputs.iter().any(|input| input.path == source) {
+        let message = format!("`{source}` is where the program itself goes");
+        return Err(RunError::bad("inputs", &message, "give the input another name"));
+    }
+    Ok(())
 }
 
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
@@ -196,7 +213,7 @@ impl Prepared {
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
+            (result.artifacts, result.warnings) = session.collect(&request.inputs, self.runtime.source()).await;
         }
         let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
@@ -269,7 +286,7 @@ impl Prepared {
         result.outcome = outcome;
         result.exit = if let End::Program(exit) = end { Some(exit) } else { None };
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
-        result.warnings = warnings;
+        result.warnings.extend(warnings);
         result.error = error.map(|error| match done.error_message {
             Some(message) if outcome == Outcome::Failed => RunError {
                 message,
@@ -309,10 +326,8 @@ impl Prepared {
                 told.message = "the interpreter could not be started in the sandbox".to_owned();
                 Outcome::Unavailable
             }
-            GuestError::Refused { .. } => {
-                told.code = "inputs_do_not_fit".to_owned();
-                told.remedy =
-                    Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
+            GuestError::Refused { errno } => {
+                (told.code, told.remedy) = explain_refusal(*errno);
                 Outcome::Refused
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
@@ -321,6 +336,18 @@ impl Prepared {
         result.error = Some(told);
         result
     }
+}
+
+/// Why a file could not be placed, from the kernel's answer inside the sandbox.
+fn explain_refusal(errno: i32) -> (String, Option<String>) {
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    let (code, remedy) = if [ENOSPC, EDQUOT].contains(&errno) {
+        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
+    } else {
+        ("bad_inputs", "check the inputs' paths: one may be a directory of another, or longer than a name may be")
+    };
+    (code.to_owned(), Some(remedy.to_owned()))
 }
 
 /// The conversation with a guest during one run.
@@ -401,25 +428,39 @@ impl Session {
         tokio::time::timeout(REST_PATIENCE, read).await.ok();
     }
 
-    /// Files that the run made or changed, as far as they fit.
-    async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> Vec<Artifact> {
+    /// Files that the run made or changed, as far as they fit, and a word about those that do not.
+    async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> (Vec<Artifact>, Vec<String>) {
         let listed = guest_client::list_files(&mut self.reader, &mut self.writer, ARTIFACTS_MAX).await;
+        let listed = listed.unwrap_or_default();
+        let mut warnings = Vec::new();
+        if listed.len() >= ARTIFACTS_MAX as usize {
+            warnings.push(format!("only the first {ARTIFACTS_MAX} files were looked at"));
+        }
         let mut room = ARTIFACT_BYTES_MAX;
         let mut artifacts = Vec::new();
-        for entry in listed.unwrap_or_default() {
-            let is_wanted = entry.kind == FileKind::Regular && entry.path != source;
-            if !is_wanted || !crate::request::is_plain_path(&entry.path) || room == 0 {
+        for entry in listed.into_iter().filter(|entry| entry.kind == FileKind::Regular && entry.path != source) {
+            let left_out = |reason: &str| format!("{} was left out: {reason}", entry.path.escape_debug());
+            if entry.size_bytes > room as u64 {
+                warnings.push(left_out("it does not fit what is brought back from one run"));
                 continue;
             }
-            let read = guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await;
-            let Ok(content) = read else { continue };
-            let is_input = inputs.iter().any(|input| input.path == entry.path && input.content == content);
-            if !is_input {
-                room -= content.len().min(room);
-                artifacts.push(Artifact { path: entry.path, content });
+            if !crate::request::is_plain_path(&entry.path) {
+                warnings.push(left_out("its name is not plain text"));
+                continue;
+            }
+            match guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await {
+                Ok(content) if inputs.iter().any(|input| input.path == entry.path && input.content == content) => {}
+                Ok(content) => {
+                    room -= content.len().min(room);
+                    artifacts.push(Artifact { path: entry.path, content });
+                }
+                Err(_) => warnings.push(left_out("it cannot be read")),
+            }
+            if warnings.len() > LEFT_OUT_MAX {
+                break;
             }
         }
-        artifacts
+        (artifacts, warnings)
     }
 }
 

@@ -202,7 +202,7 @@ impl Seen<'_> {
             enforced.keep(Guarantee::MemoryLimited, &[M::Cgroup]);
         } else {
             let note =
-                "no memory cgroup: measured every 25 ms, so use may overshoot by what is allocated meanwhile";
+                "no memory cgroup: measured every 10 ms, so use may overshoot by what is allocated meanwhile";
             enforced.keep_with_note(Guarantee::MemoryLimited, &[M::Watchdog], note);
         }
         if self.cgroups.limits_processes() {

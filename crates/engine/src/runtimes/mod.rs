@@ -129,6 +129,11 @@ impl Runtime {
         &self.definition.source
     }
 
+    /// Whether the language keeps that name for itself.
+    pub(crate) fn reserves(&self, name: &str) -> bool {
+        self.definition.drive.reserved.iter().any(|reserved| reserved == name)
+    }
+
     pub(crate) fn variable_style(&self) -> VariableStyle {
         self.definition.drive.variables
     }

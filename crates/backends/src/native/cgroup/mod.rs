@@ -147,6 +147,11 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     fs::create_dir(&directory)?;
     let made = File::open(&directory).and_then(|lock| {
         rustix::fs::flock(lock.as_fd(), FlockOperation::LockExclusive)?;
+        // Another server's sweep may have been faster than the lock.
+        fs::create_dir(&directory).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })?;
         hierarchy.pass_on(&directory)?;
         Ok(lock)
     });
