@@ -34,6 +34,8 @@ pub use runtimes::{Runtime, RuntimeError, Runtimes};
 pub struct EngineConfig {
     /// Where state is kept.
     pub state_dir: PathBuf,
+    /// Put before a probe's command line, so that it ends with this process (see [`Runtimes`]); may be empty.
+    pub launcher: Vec<String>,
     /// What runs may have.
     pub policy: Policy,
     /// How many at once.
@@ -55,7 +57,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
-            runtimes: Runtimes::new(config.state_dir, config.interpreters),
+            runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
         }

@@ -349,9 +349,10 @@ impl Prepared {
 
 /// Why a file could not be placed, from the kernel's answer inside the sandbox.
 fn explain_refusal(errno: i32) -> (String, Option<String>) {
+    const EFBIG: i32 = 27;
     const ENOSPC: i32 = 28;
     const EDQUOT: i32 = 122;
-    let (code, remedy) = if [ENOSPC, EDQUOT].contains(&errno) {
+    let (code, remedy) = if [EFBIG, ENOSPC, EDQUOT].contains(&errno) {
         ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
     } else {
         (

@@ -21,6 +21,7 @@ fn engine(fake: &FakeBackend) -> Engine {
     let config = EngineConfig {
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
         interpreters: std::collections::BTreeMap::new(),
+        launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
     };

@@ -49,5 +49,5 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
     let admission = settings.admission();
     let interpreters =
         settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
-    Ok(EngineConfig { state_dir, policy, admission, interpreters })
+    Ok(EngineConfig { state_dir, launcher: crate::tied::launcher(), policy, admission, interpreters })
 }

@@ -12,6 +12,7 @@ mod setup;
 mod state;
 #[cfg(test)]
 mod test_folder;
+mod tied;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,9 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    if let Some(status) = tied::take_role() {
+        return status;
+    }
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
