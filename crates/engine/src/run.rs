@@ -60,10 +60,16 @@ impl Engine {
         &self,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
-        stop: oneshot::Receiver<Stop>,
+        mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let name = self.backend().name();
-        match self.prepare(&request).await {
+        let prepared = tokio::select! {
+            biased;
+            // A run that is stopped while it waits for its turn gives up its place in the queue at once.
+            Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
+            prepared = self.prepare(&request) => prepared,
+        };
+        match prepared {
             Ok(prepared) => prepared.run(self, request, events, stop).await,
             Err(Unstarted { outcome, error }) => RunResult::unstarted(outcome, name, error),
         }
@@ -115,6 +121,12 @@ impl From<RuntimeError> for Unstarted {
 }
 
 impl Unstarted {
+    fn stopped(stop: Stop) -> Self {
+        let limits = sandbox::Limits::default();
+        let Verdict { outcome, error, .. } = verdict::judge(End::Stopped(stop), &Usage::default(), &limits);
+        Self { outcome, error: error.unwrap_or_default() }
+    }
+
     fn busy(busy: crate::Busy) -> Self {
         let mut error = RunError::new("busy", busy.reason);
         error.retryable = busy.retry_after_ms > 0;
@@ -207,7 +219,7 @@ impl Prepared {
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
         let mut watch = self.sandbox.watch();
-        let mut stop_open = true;
+        let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
             tokio::select! {
