@@ -5,7 +5,9 @@
 
 mod cli;
 mod doctor;
+mod log;
 mod machine;
+mod mcp;
 mod render;
 mod state;
 
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
+        Command::Mcp(arguments) => mcp::stdio::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
     }
 }

@@ -1,0 +1,89 @@
+//! A run's result as a model reads it at a glance: what the program wrote, and what went wrong if anything did.
+//!
+//! The complete result is the structured content; here only what differs from the ordinary is said.
+
+use engine::{RunError, RunResult};
+use sandbox::Outcome;
+use wire::Exit;
+
+use crate::render;
+
+/// A run that took longer, or waited longer, is worth a word.
+const NOTABLE_MS: f64 = 1000.0;
+
+/// The text block of a run.
+pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
+    let mut parts = Vec::new();
+    if result.outcome != Outcome::Completed {
+        parts.push(headline(result));
+    }
+    let stdout = render::text(&result.stdout, inline_bytes_max);
+    let stderr = render::text(&result.stderr, inline_bytes_max);
+    let has_labels = !stderr.is_empty() || result.outcome != Outcome::Completed;
+    if !stdout.is_empty() {
+        parts.push(labelled(if has_labels { "stdout" } else { "" }, &stdout));
+    }
+    if !stderr.is_empty() {
+        parts.push(labelled("stderr", &stderr));
+    }
+    if let Some(value) = &result.value {
+        parts.push(format!("value: {}", render::text(value.repr.as_bytes(), inline_bytes_max)));
+    }
+    if let Some(error) = &result.error {
+        parts.push(of_error(error));
+    }
+    parts.extend(notes(result));
+    match parts.is_empty() {
+        true => "completed without output".to_owned(),
+        false => parts.join("\n"),
+    }
+}
+
+/// An error in one or two lines.
+pub(crate) fn of_error(error: &RunError) -> String {
+    let place = match (error.line, error.column) {
+        (Some(line), Some(column)) => format!(" (line {line}, column {column})"),
+        (Some(line), None) => format!(" (line {line})"),
+        _ => String::new(),
+    };
+    let mut text = format!("error: {}{place}", error.message);
+    if let Some(cause) = error.cause.as_ref().filter(|cause| **cause != error.message) {
+        text.push_str(&format!("\ncause: {cause}"));
+    }
+    if let Some(remedy) = &error.remedy {
+        text.push_str(&format!("\nremedy: {remedy}"));
+    }
+    if let Some(ms) = error.retry_after_ms {
+        text.push_str(&format!("\ntry again after {ms} ms"));
+    }
+    text
+}
+
+fn headline(result: &RunResult) -> String {
+    let how = match result.exit {
+        Some(Exit::Code(code)) => format!(" (exit status {code})"),
+        Some(Exit::Signal(signal)) => format!(" (signal {signal})"),
+        None => String::new(),
+    };
+    format!("outcome: {}{how}", result.outcome.name())
+}
+
+fn labelled(label: &str, text: &str) -> String {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    if label.is_empty() { text.to_owned() } else { format!("{label}:\n{text}") }
+}
+
+fn notes(result: &RunResult) -> Vec<String> {
+    let clamped = result.clamped.iter();
+    let mut notes: Vec<String> = clamped
+        .map(|clamp| format!("note: {} is {}, not {} as asked", clamp.limit, clamp.given, clamp.asked))
+        .collect();
+    notes.extend(result.warnings.iter().map(|warning| format!("warning: {warning}")));
+    if result.usage.wall_ms >= NOTABLE_MS {
+        notes.push(format!("took {:.1} s", result.usage.wall_ms / 1000.0));
+    }
+    if result.usage.queued_ms >= NOTABLE_MS {
+        notes.push(format!("waited {:.1} s for a place", result.usage.queued_ms / 1000.0));
+    }
+    notes
+}
