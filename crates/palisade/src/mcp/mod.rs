@@ -28,7 +28,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
 use self::checks::Checks;
 use self::tools::validate::Validate;
@@ -38,9 +38,8 @@ use self::tools::{capabilities, run, validate};
 pub(crate) const NAME: &str = "palisade";
 const TITLE: &str = "Palisade";
 
-/// Revisions that are tested; older clients are answered with one of these.
-pub(crate) const VERSIONS: &[ProtocolVersion] =
-    &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+/// Revisions that are spoken: all that the library knows. The oldest ones cost nothing and scanners use them.
+pub(crate) const VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
 const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
 program; pass data by `variables` or `inputs` rather than pasting it into code. Print what you need, or end with an \
@@ -63,6 +62,8 @@ pub(crate) struct Server {
     validator: Option<Arc<dyn Validate>>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
+    /// The list does not change while the server lives.
+    tools: OnceCell<Vec<Tool>>,
 }
 
 impl Server {
@@ -70,7 +71,7 @@ impl Server {
     pub(crate) fn new(engine: Arc<Engine>, ended: watch::Receiver<Option<Stop>>) -> Self {
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, checks, validator: None, ended, held }
+        Self { engine, checks, validator: None, ended, held, tools: OnceCell::new() }
     }
 
     /// Completes when every run has to end, with the reason.
@@ -87,8 +88,11 @@ impl Server {
     }
 
     async fn tools(&self) -> Vec<Tool> {
-        let languages: Vec<String> = self.checks.languages().await.languages.into_keys().collect();
-        tools::published(&languages, &self.engine.policy().defaults, self.validator.is_some())
+        let publish = async || {
+            let languages: Vec<String> = self.checks.languages().await.languages.into_keys().collect();
+            tools::published(&languages, &self.engine.policy().defaults, self.validator.is_some())
+        };
+        self.tools.get_or_init(publish).await.clone()
     }
 }
 

@@ -4,6 +4,7 @@
 //! start -> serving -> (end of input | broken output | signal) -> every run killed -> answers out -> exit 0
 //! ```
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::Server;
-use super::transport::Lines;
+use super::transport::{self, Lines};
 use crate::cli::Options;
 use crate::log::{self, Level};
 use crate::machine::{self, Machine};
@@ -36,6 +37,11 @@ pub(crate) struct McpArguments {
 
 pub(crate) fn main(options: &Options, arguments: &McpArguments) -> ExitCode {
     log::set_level(arguments.log_level);
+    if std::io::stdin().is_terminal() {
+        eprintln!(
+            "palisade: waiting for an MCP client on standard input; a client starts this command itself"
+        );
+    }
     let served = machine::with_engine(options, serve).and_then(|served| served);
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,13 +56,13 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
     let (ending, mut ended) = watch::channel(None);
     let mut signals = Signals::new()?;
     let (read, write) = stdio_pipes();
-    let transport = Lines::new(read, write, ending.clone(), input_has_hung_up);
+    let lines = Lines::new(read, write, ending.clone(), input_has_hung_up);
     let server = Server::new(machine.engine, ended.clone());
     let fields =
         [("version", json!(env!("CARGO_PKG_VERSION"))), ("backend", json!(server.engine.backend().name()))];
     log::line(Level::Info, "started", &fields);
     let opened = tokio::select! {
-        opened = server.serve(transport) => opened,
+        opened = server.serve(lines) => opened,
         () = signals.next() => {
             log::line(Level::Info, "stopped", &[("reason", json!("signal"))]);
             return Ok(());
@@ -74,7 +80,7 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
         _ = ended.wait_for(Option::is_some) => ("the client left", false),
         () = signals.next() => ("signal", false),
     };
-    ending.send_if_modified(|stop| stop.replace(Stop::Killed).is_none());
+    transport::end(&ending, Stop::Killed);
     // From here on only answers that are on their way keep us.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();

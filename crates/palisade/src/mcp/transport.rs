@@ -31,7 +31,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Answers that may wait for a peer that does not read, before its messages wait as well.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
 /// Requests that may be unanswered.
-const IN_FLIGHT_MAX: usize = 1024;
+const IN_FLIGHT_MAX: usize = 512;
 /// How often a peer that does not read is asked whether it is still there.
 const HANG_UP_PAUSE: Duration = Duration::from_millis(500);
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -199,7 +199,7 @@ where
             let written = written.await;
             drop(waiting);
             if written.is_err() {
-                end(&ending);
+                end(&ending, Stop::Cancelled);
             }
             written
         }
@@ -226,7 +226,7 @@ where
         loop {
             let is_open = self.until_room().await;
             let Some(line) = (if is_open { self.next_line().await } else { None }) else {
-                end(&self.ending);
+                end(&self.ending, Stop::Cancelled);
                 return None;
             };
             if let Some(message) = self.understand(line) {
@@ -241,8 +241,13 @@ where
     }
 }
 
-fn end(ending: &watch::Sender<Option<Stop>>) {
-    ending.send_if_modified(|stop| stop.replace(Stop::Cancelled).is_none());
+/// Ends every run for this reason, unless another one came first.
+pub(crate) fn end(ending: &watch::Sender<Option<Stop>>, why: Stop) {
+    ending.send_if_modified(|stop| {
+        let is_first = stop.is_none();
+        stop.get_or_insert(why);
+        is_first
+    });
 }
 
 /// Mirrors what the library waits for: `initialize`, or a request that carries its own protocol version.
