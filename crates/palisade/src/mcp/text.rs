@@ -87,3 +87,51 @@ fn notes(result: &RunResult) -> Vec<String> {
     }
     notes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{RunUsage, Value};
+
+    fn result(outcome: Outcome) -> RunResult {
+        RunResult {
+            outcome,
+            exit: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            value: None,
+            error: None,
+            artifacts: Vec::new(),
+            usage: RunUsage::default(),
+            backend: "fake",
+            enforced: sandbox::Enforced::default(),
+            clamped: Vec::new(),
+            warnings: Vec::new(),
+            phases: sandbox::StartPhases::default(),
+        }
+    }
+
+    #[test]
+    fn a_plain_success_is_its_output_alone() {
+        assert_eq!(of_run(&result(Outcome::Completed), 100), "completed without output");
+        let mut run = result(Outcome::Completed);
+        run.stdout = b"hi\n".to_vec();
+        assert_eq!(of_run(&run, 100), "hi");
+        run.value = Some(Value { repr: "42".to_owned(), json: None, mime: None });
+        assert_eq!(of_run(&run, 100), "hi\nvalue: 42");
+    }
+
+    #[test]
+    fn a_failure_says_what_where_and_what_to_do() {
+        let mut run = result(Outcome::Failed);
+        run.exit = Some(Exit::Code(3));
+        run.stdout = b"out".to_vec();
+        run.stderr = b"err\n".to_vec();
+        run.warnings = vec!["careful".to_owned()];
+        let error =
+            RunError { line: Some(2), column: Some(5), ..RunError::new("failed", "wrong").remedy("repair") };
+        run.error = Some(error);
+        let wanted = "outcome: failed (exit status 3)\nstdout:\nout\nstderr:\nerr\nerror: wrong (line 2, column 5)\nremedy: repair\nwarning: careful";
+        assert_eq!(of_run(&run, 100), wanted);
+    }
+}
