@@ -1,7 +1,7 @@
 """What every client must see, whichever library it uses and whichever era it speaks.
 
-A client is an object with the coroutines list_tools, call, list_resources and read_resource that give plain
-dicts as they are on the wire. Results are printed one per line: `ok`, `FAILED` or `SKIPPED`, then the name.
+A client is an object with the coroutines list_tools, call, call_and_cancel, list_resources and read_resource that
+give plain dicts as they are on the wire. Results are printed one per line: `ok`, `FAILED` or `SKIPPED`, then the name.
 """
 
 import asyncio
@@ -94,9 +94,9 @@ async def check_timeout(client):
 
 
 async def check_variables(client):
-    given = {"n": None, "t": True, "d": {"k": [1, 2.5, "ü"]}, "big": 2**70}
+    given = {"n": None, "t": True, "d": {"k": [1, 2.5, "ü"]}, "big": 2**70 if client.keeps_integers else 2**50}
     found = expect(await python(client, "print(repr([n, t, d, big]))", variables=given), "completed")
-    assert found["stdout"].strip() == repr([None, True, {"k": [1, 2.5, "ü"]}, 2**70]), found
+    assert found["stdout"].strip() == repr(list(given.values())), found
 
 
 async def check_inputs_args_stdin(client):

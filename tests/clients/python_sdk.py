@@ -19,6 +19,8 @@ def plain(model):
 class Sdk:
     """Both lines behind one face; `session` is theirs."""
 
+    keeps_integers = True
+
     def __init__(self, session, client=None):
         self.session, self.client = session, client or session
 

@@ -12,6 +12,9 @@ LINE_BYTES_MAX = 64 << 20
 
 
 class Sdk:
+    # JavaScript turns integers beyond 2**53 into doubles before we see them.
+    keeps_integers = False
+
     def __init__(self, process):
         self.process, self.numbers, self.waiting = process, itertools.count(1), {}
 
@@ -74,18 +77,10 @@ async def main():
     assert found["server"]["name"] == "palisade", found
     if line == "v2":
         assert found["version"] == ("2025-11-25" if era == "legacy" else "2026-07-28"), found
-    # A JavaScript client turns integers beyond 2**53 into doubles before we see them.
-    checks.check_variables.__code__ = check_variables_of_javascript.__code__
     await checks.run_all(f"typescript {line} {era}", client)
     process.stdin.close()
     await asyncio.wait_for(process.wait(), 10)
     await listening
-
-
-async def check_variables_of_javascript(client):
-    given = {"n": None, "t": True, "d": {"k": [1, 2.5, "ü"]}}
-    found = expect(await python(client, "print(repr([n, t, d]))", variables=given), "completed")
-    assert found["stdout"].strip() == repr([None, True, {"k": [1, 2.5, "ü"]}]), found
 
 
 asyncio.run(main())

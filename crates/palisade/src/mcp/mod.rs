@@ -90,7 +90,7 @@ impl Server {
     async fn tools(&self) -> Vec<Tool> {
         let publish = async || {
             let languages: Vec<String> = self.checks.languages().await.languages.into_keys().collect();
-            tools::published(&languages, &self.engine.policy().defaults, self.validator.is_some())
+            tools::published(&languages, self.engine.policy(), self.validator.is_some())
         };
         self.tools.get_or_init(publish).await.clone()
     }

@@ -3,8 +3,8 @@
 //! Kept to what every client understands: one type per property, no formats, no null, no references. Inputs
 //! are closed objects (`variables` is the one open place); outputs may gain properties in later versions.
 
+use policy::Policy;
 use rmcp::model::JsonObject;
-use sandbox::Limits;
 use serde_json::{Value, json};
 
 /// Properties of `run`.
@@ -15,9 +15,19 @@ pub(crate) const INPUT: [&str; 3] = ["path", "text", "base64"];
 /// Properties of its `limits`.
 pub(crate) const LIMITS: [&str; 6] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb"];
 
-/// Arguments of `run`; the languages that work here, the limits given by default.
-pub(crate) fn run_input(languages: &[String], defaults: &Limits) -> JsonObject {
-    let timeout = format!("Default {}; more than the maximum is clamped", defaults.wall_ms);
+/// Arguments of `run`; the languages that work here, the limits in force.
+pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
+    let Policy { defaults, maxima, .. } = policy;
+    let timeout = format!("Default {}, at most {}", defaults.wall_ms, maxima.wall_ms);
+    let limits = format!(
+        "Defaults: memory_mb {}, cpus {}, processes {}, disk_mb {}, open_files {}, output_kb {}; clamped to the maxima of get_capabilities",
+        defaults.memory_bytes >> 20,
+        f64::from(defaults.cpus_milli) / 1000.0,
+        defaults.processes,
+        defaults.disk_bytes >> 20,
+        defaults.open_files,
+        defaults.output_bytes >> 10,
+    );
     object(json!({
         "type": "object",
         "properties": {
@@ -47,7 +57,7 @@ pub(crate) fn run_input(languages: &[String], defaults: &Limits) -> JsonObject {
             "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
             "limits": {
                 "type": "object",
-                "description": "Only to differ from the defaults; maxima are in get_capabilities",
+                "description": limits,
                 "properties": {
                     "memory_mb": { "type": "integer", "minimum": 1 },
                     "cpus": { "type": "number", "exclusiveMinimum": 0 },

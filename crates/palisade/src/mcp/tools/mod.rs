@@ -7,17 +7,18 @@ pub(crate) mod run;
 pub(crate) mod validate;
 
 use engine::RunError;
+use policy::Policy;
 use rmcp::model::{CallToolResult, ContentBlock, Tool};
-use sandbox::{Limits, Outcome};
+use sandbox::Outcome;
 use serde_json::{Value, json};
 
 use super::text;
 
 /// All tools that work here, by name.
-pub(crate) fn published(languages: &[String], defaults: &Limits, can_validate: bool) -> Vec<Tool> {
+pub(crate) fn published(languages: &[String], policy: &Policy, can_validate: bool) -> Vec<Tool> {
     let mut tools = vec![capabilities::tool()];
     if !languages.is_empty() {
-        tools.push(run::tool(languages, defaults));
+        tools.push(run::tool(languages, policy));
         if can_validate {
             tools.push(validate::tool(languages));
         }

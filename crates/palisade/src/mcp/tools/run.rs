@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::{InputFile, RunError, RunRequest, RunResult, Stdin, Stop};
-use policy::Ask;
+use policy::{Ask, Policy};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
-use sandbox::{Enforced, Enforcement, Guarantee, Limits, Outcome};
+use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,10 +34,10 @@ const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limit
 stderr, exit status and the value of its last expression. Every run starts fresh and leaves nothing behind.";
 
 /// What clients see.
-pub(crate) fn tool(languages: &[String], defaults: &Limits) -> Tool {
+pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
     let annotations =
         ToolAnnotations::new().read_only(false).destructive(false).idempotent(false).open_world(false);
-    Tool::new(NAME, DESCRIPTION, schema::run_input(languages, defaults))
+    Tool::new(NAME, DESCRIPTION, schema::run_input(languages, policy))
         .with_title("Run a program")
         .with_raw_output_schema(schema::run_output().into())
         .with_annotations(annotations)
