@@ -24,7 +24,7 @@ PATIENCE_S = 15
 class Raw:
     """A server and both ends of its pipes; messages of the newer era, which need no opening."""
 
-    def __init__(self, log="off", stderr=subprocess.DEVNULL):
+    def __init__(self, log="error", stderr=subprocess.DEVNULL):
         pipe = subprocess.PIPE
         environment = {**os.environ, "PALISADE_LOG": log}
         self.process = subprocess.Popen([binary, "mcp"], stdin=pipe, stdout=pipe, stderr=stderr, env=environment, bufsize=0)
@@ -249,7 +249,7 @@ def attack_client_killed_during_a_run():
         "p = subprocess.Popen([sys.argv[1], 'mcp'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
         "p.stdin.write(sys.argv[2].encode() + b'\\n'); p.stdin.flush(); print(p.pid, flush=True); time.sleep(60)"
     )
-    environment = {**os.environ, "PALISADE_LOG": "off"}
+    environment = {**os.environ, "PALISADE_LOG": "error"}
     client = subprocess.Popen([sys.executable, "-c", program, binary, text], stdout=subprocess.PIPE, env=environment)
     server = int(client.stdout.readline())
     until(lambda: processes_with(mark))
@@ -326,7 +326,7 @@ def attack_over_sockets():
     """Some clients connect sockets rather than pipes."""
     for ending in ("close", "signal"):
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "PALISADE_LOG": "off"}
+        environment = {**os.environ, "PALISADE_LOG": "error"}
         process = subprocess.Popen([binary, "mcp"], stdin=theirs, stdout=theirs, env=environment)
         theirs.close()
         ours.settimeout(PATIENCE_S)

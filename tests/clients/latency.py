@@ -24,7 +24,7 @@ INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo":
 
 class Server:
     def __init__(self):
-        environment = {**os.environ, "PALISADE_LOG": "off"}
+        environment = {**os.environ, "PALISADE_LOG": "error"}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([binary, "mcp"], stdin=pipe, stdout=pipe, env=environment, bufsize=0)
         self.reader = self.process.stdout

@@ -15,6 +15,7 @@ pub mod runtimes;
 mod variables;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// How many at once.
     pub admission: AdmissionLimits,
+    /// Interpreters by language, instead of those on the PATH.
+    pub interpreters: BTreeMap<String, PathBuf>,
 }
 
 /// Runs programs.
@@ -52,7 +55,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
-            runtimes: Runtimes::new(config.state_dir),
+            runtimes: Runtimes::new(config.state_dir, config.interpreters),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
         }

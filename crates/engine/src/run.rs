@@ -29,6 +29,8 @@ const MAIN: u32 = 1;
 /// Files looked at after a run, and how much of them is brought back.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
+/// Files left out that are told one by one.
+const LEFT_OUT_MAX: usize = 20;
 /// What may still be read from a sandbox that was killed.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -78,6 +80,7 @@ impl Engine {
     async fn prepare(&self, request: &RunRequest) -> Result<Prepared, Unstarted> {
         request.check()?;
         let runtime = self.runtimes().find(&request.language).await?;
+        check_names(request, &runtime)?;
         let allowed = match policy::decide(self.policy(), runtime.floor(), &request.ask) {
             Decision::Allow(allowed) => allowed,
             Decision::Deny(denial) => {
@@ -90,6 +93,7 @@ impl Engine {
             limits: allowed.limits.clone(),
             binds: runtime.binds().iter().map(|path| ReadOnlyBind { path: path.clone() }).collect(),
             files: vec![PlacedFile { path: runtime.driver_path(), content: runtime.driver().to_vec() }],
+            opening: opening(&runtime)?,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         let sandbox = self.backend().create(&spec).await.map_err(Unstarted::wall)?;
@@ -100,6 +104,27 @@ impl Engine {
         }
         Ok(Prepared { runtime, allowed, permit, sandbox, started })
     }
+}
+
+/// Names that this language keeps for itself.
+fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
+    if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
+        let message = format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
+        return Err(RunError::bad("variables", &message, "rename it"));
+    }
+    let source = runtime.source();
+    if request.inputs.iter().any(|input| input.path == source) {
+        let message = format!("`{source}` is where the program itself goes");
+        return Err(RunError::bad("inputs", &message, "give the input another name"));
+    }
+    Ok(())
+}
+
+/// The interpreter's start, which needs no program and may go ahead while the wall is examined.
+fn opening(runtime: &Runtime) -> Result<Vec<u8>, RunError> {
+    let (argv, env) = runtime.command();
+    let open = OpenProcess { process: MAIN, argv, env, cwd: WORKSPACE.to_owned() };
+    wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
 /// A run that did not start.
@@ -175,24 +200,29 @@ impl Prepared {
         result.phases = self.sandbox.phases().clone();
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
+        let created = Instant::now();
         let mut session = match self.open_session(&request).await {
             Ok(session) => session,
             Err(error) => return self.fail(result, &error).await,
         };
         session.events = events;
         result.usage.start_ms = millis(self.started.elapsed());
+        result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
         result.usage.wall_ms = millis(running.elapsed());
+        result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
+            (result.artifacts, result.warnings) = session.collect(&request.inputs, self.runtime.source()).await;
         }
+        let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
+        result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
     }
 
-    /// Places the files and starts the interpreter.
+    /// Places the files and hands the program to the interpreter, which has been starting meanwhile.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
         let stream = self.sandbox.take_stream().ok_or(GuestError::Gone)?;
         let (mut reader, mut writer) = guest_client::connect(stream).await?;
@@ -201,20 +231,24 @@ impl Prepared {
         }
         let source = self.runtime.source();
         guest_client::put_file(&mut reader, &mut writer, source, request.code.as_bytes()).await?;
-        let (argv, env) = self.runtime.command();
-        let open = OpenProcess { process: MAIN, argv, env, cwd: WORKSPACE.to_owned() };
-        writer.send(&ToGuest::Open(open)).await?;
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         let path = format!("{WORKSPACE}/{source}");
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         writer.control(MAIN, &driver::fresh_run(&run)).await?;
         let output = Output::new(self.allowed.limits.output_bytes);
-        Ok(Session { reader, writer, output, ear: DriverEar::default(), events: None, unsent_window: STDIN_WINDOW_BYTES })
+        let (ear, events, untold, unsent) = (DriverEar::default(), None, None, Vec::new());
+        Ok(Session { reader, writer, output, ear, events, untold, unsent, unsent_window: STDIN_WINDOW_BYTES })
     }
 
-    /// Carries input and output until something ends the run.
-    async fn follow(&mut self, session: &mut Session, stdin: Stdin, mut stop: oneshot::Receiver<Stop>) -> End {
+    /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
+    /// that does not listen, or a guest that does not read, only holds up its own program.
+    async fn follow(
+        &mut self,
+        session: &mut Session,
+        stdin: Stdin,
+        mut stop: oneshot::Receiver<Stop>,
+    ) -> End {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
@@ -222,6 +256,7 @@ impl Prepared {
         let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
+            let Session { reader, writer, events, untold, unsent, .. } = &mut *session;
             tokio::select! {
                 biased;
                 stopped = &mut stop, if stop_open => match stopped {
@@ -229,18 +264,17 @@ impl Prepared {
                     Err(_) => stop_open = false,
                 },
                 () = &mut clock => return End::Clock,
-                ending = &mut watch => match ending {
-                    // What the guest said before is still in the stream; its end comes by itself.
-                    sandbox::Ending::Gone => return End::Watch(sandbox::Ending::Gone),
-                    other => return End::Watch(other),
-                },
-                message = session.reader.next() => match message {
-                    Ok(message) => if let Some(end) = session.take(message).await { return end },
+                ending = &mut watch => return End::Watch(ending),
+                () = tell(events, untold), if untold.is_some() => {}
+                message = reader.next(), if untold.is_none() => match message {
+                    Ok(message) => if let Some(end) = session.take(message) { return end },
                     Err(_) => return End::Lost,
                 },
-                piece = stdin.next(window), if stdin.wants(window) => {
-                    if session.feed(piece).await.is_err() { return End::Lost }
+                written = writer.write(unsent), if !unsent.is_empty() => {
+                    // Nobody reads any more; what the guest said before still decides.
+                    if written.is_err() { unsent.clear(); stdin = Feed::Over }
                 }
+                piece = stdin.next(window), if unsent.is_empty() && stdin.wants(window) => session.feed(piece),
             }
         }
     }
@@ -252,11 +286,15 @@ impl Prepared {
         result.outcome = outcome;
         result.exit = if let End::Program(exit) = end { Some(exit) } else { None };
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
-        result.warnings = warnings;
+        result.warnings.extend(warnings);
         result.error = error.map(|error| match done.error_message {
-            Some(message) if outcome == Outcome::Failed => {
-                RunError { message, line: done.error_line, column: done.error_column, cause: Some(error.message), ..error }
-            }
+            Some(message) if outcome == Outcome::Failed => RunError {
+                message,
+                line: done.error_line,
+                column: done.error_column,
+                cause: Some(error.message),
+                ..error
+            },
             _ => error,
         });
         result.value = done.value_repr.map(|repr| Value {
@@ -283,9 +321,13 @@ impl Prepared {
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());
         result.outcome = match error {
-            GuestError::Refused { .. } => {
-                told.code = "inputs_do_not_fit".to_owned();
-                told.remedy = Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
+            GuestError::NotStarted { .. } => {
+                told.code = "language_broken".to_owned();
+                told.message = "the interpreter could not be started in the sandbox".to_owned();
+                Outcome::Unavailable
+            }
+            GuestError::Refused { errno } => {
+                (told.code, told.remedy) = explain_refusal(*errno);
                 Outcome::Refused
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
@@ -296,6 +338,18 @@ impl Prepared {
     }
 }
 
+/// Why a file could not be placed, from the kernel's answer inside the sandbox.
+fn explain_refusal(errno: i32) -> (String, Option<String>) {
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    let (code, remedy) = if [ENOSPC, EDQUOT].contains(&errno) {
+        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
+    } else {
+        ("bad_inputs", "check the inputs' paths: one may be a directory of another, or longer than a name may be")
+    };
+    (code.to_owned(), Some(remedy.to_owned()))
+}
+
 /// The conversation with a guest during one run.
 struct Session {
     reader: GuestReader,
@@ -303,19 +357,33 @@ struct Session {
     output: Output,
     ear: DriverEar,
     events: Option<mpsc::Sender<RunEvent>>,
+    /// News that the caller has not taken yet; nothing more is read from the guest meanwhile.
+    untold: Option<RunEvent>,
+    /// A frame that the guest has not taken yet.
+    unsent: Vec<u8>,
     /// How much standard input may still be sent before the guest says it was taken.
     unsent_window: usize,
 }
 
+/// Hands news to the caller; safe to cancel. A caller that stopped listening still gets the result.
+async fn tell(events: &Option<mpsc::Sender<RunEvent>>, untold: &mut Option<RunEvent>) {
+    let place = match events {
+        Some(sender) => sender.reserve().await.ok(),
+        None => None,
+    };
+    if let (Some(news), Some(place)) = (untold.take(), place) {
+        place.send(news);
+    }
+}
+
 impl Session {
     /// Deals with one message; `Some` when it ends the run.
-    async fn take(&mut self, message: FromGuest) -> Option<End> {
+    fn take(&mut self, message: FromGuest) -> Option<End> {
         match message {
             FromGuest::Output { stream, data, .. } => {
-                let kept = self.output.keep(stream, &data).to_vec();
-                if let Some(events) = self.events.as_ref().filter(|_| !kept.is_empty()) {
-                    // A caller that stopped listening still gets the result.
-                    events.send(RunEvent::Output { stream, data: kept }).await.ok();
+                let kept = self.output.keep(stream, &data);
+                if self.events.is_some() && !kept.is_empty() {
+                    self.untold = Some(RunEvent::Output { stream, data: kept.to_vec() });
                 }
                 self.output.overflowed.then_some(End::Output)
             }
@@ -333,48 +401,66 @@ impl Session {
         }
     }
 
-    async fn feed(&mut self, piece: Option<Vec<u8>>) -> Result<(), GuestError> {
-        match piece {
+    /// Makes the next piece of standard input ready to be sent.
+    fn feed(&mut self, piece: Option<Vec<u8>>) {
+        let message = match piece {
             Some(data) => {
                 self.unsent_window = self.unsent_window.saturating_sub(data.len());
-                self.writer.send(&ToGuest::Stdin { process: MAIN, data }).await
+                ToGuest::Stdin { process: MAIN, data }
             }
-            None => self.writer.send(&ToGuest::StdinEnd { process: MAIN }).await,
-        }
+            None => ToGuest::StdinEnd { process: MAIN },
+        };
+        self.unsent = wire::encode(&message).unwrap_or_default();
     }
 
     /// Output that was on its way when the sandbox was killed.
     async fn read_rest(&mut self, end: End) {
-        if matches!(end, End::Program(_)) {
-            return;
-        }
         let read = async {
+            tell(&self.events, &mut self.untold).await;
+            if matches!(end, End::Program(_)) {
+                return;
+            }
             while let Some(message) = self.reader.rest().await {
-                self.take(message).await;
+                self.take(message);
+                tell(&self.events, &mut self.untold).await;
             }
         };
         tokio::time::timeout(REST_PATIENCE, read).await.ok();
     }
 
-    /// Files that the run made or changed, as far as they fit.
-    async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> Vec<Artifact> {
+    /// Files that the run made or changed, as far as they fit, and a word about those that do not.
+    async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> (Vec<Artifact>, Vec<String>) {
         let listed = guest_client::list_files(&mut self.reader, &mut self.writer, ARTIFACTS_MAX).await;
+        let listed = listed.unwrap_or_default();
+        let mut warnings = Vec::new();
+        if listed.len() >= ARTIFACTS_MAX as usize {
+            warnings.push(format!("only the first {ARTIFACTS_MAX} files were looked at"));
+        }
         let mut room = ARTIFACT_BYTES_MAX;
         let mut artifacts = Vec::new();
-        for entry in listed.unwrap_or_default() {
-            let is_wanted = entry.kind == FileKind::Regular && entry.path != source;
-            if !is_wanted || !crate::request::is_plain_path(&entry.path) || room == 0 {
+        for entry in listed.into_iter().filter(|entry| entry.kind == FileKind::Regular && entry.path != source) {
+            let left_out = |reason: &str| format!("{} was left out: {reason}", entry.path.escape_debug());
+            if entry.size_bytes > room as u64 {
+                warnings.push(left_out("it does not fit what is brought back from one run"));
                 continue;
             }
-            let read = guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await;
-            let Ok(content) = read else { continue };
-            let is_input = inputs.iter().any(|input| input.path == entry.path && input.content == content);
-            if !is_input {
-                room -= content.len().min(room);
-                artifacts.push(Artifact { path: entry.path, content });
+            if !crate::request::is_plain_path(&entry.path) {
+                warnings.push(left_out("its name is not plain text"));
+                continue;
+            }
+            match guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await {
+                Ok(content) if inputs.iter().any(|input| input.path == entry.path && input.content == content) => {}
+                Ok(content) => {
+                    room -= content.len().min(room);
+                    artifacts.push(Artifact { path: entry.path, content });
+                }
+                Err(_) => warnings.push(left_out("it cannot be read")),
+            }
+            if warnings.len() > LEFT_OUT_MAX {
+                break;
             }
         }
-        artifacts
+        (artifacts, warnings)
     }
 }
 
@@ -425,6 +511,10 @@ impl Feed {
         }
         piece
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis(duration: Duration) -> f64 {

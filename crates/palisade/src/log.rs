@@ -8,51 +8,25 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
+
+pub(crate) use crate::config::LogLevel;
 
 /// A pipe that reports room takes this much without waiting (PIPE_BUF, pipe(7)).
 const LINE_BYTES_MAX: usize = 4096;
 
-/// How much is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-#[repr(u8)]
-pub(crate) enum Level {
-    /// Nothing.
-    Off,
-    /// Palisade itself failed.
-    Error,
-    /// Something an operator should look at.
-    Warn,
-    /// Start, end and each run.
-    Info,
-    /// Lines that were ignored and other small matters.
-    Debug,
-}
-
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
-}
-
-static LEVEL: AtomicU8 = AtomicU8::new(Level::Off as u8);
+/// What is wanted; before that is known, only failures are told.
+static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Error as u8);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Says how much is wanted; nothing before.
-pub(crate) fn set_level(level: Level) {
+/// Says how much is wanted.
+pub(crate) fn set_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
 /// Writes one line if that level is wanted.
-pub(crate) fn line(level: Level, event: &str, fields: &[(&str, Value)]) {
+pub(crate) fn line(level: LogLevel, event: &str, fields: &[(&str, Value)]) {
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
     }
@@ -64,7 +38,7 @@ pub(crate) fn line(level: Level, event: &str, fields: &[(&str, Value)]) {
     }
 }
 
-fn format(level: Level, event: &str, fields: &[(&str, Value)], dropped: u64) -> String {
+fn format(level: LogLevel, event: &str, fields: &[(&str, Value)], dropped: u64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut line = Map::new();
     line.insert("time_ms".to_owned(), json!(u64::try_from(since.as_millis()).unwrap_or_default()));
@@ -89,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_json_object() {
-        let text = format(Level::Info, "run_ended", &[("outcome", json!("a\nb"))], 3);
+        let text = format(LogLevel::Info, "run_ended", &[("outcome", json!("a\nb"))], 3);
         assert!(!text.contains('\n'));
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["level"], &line["outcome"]), (&json!("info"), &json!("a\nb")));

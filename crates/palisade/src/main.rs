@@ -4,12 +4,16 @@
 //! before any thread exists ([`machine`]).
 
 mod cli;
+mod config;
 mod doctor;
 mod log;
 mod machine;
 mod mcp;
 mod render;
+mod setup;
 mod state;
+#[cfg(test)]
+mod test_folder;
 
 use std::process::ExitCode;
 
@@ -21,7 +25,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
-        Command::Mcp(arguments) => mcp::stdio::main(&cli.options, &arguments),
+        Command::Mcp => mcp::stdio::main(&cli.options),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
+        Command::Setup(arguments) => setup::main(&arguments),
+        Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
-use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
 use tokio::io::unix::AsyncFd;
 
-use super::{at, watched};
 use super::cgroup::CgroupSet;
 use super::watch::Watch;
+use super::{at, watched};
 
 /// How long dropping waits for killed processes; the kernel needs well under a millisecond.
 const DROP_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -77,7 +77,7 @@ impl NativeSandbox {
         }
         self.stream = None;
         // What no cgroup counts can only be read while the processes are there.
-        self.watch.usage(&self.cgroups);
+        self.watch.last_look(&self.cgroups);
         self.kill().map_err(at("kill"))?;
         // Process 1 is reported dead only when everything in its namespace is.
         match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {

@@ -48,6 +48,9 @@ pub(crate) struct Drive {
     /// File in the folder that is placed in the sandbox.
     pub(crate) driver: String,
     pub(crate) variables: VariableStyle,
+    /// Names that no variable can have.
+    #[serde(default)]
+    pub(crate) reserved: Vec<String>,
     /// Program and arguments inside.
     pub(crate) command: Vec<String>,
 }
@@ -68,7 +71,10 @@ impl Definition {
 
     /// All files of the folder.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {
-        FILES.iter().filter(|(language, ..)| *language == self.name).map(|(_, name, content)| (*name, *content))
+        FILES
+            .iter()
+            .filter(|(language, ..)| *language == self.name)
+            .map(|(_, name, content)| (*name, *content))
     }
 
     /// Added to the driver's name when it was compiled: `driver.py` becomes `driver.pyc`.
@@ -78,11 +84,16 @@ impl Definition {
     }
 }
 
-/// Every language with a readable definition, by name.
-pub(crate) fn embedded() -> BTreeMap<String, Arc<Definition>> {
-    let definitions = FILES.iter().filter(|(_, file, _)| *file == DEFINITION);
-    let parsed = definitions.filter_map(|(_, _, content)| parse(content).ok());
-    parsed.map(|definition| (definition.name.clone(), Arc::new(definition))).collect()
+/// Names of all languages, without reading their definitions: the folders are named alike.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter(|(_, file, _)| *file == DEFINITION).map(|(language, ..)| *language)
+}
+
+/// The definition of one language; parsed only when it is wanted, as most servers use few.
+pub(crate) fn load(name: &str) -> Option<Arc<Definition>> {
+    let (_, _, content) =
+        FILES.iter().find(|(language, file, _)| *language == name && *file == DEFINITION)?;
+    parse(content).ok().map(Arc::new)
 }
 
 fn parse(content: &[u8]) -> Result<Definition, String> {
@@ -102,6 +113,7 @@ mod tests {
             assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
-        assert!(embedded().contains_key("python") && embedded().contains_key("bash"));
+        let names: Vec<_> = names().collect();
+        assert!(names.contains(&"python") && names.contains(&"bash"));
     }
 }

@@ -1,6 +1,7 @@
 //! Languages as data: what `runtimes/<language>/` says, and where its interpreter is on this machine.
 //!
-//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH and asked
+//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH, unless the
+//! operator named one, and asked
 //! once, by the runtime's own probe, what it needs to live in a sandbox; the answer is kept in the state
 //! directory for as long as the interpreter does not change ([`cache`]).
 
@@ -10,7 +11,7 @@ mod locate;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
@@ -90,6 +91,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    fn new(definition: Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
+        let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
+        Self { definition, found, driver }
+    }
+
     /// Its name in requests.
     pub fn name(&self) -> &str {
         &self.definition.name
@@ -123,6 +129,11 @@ impl Runtime {
         &self.definition.source
     }
 
+    /// Whether the language keeps that name for itself.
+    pub(crate) fn reserves(&self, name: &str) -> bool {
+        self.definition.drive.reserved.iter().any(|reserved| reserved == name)
+    }
+
     pub(crate) fn variable_style(&self) -> VariableStyle {
         self.definition.drive.variables
     }
@@ -143,7 +154,8 @@ impl Runtime {
     /// Arguments and environment of the interpreter.
     pub(crate) fn command(&self) -> (Vec<String>, Vec<(String, String)>) {
         let driver = self.driver_path().to_string_lossy().into_owned();
-        let fill = |part: &String| part.replace("{executable}", &self.found.executable).replace("{driver}", &driver);
+        let fill =
+            |part: &String| part.replace("{executable}", &self.found.executable).replace("{driver}", &driver);
         let argv = self.definition.drive.command.iter().map(fill).collect();
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -155,59 +167,107 @@ impl Runtime {
 
 /// All languages.
 pub struct Runtimes {
-    definitions: BTreeMap<String, Arc<Definition>>,
     state_dir: PathBuf,
     path: OsString,
+    /// Named by the operator.
+    named: BTreeMap<String, PathBuf>,
     ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(state_dir: PathBuf) -> Self {
+    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { definitions: definition::embedded(), state_dir, path, ready: Mutex::default() }
+        Self { state_dir, path, named, ready: Mutex::default() }
     }
 
     /// Names of all languages, installed or not.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.definitions.keys().map(String::as_str)
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        definition::names()
     }
 
     /// The command that installs a language on a Debian-like machine.
-    pub fn install_command(&self, name: &str) -> Option<&str> {
-        self.definitions.get(name).map(|definition| definition.interpreter.install.as_str())
+    pub fn install_command(&self, name: &str) -> Option<String> {
+        definition::load(name).map(|definition| definition.interpreter.install.clone())
     }
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let Some(definition) = self.definitions.get(name) else {
-            let known = self.names().collect::<Vec<_>>().join(", ");
-            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
-        };
         let mut ready = self.ready.lock().await;
         if let Some(known) = ready.get(name) {
             return known.clone();
         }
-        let (definition, state_dir, path) = (Arc::clone(definition), self.state_dir.clone(), self.path.clone());
-        let looked = tokio::task::spawn_blocking(move || look(definition, &state_dir, &path)).await;
-        let found = looked.unwrap_or_else(|error| {
-            Err(RuntimeError::Broken { title: name.to_owned(), reason: error.to_string() })
-        });
+        let Some(definition) = definition::load(name) else {
+            let known = self.names().collect::<Vec<_>>().join(", ");
+            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
+        };
+        let found = self.look(definition).await;
         ready.insert(name.to_owned(), found.clone());
         found
     }
+
+    /// Where the interpreter is: where the operator says, else on the PATH.
+    fn command(&self, definition: &Definition) -> Result<PathBuf, RuntimeError> {
+        let title = || definition.title.clone();
+        match self.named.get(&definition.name) {
+            Some(file) if locate::is_program(file) => Ok(file.clone()),
+            // Never another one instead: the operator had a reason.
+            Some(_) => {
+                let reason = "the interpreter named in the configuration is not a program".to_owned();
+                Err(RuntimeError::Broken { title: title(), reason })
+            }
+            None => locate::on_path(&definition.interpreter.commands, &self.path).ok_or_else(|| {
+                let commands = definition.interpreter.commands.join(", ");
+                RuntimeError::Missing { title: title(), commands }
+            }),
+        }
+    }
+
+    /// Recalls what was found out before (a few small reads), else runs the probe off this thread.
+    async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
+        let command = self.command(&definition)?;
+        if let Some((found, compiled)) = cache::recall(&definition, &command, &self.state_dir) {
+            return Ok(Arc::new(Runtime::new(definition, found, compiled)));
+        }
+        let title = definition.title.clone();
+        let broken = |reason: String| RuntimeError::Broken { title, reason };
+        let (state_dir, path) = (self.state_dir.clone(), self.path.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let (found, compiled) = cache::find_out(&definition, &command, &state_dir, &path)?;
+            Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))
+        });
+        asked.await.map_err(|error| error.to_string()).flatten().map_err(broken)
+    }
 }
 
-fn look(
-    definition: Arc<Definition>,
-    state_dir: &std::path::Path,
-    path: &OsString,
-) -> Result<Arc<Runtime>, RuntimeError> {
-    let Some(command) = locate::on_path(&definition.interpreter.commands, path) else {
-        let commands = definition.interpreter.commands.join(", ");
-        return Err(RuntimeError::Missing { title: definition.title.clone(), commands });
-    };
-    let broken = |reason: String| RuntimeError::Broken { title: definition.title.clone(), reason };
-    let (found, compiled) = cache::find_out(&definition, &command, state_dir, path).map_err(broken)?;
-    let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
-    Ok(Arc::new(Runtime { definition, found, driver }))
+/// Names of all languages that there are, for whoever has no engine yet.
+pub fn languages() -> impl Iterator<Item = &'static str> {
+    definition::names()
+}
+
+/// Whether an interpreter could be started from there.
+pub fn is_program(file: &Path) -> bool {
+    locate::is_program(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_interpreter_that_the_operator_named_is_used_and_never_replaced() {
+        let state = std::env::temp_dir().join(format!("palisade-named-{}", std::process::id()));
+        let bash = locate::on_path(&["bash".to_owned()], &std::env::var_os("PATH").unwrap()).unwrap();
+        let link = state.join("named-bash");
+        std::fs::create_dir_all(&state).unwrap();
+        std::os::unix::fs::symlink(&bash, &link).unwrap();
+        let with = |path: PathBuf| Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]));
+        let used = with(link.clone()).find("bash").await;
+        let missing = with(state.join("nothing")).find("bash").await;
+        let no_program = with(state.clone()).find("bash").await;
+        std::fs::remove_dir_all(&state).unwrap();
+        assert!(used.is_ok(), "{used:?}");
+        for refused in [missing, no_program] {
+            assert_eq!(refused.unwrap_err().code(), "language_broken");
+        }
+    }
 }

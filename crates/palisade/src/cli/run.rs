@@ -105,25 +105,34 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
 }
 
 async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult {
-    let (events, mut news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
+    let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
+    // Whoever reads our output may be slow; that must not stop the clock.
+    let showing = (!is_quiet).then(|| std::thread::spawn(move || show_all(news)));
     let running = machine.engine.run(request, (!is_quiet).then_some(events), stopped);
     tokio::pin!(running);
-    let mut stop = Some(stop);
     let interrupted = interruption();
     tokio::pin!(interrupted);
-    loop {
+    let mut stop = Some(stop);
+    let result = loop {
         tokio::select! {
             biased;
-            Some(event) = news.recv() => show(event),
-            result = &mut running => {
-                while let Ok(event) = news.try_recv() { show(event) }
-                return result;
-            }
+            result = &mut running => break result,
             () = &mut interrupted, if stop.is_some() => {
                 if let Some(stop) = stop.take() { stop.send(Stop::Cancelled).ok(); }
             }
         }
+    };
+    // After an interruption nobody waits for a reader that does not read.
+    if let Some(thread) = showing.filter(|_| result.outcome != Outcome::Cancelled) {
+        thread.join().ok();
+    }
+    result
+}
+
+fn show_all(mut news: mpsc::Receiver<RunEvent>) {
+    while let Some(event) = news.blocking_recv() {
+        show(event);
     }
 }
 
@@ -184,7 +193,10 @@ fn explain(result: &RunResult) {
         complain(&format!("warning: {warning}"), None);
     }
     for clamp in &result.clamped {
-        complain(&format!("{} is {} instead of the {} asked for", clamp.limit, clamp.given, clamp.asked), None);
+        complain(
+            &format!("{} is {} instead of the {} asked for", clamp.limit, clamp.given, clamp.asked),
+            None,
+        );
     }
     let own_failure = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
     if let Some(error) = result.error.as_ref().filter(|_| !own_failure) {
@@ -193,7 +205,7 @@ fn explain(result: &RunResult) {
     }
 }
 
-fn complain(message: &str, remedy: Option<&str>) {
+pub(crate) fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
     eprintln!("{} {message}", paint.bold("palisade:"));
     if let Some(remedy) = remedy {
@@ -261,7 +273,8 @@ fn read_text(stream: &mut impl Read, name: &str) -> Result<String, String> {
 
 fn variable(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, json) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=JSON"))?;
-    let value = serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
+    let value =
+        serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
     Ok((name.to_owned(), value))
 }
 

@@ -12,7 +12,7 @@ use sandbox::{Enforced, Outcome};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 
 /// How long the canaries wait for somebody to ask.
 const QUIET: Duration = Duration::from_millis(300);
@@ -104,7 +104,7 @@ impl Checks {
             let canary = canary(&engine, &runtime).await;
             if let Canary::Broken(reason) = &canary {
                 let fields = [("language", json!(runtime.name())), ("reason", json!(reason))];
-                log::line(Level::Warn, "language_broken", &fields);
+                log::line(LogLevel::Warn, "language_broken", &fields);
             }
             self.known.send_modify(|findings| {
                 if let Some(language) = findings.languages.get_mut(runtime.name()) {

@@ -208,21 +208,35 @@ pub(crate) fn validate_input(languages: &[String]) -> JsonObject {
 
 /// Result of `validate_code`.
 pub(crate) fn validate_output() -> JsonObject {
-    let problem = json!({
-        "type": "object",
-        "properties": {
-            "message": { "type": "string" },
-            "line": { "type": "integer" },
-            "column": { "type": "integer" }
-        },
-        "required": ["message"]
-    });
     object(json!({
         "type": "object",
         "properties": {
             "valid": { "type": "boolean" },
-            "problems": { "type": "array", "items": problem },
-            "imports_missing": { "type": "array", "items": { "type": "string" } },
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "line": { "type": "integer" },
+                        "column": { "type": "integer" },
+                        "message": { "type": "string" }
+                    },
+                    "required": ["message"]
+                }
+            },
+            "missing_imports": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "module": { "type": "string" },
+                        "line": { "type": "integer" },
+                        "remedy": { "type": "string" }
+                    },
+                    "required": ["module"]
+                }
+            },
+            "notes": { "type": "array", "items": { "type": "string" } },
             "outcome": { "type": "string" },
             "error": error()
         }

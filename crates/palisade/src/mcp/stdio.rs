@@ -8,7 +8,6 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
 use engine::Stop;
 use rmcp::ServiceExt;
 use rmcp::transport::stdio_pipes;
@@ -20,23 +19,14 @@ use tokio::sync::watch;
 use super::Server;
 use super::transport::{self, Lines};
 use crate::cli::Options;
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 use crate::machine::{self, Machine};
 
 /// What is left may take this long once the end has begun.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const OWN_FAILURE: u8 = 125;
 
-/// Arguments of `mcp`.
-#[derive(Debug, Args)]
-pub(crate) struct McpArguments {
-    /// How much is logged on standard error
-    #[arg(long, value_name = "LEVEL", env = "PALISADE_LOG", default_value = "info", value_enum)]
-    log_level: Level,
-}
-
-pub(crate) fn main(options: &Options, arguments: &McpArguments) -> ExitCode {
-    log::set_level(arguments.log_level);
+pub(crate) fn main(options: &Options) -> ExitCode {
     if std::io::stdin().is_terminal() {
         eprintln!(
             "palisade: waiting for an MCP client on standard input; a client starts this command itself"
@@ -46,7 +36,7 @@ pub(crate) fn main(options: &Options, arguments: &McpArguments) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::line(Level::Error, "not_started", &[("reason", json!(error.to_string()))]);
+            log::line(LogLevel::Error, "not_started", &[("reason", json!(error.to_string()))]);
             ExitCode::from(OWN_FAILURE)
         }
     }
@@ -60,16 +50,16 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
     let server = Server::new(machine.engine, ended.clone());
     let fields =
         [("version", json!(env!("CARGO_PKG_VERSION"))), ("backend", json!(server.engine.backend().name()))];
-    log::line(Level::Info, "started", &fields);
+    log::line(LogLevel::Info, "started", &fields);
     let opened = tokio::select! {
         opened = server.serve(lines) => opened,
         () = signals.next() => {
-            log::line(Level::Info, "stopped", &[("reason", json!("signal"))]);
+            log::line(LogLevel::Info, "stopped", &[("reason", json!("signal"))]);
             return Ok(());
         }
     };
     let Ok(running) = opened else {
-        log::line(Level::Info, "stopped", &[("reason", json!("the client left before it began"))]);
+        log::line(LogLevel::Info, "stopped", &[("reason", json!("the client left before it began"))]);
         return Ok(());
     };
     let cancel = running.cancellation_token();
@@ -84,7 +74,7 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
     // From here on only answers that are on their way keep us.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();
-    log::line(Level::Info, "stopped", &[("reason", json!(reason)), ("answers_out", json!(is_clean))]);
+    log::line(LogLevel::Info, "stopped", &[("reason", json!(reason)), ("answers_out", json!(is_clean))]);
     Ok(())
 }
 

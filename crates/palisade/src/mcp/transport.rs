@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{Mutex, Notify, watch};
 
 use super::salvage::{self, END_BYTES};
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 
 /// The longest message: 16 MB of inputs in base64, 1 MB of code and variables each, and room.
 const LINE_BYTES_MAX: usize = 32 << 20;
@@ -133,7 +133,7 @@ where
         match read {
             Read::Nothing => None,
             Read::Unusable(id, error) => {
-                log::line(Level::Debug, "line_not_understood", &[("answered", json!(error.is_some()))]);
+                log::line(LogLevel::Debug, "line_not_understood", &[("answered", json!(error.is_some()))]);
                 if let Some(error) = error {
                     self.reply(error, id);
                 }

@@ -34,9 +34,9 @@ fn answer(structured: Value, text: String, is_error: bool) -> CallToolResult {
     result
 }
 
-/// The result of a call that was refused before anything happened.
+/// The result of a call that came to nothing.
 fn refused(error: &RunError) -> CallToolResult {
-    let outcome = Outcome::Refused.name();
+    let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
     let text = format!("outcome: {outcome}\n{}", text::of_error(error));
     answer(json!({ "outcome": outcome, "error": error }), text, true)
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::answer;
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 use crate::mcp::Server;
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
 use crate::mcp::progress::Progress;
@@ -60,7 +60,7 @@ pub(crate) async fn call(
         return finished(unstarted(server, Outcome::Unavailable, no_room()), &run_id);
     };
     let language: String = request.language.chars().take(32).collect();
-    log::line(Level::Debug, "run_began", &[("run_id", json!(run_id)), ("language", json!(language))]);
+    log::line(LogLevel::Debug, "run_began", &[("run_id", json!(run_id)), ("language", json!(language))]);
     let result = follow(server, request, context).await;
     let fields = [
         ("run_id", json!(run_id)),
@@ -70,7 +70,7 @@ pub(crate) async fn call(
         ("wall_ms", json!(result.usage.wall_ms.round())),
         ("queued_ms", json!(result.usage.queued_ms.round())),
     ];
-    log::line(Level::Info, "run_ended", &fields);
+    log::line(LogLevel::Info, "run_ended", &fields);
     finished(result, &run_id)
 }
 

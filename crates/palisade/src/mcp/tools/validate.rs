@@ -3,6 +3,7 @@
 use engine::RunError;
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use sandbox::BoxFuture;
+use serde::Serialize;
 use serde_json::json;
 
 use super::{answer, refused};
@@ -25,26 +26,42 @@ pub(crate) trait Validate: Send + Sync {
     ) -> BoxFuture<'a, Result<Validation, RunError>>;
 }
 
-/// What was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What there is to say about a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Validation {
-    /// Syntax errors.
-    pub(crate) problems: Vec<Problem>,
-    /// Imports that are not available.
-    pub(crate) imports_missing: Vec<String>,
+    /// Whether nothing is wrong with its syntax.
+    pub(crate) valid: bool,
+    /// What is wrong.
+    pub(crate) errors: Vec<Finding>,
+    /// Modules it imports that are not there.
+    pub(crate) missing_imports: Vec<MissingImport>,
+    /// What else may matter.
+    pub(crate) notes: Vec<String>,
 }
 
-/// One syntax error.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Problem {
-    /// What is wrong.
-    pub(crate) message: String,
-    /// Where.
+/// Something wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    /// Line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u32>,
-    /// Where in the line.
+    /// Column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) column: Option<u32>,
+    /// What is wrong.
+    pub(crate) message: String,
+}
+
+/// A module that an import would not find.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct MissingImport {
+    /// Its name.
+    pub(crate) module: String,
+    /// Line of the import.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<u32>,
+    /// What to do.
+    pub(crate) remedy: String,
 }
 
 /// What clients see.
@@ -72,24 +89,31 @@ pub(crate) async fn call(validator: &dyn Validate, given: JsonObject) -> CallToo
 }
 
 fn render(found: &Validation) -> CallToolResult {
-    let is_valid = found.problems.is_empty();
-    let mut lines: Vec<String> = found.problems.iter().map(line).collect();
-    if is_valid {
+    let mut lines: Vec<String> = found.errors.iter().map(error_line).collect();
+    if found.valid {
         lines.push("no syntax errors".to_owned());
     }
-    if !found.imports_missing.is_empty() {
-        lines.push(format!("imports not available here: {}", found.imports_missing.join(", ")));
-    }
-    let structured =
-        json!({ "valid": is_valid, "problems": found.problems, "imports_missing": found.imports_missing });
-    answer(structured, lines.join("\n"), false)
+    lines.extend(found.missing_imports.iter().map(|missing| {
+        format!(
+            "{}`{}` cannot be imported here: {}",
+            place(missing.line, None),
+            missing.module,
+            missing.remedy
+        )
+    }));
+    lines.extend(found.notes.iter().map(|note| format!("note: {note}")));
+    answer(json!(found), lines.join("\n"), false)
 }
 
-fn line(problem: &Problem) -> String {
-    match (problem.line, problem.column) {
-        (Some(line), Some(column)) => format!("line {line}, column {column}: {}", problem.message),
-        (Some(line), None) => format!("line {line}: {}", problem.message),
-        _ => problem.message.clone(),
+fn error_line(finding: &Finding) -> String {
+    format!("{}{}", place(finding.line, finding.column), finding.message)
+}
+
+fn place(line: Option<u32>, column: Option<u32>) -> String {
+    match (line, column) {
+        (Some(line), Some(column)) => format!("line {line}, column {column}: "),
+        (Some(line), None) => format!("line {line}: "),
+        _ => String::new(),
     }
 }
 
@@ -101,27 +125,33 @@ mod tests {
 
     impl Validate for Fake {
         fn validate<'a>(&'a self, _: &'a str, code: &'a str) -> BoxFuture<'a, Result<Validation, RunError>> {
-            let problems = match code {
-                "(" => vec![Problem { message: "never closed".to_owned(), line: Some(1), column: Some(1) }],
-                _ => Vec::new(),
-            };
-            Box::pin(async { Ok(Validation { problems, imports_missing: vec!["nothere".to_owned()] }) })
+            let wrong = Finding { line: Some(1), column: Some(2), message: "never closed".to_owned() };
+            let missing =
+                MissingImport { module: "gone".to_owned(), line: Some(3), remedy: "do without".to_owned() };
+            let valid = code != "(";
+            let errors = if valid { Vec::new() } else { vec![wrong] };
+            let found = Validation { valid, errors, missing_imports: vec![missing], notes: Vec::new() };
+            Box::pin(async { Ok(found) })
         }
     }
 
-    async fn of(code: &str) -> serde_json::Value {
-        let given = JsonObject::from_iter([
-            ("language".to_owned(), json!("python")),
-            ("code".to_owned(), json!(code)),
-        ]);
-        call(&Fake, given).await.structured_content.unwrap()
+    async fn of(code: &str) -> CallToolResult {
+        let given = [("language".to_owned(), json!("python")), ("code".to_owned(), json!(code))];
+        call(&Fake, JsonObject::from_iter(given)).await
     }
 
     #[tokio::test]
-    async fn problems_have_places() {
-        let found = of("(").await;
-        assert_eq!((&found["valid"], &found["problems"][0]["line"]), (&json!(false), &json!(1)));
-        assert_eq!(of("1").await, json!({"valid": true, "problems": [], "imports_missing": ["nothere"]}));
+    async fn findings_have_places() {
+        let result = of("(").await;
+        let found = result.structured_content.clone().unwrap();
+        assert_eq!((&found["valid"], &found["errors"][0]["column"]), (&json!(false), &json!(2)));
+        assert_eq!(result.is_error, Some(false), "an invalid program is a finding, not an error");
+        let text = result.content[0].as_text().unwrap().text.clone();
+        assert_eq!(
+            text,
+            "line 1, column 2: never closed\nline 3: `gone` cannot be imported here: do without"
+        );
+        assert_eq!(of("1").await.structured_content.unwrap()["valid"], true);
     }
 
     #[tokio::test]
