@@ -29,8 +29,14 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
     if let Some(value) = &result.value {
         parts.push(format!("value: {}", render::text(value.repr.as_bytes(), inline_bytes_max)));
     }
-    if let Some(error) = &result.error {
-        parts.push(of_error(error));
+    match &result.error {
+        // How it ended is in the first line already; what the language says about it is news.
+        Some(error) if result.outcome == Outcome::Failed => {
+            let is_news = error.cause.is_some() || error.line.is_some() || error.remedy.is_some();
+            parts.extend(is_news.then(|| of_error(&RunError { cause: None, ..error.clone() })));
+        }
+        Some(error) => parts.push(of_error(error)),
+        None => {}
     }
     parts.extend(notes(result));
     match parts.is_empty() {
