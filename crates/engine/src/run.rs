@@ -29,6 +29,8 @@ const MAIN: u32 = 1;
 /// Files looked at after a run, and how much of them is brought back.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
+/// How long that may take.
+const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Files left out that are told one by one.
 const LEFT_OUT_MAX: usize = 20;
 /// What may still be read from a sandbox that was killed.
@@ -109,7 +111,8 @@ impl Engine {
 /// Names that this language keeps for itself.
 fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
     if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
-        let message = format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
+        let message =
+            format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
         return Err(RunError::bad("variables", &message, "rename it"));
     }
     let source = runtime.source();
@@ -213,7 +216,13 @@ impl Prepared {
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            (result.artifacts, result.warnings) = session.collect(&request.inputs, self.runtime.source()).await;
+            let collect = session.collect(&request.inputs, self.runtime.source());
+            match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
+                Ok(collected) => (result.artifacts, result.warnings) = collected,
+                Err(_) => {
+                    result.warnings.push("the program's files could not be brought back in time".to_owned())
+                }
+            }
         }
         let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
@@ -345,7 +354,10 @@ fn explain_refusal(errno: i32) -> (String, Option<String>) {
     let (code, remedy) = if [ENOSPC, EDQUOT].contains(&errno) {
         ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
     } else {
-        ("bad_inputs", "check the inputs' paths: one may be a directory of another, or longer than a name may be")
+        (
+            "bad_inputs",
+            "check the inputs' paths: one may be a directory of another, or longer than a name may be",
+        )
     };
     (code.to_owned(), Some(remedy.to_owned()))
 }
@@ -430,6 +442,8 @@ impl Session {
 
     /// Files that the run made or changed, as far as they fit, and a word about those that do not.
     async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> (Vec<Artifact>, Vec<String>) {
+        // What the program left running must not write on, nor keep the guest waiting for a processor.
+        self.writer.send(&ToGuest::KillRest).await.ok();
         let listed = guest_client::list_files(&mut self.reader, &mut self.writer, ARTIFACTS_MAX).await;
         let listed = listed.unwrap_or_default();
         let mut warnings = Vec::new();
@@ -438,7 +452,9 @@ impl Session {
         }
         let mut room = ARTIFACT_BYTES_MAX;
         let mut artifacts = Vec::new();
-        for entry in listed.into_iter().filter(|entry| entry.kind == FileKind::Regular && entry.path != source) {
+        for entry in
+            listed.into_iter().filter(|entry| entry.kind == FileKind::Regular && entry.path != source)
+        {
             let left_out = |reason: &str| format!("{} was left out: {reason}", entry.path.escape_debug());
             if entry.size_bytes > room as u64 {
                 warnings.push(left_out("it does not fit what is brought back from one run"));
@@ -449,7 +465,8 @@ impl Session {
                 continue;
             }
             match guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await {
-                Ok(content) if inputs.iter().any(|input| input.path == entry.path && input.content == content) => {}
+                Ok(content)
+                    if inputs.iter().any(|input| input.path == entry.path && input.content == content) => {}
                 Ok(content) => {
                     room -= content.len().min(room);
                     artifacts.push(Artifact { path: entry.path, content });

@@ -67,7 +67,8 @@ pub(crate) fn raise(
     steps.take("parent death", privileges::die_with_parent)?;
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last: the filter forbids nearly everything above.
-    steps.take("seccomp", || filter.install())?;
+    let memory = if plan.memory_counted { seccomp::Memory::Counted } else { seccomp::Memory::Shown };
+    steps.take("seccomp", || filter.install(memory))?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report::send(report.as_fd(), &built, Some(scratch.as_fd()))
         .map_err(|error| JailError::new("report", &error))?;

@@ -26,6 +26,13 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
     if let Some(error) = &result.error {
         put("error", json!(error));
     }
+    if !result.artifacts.is_empty() {
+        let listed = result
+            .artifacts
+            .iter()
+            .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
+        put("artifacts", listed.collect());
+    }
     put("usage", usage(&result.usage));
     put("isolation", isolation(result.backend, &result.enforced));
     put("clamped", json!(result.clamped));

@@ -56,7 +56,9 @@ impl Watch {
     /// tree that was full with it is taken for one.
     pub(super) fn last_look(&mut self, cgroups: &CgroupSet) {
         self.look(cgroups);
-        if !cgroups.limits_processes() && tree::measure(self.pid).processes >= u64::from(self.limits.processes) {
+        if !cgroups.limits_processes()
+            && tree::measure(self.pid).processes >= u64::from(self.limits.processes)
+        {
             self.seen.process_refusals = self.seen.process_refusals.max(1);
         }
     }

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use super::definition::Definition;
@@ -62,6 +63,7 @@ pub(crate) fn find_out(
 ) -> Result<(Found, Option<Vec<u8>>), String> {
     let folder = state_dir.join(FOLDER);
     let key = key(definition, command);
+    sweep(&folder);
     let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
     let question = Question { definition, command, path, folder: &folder, key: &key, work: &work };
     let asked = question.ask();
@@ -101,6 +103,9 @@ impl Question<'_> {
     fn ask(&self) -> Result<(), String> {
         let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
         make_private(self.work).map_err(problem)?;
+        // Held while this process works there; a folder whose lock is free was left by one that was killed.
+        let lock = fs::File::open(self.work).map_err(problem)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| problem(error.into()))?;
         for (name, content) in self.definition.files() {
             fs::write(self.work.join(name), content).map_err(problem)?;
         }
@@ -125,6 +130,20 @@ impl Question<'_> {
         let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
         fs::write(&answer, text).map_err(problem)?;
         fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)
+    }
+}
+
+/// Removes folders of probes whose server was killed.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(lock) = fs::File::open(entry.path()) else { continue };
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let made = entry.metadata().and_then(|found| found.modified()).ok();
+        // One that is just being made has no lock yet.
+        let is_old = made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age > PROBE_PATIENCE);
+        if is_folder && is_old && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_dir_all(entry.path()).ok();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod run;
+mod save;
 mod terminal;
 
 use std::path::PathBuf;

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use engine::{InputFile, RunEvent, RunRequest, RunResult, Stdin, Stop};
+use engine::{InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
 use policy::Ask;
 use sandbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, Stream};
 
-use super::{Options, Paint};
+use super::{Options, Paint, save};
 use crate::machine::{self, Machine};
 use crate::render;
 
@@ -89,6 +89,10 @@ pub(crate) struct RunArguments {
 pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
     let request = match request(&arguments) {
         Ok(request) => request,
+        Err(message) if arguments.json => {
+            let error = RunError::new("bad_arguments", message);
+            return finish(&arguments, &RunResult::refused(error));
+        }
         Err(message) => {
             complain(&message, None);
             return ExitCode::from(REFUSED);
@@ -167,7 +171,7 @@ fn show(event: RunEvent) {
 
 fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
     if let Some(directory) = &arguments.output_dir
-        && let Err(error) = save(directory, result)
+        && let Err(error) = save::files(directory, &result.artifacts)
     {
         complain(&format!("the program's files could not be saved: {error}"), None);
         return ExitCode::from(OWN_FAILURE);
@@ -309,30 +313,6 @@ pub(crate) fn start_reading_stdin() {
             }
         }
     });
-}
-
-/// Names come from inside the sandbox and were checked to be plain; links in their way are not followed.
-fn save(directory: &Path, result: &RunResult) -> io::Result<()> {
-    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-    fs::create_dir_all(directory)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    for artifact in &result.artifacts {
-        let path = Path::new(&artifact.path);
-        let mut walked = PathBuf::new();
-        for part in path.parent().into_iter().flat_map(Path::components) {
-            walked.push(part);
-            match rustix::fs::mkdirat(&root, &walked, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat2(&root, path, flags, Mode::from_raw_mode(0o644), resolve)?;
-        fs::File::from(file).write_all(&artifact.content)?;
-    }
-    Ok(())
 }
 
 fn parse_time_ms(text: &str) -> Result<u64, String> {

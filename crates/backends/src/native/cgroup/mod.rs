@@ -94,9 +94,18 @@ impl Cgroups {
 
     /// Whether a group will count processes.
     pub(super) fn may_limit_processes(&self) -> bool {
+        self.may(|hierarchy| hierarchy.pids)
+    }
+
+    /// Whether a group will count memory.
+    pub(super) fn may_limit_memory(&self) -> bool {
+        self.may(|hierarchy| hierarchy.memory)
+    }
+
+    fn may(&self, controller: impl Fn(&Hierarchy) -> bool) -> bool {
         let born = self.unified.directories.iter().map(|(hierarchy, ..)| hierarchy);
         let joined = self.old_layout.iter().filter(|hierarchy| is_writable(&hierarchy.parent));
-        born.chain(joined).any(|hierarchy| hierarchy.pids)
+        born.chain(joined).any(controller)
     }
 
     /// Adds the groups that it joins after birth.
