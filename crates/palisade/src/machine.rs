@@ -43,6 +43,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
 fn config(options: &Options) -> io::Result<EngineConfig> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
+    crate::log::set_level(settings.log_level.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;

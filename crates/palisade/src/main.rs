@@ -6,7 +6,9 @@
 mod cli;
 mod config;
 mod doctor;
+mod log;
 mod machine;
+mod mcp;
 mod render;
 mod setup;
 mod state;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
+        Command::Mcp => mcp::stdio::main(&cli.options),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),

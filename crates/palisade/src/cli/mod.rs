@@ -48,6 +48,8 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Run one program in a fresh sandbox
     Run(run::RunArguments),
+    /// Serve MCP on standard input and output, as a client starts it
+    Mcp,
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration
