@@ -1,6 +1,6 @@
 # attack: raises the core size limit, so that a crash would start the handler of the host
 # family: kernel surface
-# walls: rlimits
+# walls: rlimits, seccomp
 # without: escaped
 from attack import *
 import resource

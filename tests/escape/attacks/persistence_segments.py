@@ -1,6 +1,6 @@
 # attack: leaves System V memory, semaphores and queues for the next run to find
 # family: persistence
-# walls: ipc
+# walls: ipc, seccomp
 # without: escaped
 from attack import *
 

@@ -53,27 +53,31 @@ pub enum Build {
     Breach,
 }
 
-/// A folder that every user can enter, shared by all test processes; what one process makes in it carries its
-/// number and is removed by a later one.
+const FOLDER_PREFIX: &str = "palisade-suite-";
+
+/// A folder of this test process that every user can enter. Folders of test processes that are gone are removed.
 pub fn shared_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder =
-            std::env::temp_dir().join(format!("palisade-suite-{}", rustix::process::geteuid().as_raw()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-        remove_leftovers(&folder);
-        folder
+        remove_leftovers();
+        open_folder(&format!("{FOLDER_PREFIX}{}", std::process::id()))
     })
 }
 
-/// Entries end with the number of the process that made them.
-fn remove_leftovers(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+fn open_folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// Names end with the number of the process they belong to.
+fn remove_leftovers() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let owner = name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok());
+        let owner = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            std::fs::remove_dir_all(entry.path()).or_else(|_| std::fs::remove_file(entry.path())).ok();
+            std::fs::remove_dir_all(entry.path()).ok();
         }
     }
 }
@@ -98,9 +102,10 @@ fn copy_once(source: &Path, name: &str) -> PathBuf {
     let found = std::fs::metadata(source)
         .unwrap_or_else(|error| panic!("{} is not built ({error}): run ./scripts/test.sh", source.display()));
     let made = found.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-    let copy = shared_folder().join(format!("{name}.{made}.{}", found.len()));
+    let folder = open_folder(&format!("palisade-builds-{}", rustix::process::geteuid().as_raw()));
+    let copy = folder.join(format!("{name}.{made}.{}", found.len()));
     if !copy.exists() {
-        let unfinished = shared_folder().join(format!("{name}-{}", std::process::id()));
+        let unfinished = folder.join(format!("{name}-{}", std::process::id()));
         std::fs::copy(source, &unfinished).unwrap();
         std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::rename(&unfinished, &copy).unwrap();
