@@ -139,8 +139,8 @@ impl Seen<'_> {
     fn network(&self) -> Result<(), BackendError> {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid))
             .map_err(|error| incomplete(format!("its interfaces cannot be read: {error}")))?;
-        let names = text.lines().skip(2).filter_map(|line| line.split(':').next().map(str::trim));
-        match names.filter(|name| *name != "lo" && !FALLBACK_TUNNELS.contains(name)).next() {
+        let mut names = text.lines().skip(2).filter_map(|line| line.split(':').next().map(str::trim));
+        match names.find(|name| *name != "lo" && !FALLBACK_TUNNELS.contains(name)) {
             Some(name) => Err(incomplete(format!("it has the interface {name}"))),
             None => Ok(()),
         }

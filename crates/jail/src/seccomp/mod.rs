@@ -207,7 +207,13 @@ mod tests {
     fn arguments_decide_where_they_must() {
         let with = |call, first, second| answer(call, [first, second, 0, 0, 0, 0]);
         assert_eq!(with(libc::SYS_clone, libc::CLONE_NEWUSER as u64, 0), EPERM);
-        assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::SIGCHLD) as u64, 0), ALLOW);
+        assert_eq!(with(libc::SYS_clone, libc::SIGCHLD as u64, 0), ALLOW);
+        assert_eq!(
+            with(libc::SYS_clone, (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64, 0),
+            ALLOW
+        );
+        assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::CLONE_THREAD) as u64, 0), ALLOW);
+        assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::SIGCHLD) as u64, 0), EPERM);
         assert_eq!(with(libc::SYS_socket, libc::AF_NETLINK as u64, libc::SOCK_RAW as u64), EPERM);
         assert_eq!(with(libc::SYS_socket, libc::AF_INET as u64, libc::SOCK_RAW as u64), EPERM);
         assert_eq!(

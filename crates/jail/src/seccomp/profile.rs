@@ -358,8 +358,15 @@ const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 /// `unsigned int` to the kernel (clone(2) uses the low half of its flags), so the low 32 bits are all of it.
 pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
     let mut rules = BTreeMap::new();
-    // Threads and processes, but no namespace: nested user namespaces open most of the kernel.
-    rules.insert(SYS_clone, vec![vec![masked(0, CLONE_NAMESPACES, 0)]]);
+    // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be shared
+    // with a thread, or with a child that the parent waits for; an address space that hops from one short-lived
+    // process to the next would be counted by nobody.
+    let (vm, thread, vfork) = (CLONE_VM as u32, CLONE_THREAD as u32, CLONE_VFORK as u32);
+    let clones = [(vm, 0), (thread, thread), (vfork, vfork)];
+    rules.insert(
+        SYS_clone,
+        clones.map(|(mask, value)| vec![masked(0, CLONE_NAMESPACES | mask, value)]).to_vec(),
+    );
     // Local sockets, TCP and UDP; no raw, packet, netlink, vsock or alg family, and no rarer protocol.
     let kind = |kind: c_int| masked(1, SOCKET_KIND, kind as u32);
     let protocol = |number: c_int| equal(2, number as u32);

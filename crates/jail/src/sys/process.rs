@@ -51,9 +51,10 @@ pub(crate) fn scrub_start() {
     // SAFETY: nothing here ever set a variable, so the array is still where the kernel put it: after the
     // arguments and the null pointer that ends them (see execve(2), and the ELF process start-up layout).
     let arguments = unsafe { environment.sub(count + 1) };
-    // SAFETY: the pointer before the environment ends the arguments, if the layout is as described.
-    let end = unsafe { *environment.sub(1) };
-    if end.is_null() {
+    // SAFETY: within the arguments' array, which the layout puts right before the environment.
+    let end = unsafe { arguments.add(count) };
+    // SAFETY: the last pointer of that array, which is null if the layout is as described.
+    if unsafe { *end }.is_null() {
         scrub_strings(arguments);
     }
     // SAFETY: single-threaded here; a null environment is a valid empty one.
