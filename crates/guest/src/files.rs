@@ -19,9 +19,13 @@ pub(crate) fn put(path: &str, append: bool, data: &[u8]) -> io::Result<()> {
     if !append {
         make_parents(&root, path)?;
     }
-    let how = if append { OFlags::APPEND } else { OFlags::CREATE | OFlags::TRUNC };
+    // openat2 refuses permission bits for a file it does not make.
+    let (how, mode) = match append {
+        true => (OFlags::APPEND, Mode::empty()),
+        false => (OFlags::CREATE | OFlags::TRUNC, Mode::from_raw_mode(0o644)),
+    };
     let flags = how | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = beneath(&root, path, flags, Mode::from_raw_mode(0o644))?;
+    let file = beneath(&root, path, flags, mode)?;
     regular(&file)?;
     let mut rest = data;
     while !rest.is_empty() {
