@@ -115,7 +115,7 @@ impl Seen<'_> {
 
     fn is_planned(&self, point: &str) -> bool {
         let system = point == "/" || WRITABLE_SYSTEM.iter().any(|known| Path::new(point).starts_with(known));
-        system || self.may_write(point) || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.path))
+        system || self.may_write(point) || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
     }
 
     fn network(&self) -> Result<(), BackendError> {
