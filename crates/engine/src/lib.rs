@@ -12,6 +12,8 @@ mod request;
 mod result;
 mod run;
 pub mod runtimes;
+mod unstarted;
+mod validate;
 mod variables;
 mod verdict;
 
@@ -27,6 +29,7 @@ pub use request::{
 };
 pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
+pub use validate::{Finding, MissingImport, Validation};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
 
 /// What the engine is made of.
@@ -37,6 +40,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// How many at once.
     pub admission: AdmissionLimits,
+    /// This very program, which some runtimes start again inside the sandbox to read programs there.
+    pub executable: Option<PathBuf>,
 }
 
 /// Runs programs.
@@ -45,6 +50,7 @@ pub struct Engine {
     runtimes: Runtimes,
     policy: Policy,
     admission: admission::Admission,
+    executable: Option<PathBuf>,
 }
 
 impl Engine {
@@ -55,6 +61,7 @@ impl Engine {
             runtimes: Runtimes::new(config.state_dir),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
+            executable: config.executable,
         }
     }
 

@@ -10,9 +10,9 @@
 use std::time::{Duration, Instant};
 
 use policy::{Allowed, Decision};
-use sandbox::{BackendError, Outcome, PlacedFile, ReadOnlyBind, Sandbox, SandboxSpec, Usage, WORKSPACE};
+use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
-use wire::{CHUNK_BYTES_MAX, FileKind, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{CHUNK_BYTES_MAX, Exit, FileKind, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::admission::Permit;
 use crate::driver::{self, DriverEar, DriverRun};
@@ -20,12 +20,15 @@ use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
 use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
-use crate::runtimes::{Runtime, RuntimeError};
+use crate::runtimes::{Call, Runtime};
+use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
 
 /// The one program of a fresh run.
 const MAIN: u32 = 1;
+/// What makes its program ready.
+const PREPARE: u32 = 2;
 /// Files looked at after a run, and how much of them is brought back.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
@@ -80,64 +83,22 @@ impl Engine {
         };
         let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
+        let sandbox = self.build(&runtime, &allowed.limits).await?;
+        Ok(Prepared { runtime, allowed, permit, sandbox, started })
+    }
+
+    /// A sandbox for that runtime, complete or not at all.
+    pub(crate) async fn build(&self, runtime: &Runtime, limits: &Limits) -> Result<Box<dyn Sandbox>, Unstarted> {
         let spec = SandboxSpec {
-            limits: allowed.limits.clone(),
-            binds: runtime.binds().iter().map(|path| ReadOnlyBind { path: path.clone() }).collect(),
-            files: vec![PlacedFile { path: runtime.driver_path(), content: runtime.driver().to_vec() }],
+            limits: limits.clone(),
+            binds: runtime.read_only_binds(self.executable.as_deref()),
+            files: runtime.placed_files(),
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         let sandbox = self.backend().create(&spec).await.map_err(Unstarted::wall)?;
         // No silent fallback: a wall with a promise missing is taken down again.
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
-        if !missing.is_empty() {
-            return Err(Unstarted::incomplete(&missing));
-        }
-        Ok(Prepared { runtime, allowed, permit, sandbox, started })
-    }
-}
-
-/// A run that did not start.
-struct Unstarted {
-    outcome: Outcome,
-    error: RunError,
-}
-
-impl From<RunError> for Unstarted {
-    fn from(error: RunError) -> Self {
-        Self { outcome: Outcome::Refused, error }
-    }
-}
-
-impl From<RuntimeError> for Unstarted {
-    fn from(error: RuntimeError) -> Self {
-        RunError::new(error.code(), error.to_string()).remedy(error.remedy()).into()
-    }
-}
-
-impl Unstarted {
-    fn busy(busy: crate::Busy) -> Self {
-        let mut error = RunError::new("busy", busy.reason);
-        error.retryable = busy.retry_after_ms > 0;
-        error.retry_after_ms = error.retryable.then_some(busy.retry_after_ms);
-        Self { outcome: Outcome::Unavailable, error }
-    }
-
-    fn wall(error: BackendError) -> Self {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        let mut told = RunError::new("wall_unavailable", error.to_string());
-        told.cause = cause;
-        told.remedy = Some(match error {
-            BackendError::Unsupported { remedy, .. } => remedy,
-            _ => "run `palisade doctor` on the server".to_owned(),
-        });
-        Self { outcome: Outcome::Unavailable, error: told }
-    }
-
-    fn incomplete(missing: &[sandbox::Guarantee]) -> Self {
-        let names: Vec<&str> = missing.iter().map(|guarantee| guarantee.name()).collect();
-        let message = format!("this machine cannot enforce {}", names.join(", "));
-        let remedy = "run `palisade doctor` on the server; an operator may accept the absence by name";
-        RunError::new("guarantee_missing", message).remedy(remedy).into()
+        if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
     }
 }
 
@@ -171,6 +132,9 @@ impl Prepared {
         result.usage.start_ms = millis(self.started.elapsed());
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
+        if matches!(end, End::Compile(_)) {
+            session.tell_compile_failure(self.runtime.source()).await;
+        }
         result.usage.wall_ms = millis(running.elapsed());
         if request.collect_files && matches!(end, End::Program(_)) {
             result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
@@ -189,16 +153,31 @@ impl Prepared {
         }
         let source = self.runtime.source();
         guest_client::put_file(&mut reader, &mut writer, source, request.code.as_bytes()).await?;
-        let (argv, env) = self.runtime.command();
-        let open = OpenProcess { process: MAIN, argv, env, cwd: WORKSPACE.to_owned() };
-        writer.send(&ToGuest::Open(open)).await?;
-        let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         let path = format!("{WORKSPACE}/{source}");
+        let call = Call { mode: "last", source: &path, limits: &self.allowed.limits };
+        let open = |process, argv| {
+            ToGuest::Open(OpenProcess { process, argv, env: self.runtime.environment(), cwd: WORKSPACE.to_owned() })
+        };
+        let prepare = self.runtime.prepare_command(&call);
+        if let Some((argv, _)) = &prepare {
+            writer.send(&open(PREPARE, argv.clone())).await?;
+        }
+        // The interpreter starts while the program is made ready.
+        writer.send(&open(MAIN, self.runtime.command(&call))).await?;
+        let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
-        writer.control(MAIN, &driver::fresh_run(&run)).await?;
+        let order = driver::fresh_run(&run);
+        let preparation = match prepare {
+            Some((_, is_required)) => Some(Preparation { is_required, order, ear: DriverEar::default() }),
+            None => {
+                writer.control(MAIN, &order).await?;
+                None
+            }
+        };
         let output = Output::new(self.allowed.limits.output_bytes);
-        Ok(Session { reader, writer, output, ear: DriverEar::default(), events: None, unsent_window: STDIN_WINDOW_BYTES })
+        let ear = DriverEar::default();
+        Ok(Session { reader, writer, output, ear, preparation, events: None, unsent_window: STDIN_WINDOW_BYTES })
     }
 
     /// Carries input and output until something ends the run.
@@ -235,14 +214,19 @@ impl Prepared {
 
     fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
-        let Session { output, ear, .. } = session;
-        let done = ear.done().unwrap_or_default();
+        let Session { output, ear, preparation, .. } = session;
+        let said = if matches!(end, End::Compile(_)) { preparation.and_then(|it| it.ear.done()) } else { ear.done() };
+        let done = said.unwrap_or_default();
         result.outcome = outcome;
-        result.exit = if let End::Program(exit) = end { Some(exit) } else { None };
+        result.exit = match end {
+            End::Program(exit) => Some(exit),
+            End::Compile(_) => Some(Exit::Code(1)),
+            _ => None,
+        };
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
         result.warnings = warnings;
         result.error = error.map(|error| match done.error_message {
-            Some(message) if outcome == Outcome::Failed => {
+            Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => {
                 RunError { message, line: done.error_line, column: done.error_column, cause: Some(error.message), ..error }
             }
             _ => error,
@@ -290,15 +274,34 @@ struct Session {
     writer: GuestWriter,
     output: Output,
     ear: DriverEar,
+    /// Present until the program is ready and the driver was told to run it.
+    preparation: Option<Preparation>,
     events: Option<mpsc::Sender<RunEvent>>,
     /// How much standard input may still be sent before the guest says it was taken.
     unsent_window: usize,
+}
+
+/// A program that is being made ready.
+struct Preparation {
+    /// Whether the program runs only if this succeeds.
+    is_required: bool,
+    /// What the driver will be told.
+    order: Vec<u8>,
+    ear: DriverEar,
 }
 
 impl Session {
     /// Deals with one message; `Some` when it ends the run.
     async fn take(&mut self, message: FromGuest) -> Option<End> {
         match message {
+            FromGuest::Output { process: PREPARE, stream, data } => {
+                if let (Some(preparation), Stream::Stdout) = (&mut self.preparation, stream) {
+                    preparation.ear.hear(&data);
+                }
+                None
+            }
+            FromGuest::Exited { process: PREPARE, exit } => self.prepared(exit).await,
+            FromGuest::Failed { request: PREPARE, .. } => self.prepared(Exit::Code(127)).await,
             FromGuest::Output { stream, data, .. } => {
                 let kept = self.output.keep(stream, &data).to_vec();
                 if let Some(events) = self.events.as_ref().filter(|_| !kept.is_empty()) {
@@ -319,6 +322,27 @@ impl Session {
             FromGuest::Failed { request: MAIN, .. } => Some(End::Lost),
             _ => None,
         }
+    }
+
+    /// The program is ready, or never will be.
+    async fn prepared(&mut self, exit: Exit) -> Option<End> {
+        let preparation = self.preparation.as_ref()?;
+        if preparation.is_required && exit != Exit::Code(0) {
+            return Some(End::Compile(exit));
+        }
+        let order = self.preparation.take()?.order;
+        self.writer.control(MAIN, &order).await.is_err().then_some(End::Lost)
+    }
+
+    /// What a compiler would have written.
+    async fn tell_compile_failure(&mut self, source: &str) {
+        let done = self.preparation.as_ref().and_then(|it| it.ear.done()).unwrap_or_default();
+        let Some(message) = done.error_message else { return };
+        let place = |number: Option<u32>| number.map(|number| format!(":{number}")).unwrap_or_default();
+        let text = format!("{source}{}{}: {message}\n", place(done.error_line), place(done.error_column));
+        let data = text.into_bytes();
+        // Boxed: it is itself what deals with messages.
+        Box::pin(self.take(FromGuest::Output { process: MAIN, stream: Stream::Stderr, data })).await;
     }
 
     async fn feed(&mut self, piece: Option<Vec<u8>>) -> Result<(), GuestError> {

@@ -50,5 +50,7 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
         }
     }
     let state_dir = state::directory(options.state_dir.as_deref())?;
-    Ok(EngineConfig { state_dir, policy, admission: AdmissionLimits::for_machine(cores) })
+    // Asked once, at the start: the name may lead to another file later.
+    let executable = std::env::current_exe().ok();
+    Ok(EngineConfig { state_dir, policy, admission: AdmissionLimits::for_machine(cores), executable })
 }

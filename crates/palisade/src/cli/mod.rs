@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod check;
 pub(crate) mod run;
 mod terminal;
 
@@ -14,6 +15,7 @@ Examples:
   palisade run python -c 'print(6*7)'      one program, isolated, then gone
   palisade run bash script.sh a b          a file with arguments
   echo 'print(input())' | palisade run python -
+  palisade check typescript main.ts        syntax and imports, without running it
   palisade doctor                          what this machine can enforce";
 
 /// Runs code written by AI agents, safely and in milliseconds.
@@ -42,6 +44,8 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Run one program in a fresh sandbox
     Run(run::RunArguments),
+    /// Look at a program without running it
+    Check(check::CheckArguments),
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
 }
