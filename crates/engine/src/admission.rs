@@ -77,12 +77,17 @@ impl Admission {
     /// Waits for a place, first come first served.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
         if memory_bytes > self.limits.memory_bytes {
-            return Err(Busy { reason: "the run asks for more memory than this server may promise", retry_after_ms: 0 });
+            return Err(Busy {
+                reason: "the run asks for more memory than this server may promise",
+                retry_after_ms: 0,
+            });
         }
         let started = Instant::now();
         let _turn = self.queue_up()?;
         match tokio::time::timeout(QUEUE_PATIENCE, self.take(memory_bytes)).await {
-            Ok(Some((place, memory))) => Ok(Permit { _place: place, _memory: memory, queued: started.elapsed() }),
+            Ok(Some((place, memory))) => {
+                Ok(Permit { _place: place, _memory: memory, queued: started.elapsed() })
+            }
             Ok(None) => Err(Busy { reason: "the server is shutting down", retry_after_ms: 1000 }),
             Err(_) => Err(self.busy("no place became free in time")),
         }
@@ -127,7 +132,9 @@ impl Drop for Turn<'_> {
 
 /// Where the kernel does not say, nothing is held up.
 fn machine_has(memory_bytes: u64) -> bool {
-    meminfo("MemAvailable").is_none_or(|available| available >= memory_bytes.saturating_add(RESERVE_BYTES).min(available_floor()))
+    meminfo("MemAvailable").is_none_or(|available| {
+        available >= memory_bytes.saturating_add(RESERVE_BYTES).min(available_floor())
+    })
 }
 
 /// A machine smaller than one run's limit plus the reserve still may run it when it is mostly idle.

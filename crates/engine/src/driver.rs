@@ -68,7 +68,8 @@ impl DriverEar {
 
     /// Everything that was said, up to the first thing that makes no sense.
     pub(crate) fn messages(&self) -> Vec<Vec<String>> {
-        let mut fields = self.said.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
+        let mut fields =
+            self.said.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
         let mut messages = Vec::new();
         while let Some(count) = fields.next().and_then(|text| text.parse::<usize>().ok()) {
             if count > FIELDS_MAX {
@@ -85,7 +86,9 @@ impl DriverEar {
 }
 
 fn parse_done(fields: &[String]) -> Option<Done> {
-    let [kind, _id, _status, _exit, message, line, column, repr, json, mime, ..] = fields else { return None };
+    let [kind, _id, _status, _exit, message, line, column, repr, json, mime, ..] = fields else {
+        return None;
+    };
     if kind != "done" {
         return None;
     }
@@ -106,7 +109,12 @@ mod tests {
 
     #[test]
     fn a_run_is_counted_fields() {
-        let run = DriverRun { source: "/w/m.py", code: "x", variables: &["{}".to_owned()], args: &["a".to_owned()] };
+        let run = DriverRun {
+            source: "/w/m.py",
+            code: "x",
+            variables: &["{}".to_owned()],
+            args: &["a".to_owned()],
+        };
         let text = String::from_utf8(fresh_run(&run)).unwrap();
         assert_eq!(text, "9\0run\x001\0last\0/w/m.py\0x\0\x001\0{}\0a\x001\0close\0");
     }
@@ -115,15 +123,20 @@ mod tests {
     fn done_is_understood_and_the_last_one_counts() {
         let mut ear = DriverEar::default();
         ear.hear(b"1\0ready\0");
-        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0\0");
+        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0");
         ear.hear(b"10\0done\x001\0error\x001\0boom\x003\x007\0\0\0\0");
         let done = ear.done().unwrap();
-        assert_eq!((done.error_message.as_deref(), done.error_line, done.error_column), (Some("boom"), Some(3), Some(7)));
+        assert_eq!(
+            (done.error_message.as_deref(), done.error_line, done.error_column),
+            (Some("boom"), Some(3), Some(7))
+        );
     }
 
     #[test]
     fn nonsense_says_nothing() {
-        for words in [&b"x\0y\0"[..], b"99999999999999999999\0", b"10\0done\0", b"", b"\0\0\0", b"3\0a\0b\0c\0-1\0"] {
+        for words in
+            [&b"x\0y\0"[..], b"99999999999999999999\0", b"10\0done\0", b"", b"\0\0\0", b"3\0a\0b\0c\0-1\0"]
+        {
             let mut ear = DriverEar::default();
             ear.hear(words);
             assert_eq!(ear.done(), None, "{words:?}");

@@ -1,5 +1,6 @@
 //! The host's end of the wire: frames out, messages in, everything the guest says parsed as hostile.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
@@ -10,6 +11,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
 
 const READ_BYTES: usize = 64 * 1024;
+/// News that may wait while an answer is awaited.
+const BACKLOG_MAX: usize = 256;
+/// The number of every file request: they are made one at a time, and no process has it.
+const FILES: u32 = 0;
 /// A guest says hello at once.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Files are small or come in chunks; a guest that does not answer in this time is lost.
@@ -26,6 +31,8 @@ pub(crate) enum GuestError {
     Silent,
     #[error("the guest refused a request (error number {errno})")]
     Refused { errno: i32 },
+    #[error("the program could not be started (error number {errno})")]
+    NotStarted { errno: i32 },
     #[error("talking to the guest failed")]
     Io(#[from] io::Error),
 }
@@ -33,6 +40,8 @@ pub(crate) enum GuestError {
 /// Messages from the guest.
 pub(crate) struct GuestReader {
     stream: OwnedReadHalf,
+    /// News that came while an answer was awaited.
+    backlog: VecDeque<FromGuest>,
     buffer: FrameBuffer,
     bytes: Box<[u8; READ_BYTES]>,
 }
@@ -46,7 +55,12 @@ pub(crate) struct GuestWriter {
 pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
     stream.set_nonblocking(true)?;
     let (read, write) = UnixStream::from_std(stream)?.into_split();
-    let mut reader = GuestReader { stream: read, buffer: FrameBuffer::default(), bytes: Box::new([0; READ_BYTES]) };
+    let mut reader = GuestReader {
+        stream: read,
+        backlog: VecDeque::new(),
+        buffer: FrameBuffer::default(),
+        bytes: Box::new([0; READ_BYTES]),
+    };
     match within(HELLO_PATIENCE, reader.next()).await? {
         FromGuest::Hello { version: VERSION } => Ok((reader, GuestWriter { stream: write })),
         _ => Err(GuestError::Protocol),
@@ -63,6 +77,13 @@ async fn within<T>(
 impl GuestReader {
     /// The next message; safe to cancel, nothing is lost.
     pub(crate) async fn next(&mut self) -> Result<FromGuest, GuestError> {
+        match self.backlog.pop_front() {
+            Some(message) => Ok(message),
+            None => self.receive().await,
+        }
+    }
+
+    async fn receive(&mut self) -> Result<FromGuest, GuestError> {
         loop {
             if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {
                 return Ok(message);
@@ -79,11 +100,26 @@ impl GuestReader {
         self.next().await.ok()
     }
 
+    /// The answer to a file request; other news wait in the backlog.
     async fn answer(&mut self) -> Result<FromGuest, GuestError> {
-        match within(ANSWER_PATIENCE, self.next()).await? {
-            FromGuest::Failed { errno, .. } => Err(GuestError::Refused { errno }),
-            message => Ok(message),
-        }
+        within(ANSWER_PATIENCE, async {
+            loop {
+                match self.receive().await? {
+                    FromGuest::Failed { request: FILES, errno, .. } => {
+                        return Err(GuestError::Refused { errno });
+                    }
+                    FromGuest::Failed { errno, .. } => return Err(GuestError::NotStarted { errno }),
+                    message @ (FromGuest::Done { .. }
+                    | FromGuest::Files { .. }
+                    | FromGuest::FileData { .. }) => {
+                        return Ok(message);
+                    }
+                    news if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(news),
+                    _ => return Err(GuestError::Protocol),
+                }
+            }
+        })
+        .await
     }
 }
 
@@ -114,8 +150,8 @@ pub(crate) async fn put_file(
     let mut append = false;
     loop {
         let data = piece.to_vec();
-        writer.send(&ToGuest::PutFile { request: 0, path: path.to_owned(), append, data }).await?;
-        if reader.answer().await? != (FromGuest::Done { request: 0 }) {
+        writer.send(&ToGuest::PutFile { request: FILES, path: path.to_owned(), append, data }).await?;
+        if reader.answer().await? != (FromGuest::Done { request: FILES }) {
             return Err(GuestError::Protocol);
         }
         match pieces.next() {
@@ -131,14 +167,13 @@ pub(crate) async fn list_files(
     writer: &mut GuestWriter,
     entries_max: u32,
 ) -> Result<Vec<FileEntry>, GuestError> {
-    writer.send(&ToGuest::ListFiles { request: 0, entries_max }).await?;
+    writer.send(&ToGuest::ListFiles { request: FILES, entries_max }).await?;
     let mut found = Vec::new();
     loop {
         match reader.answer().await? {
             FromGuest::Files { entries, .. } => found.extend(entries),
             FromGuest::Done { .. } => return Ok(found),
-            // Output of a daemon, or other news that nobody waits for any more.
-            _ => {}
+            _ => return Err(GuestError::Protocol),
         }
         if found.len() > entries_max as usize {
             return Err(GuestError::Protocol);
@@ -160,12 +195,9 @@ pub(crate) async fn read_file(
             return Ok(content);
         }
         let offset = content.len() as u64;
-        writer.send(&ToGuest::ReadFile { request: 0, path: path.to_owned(), offset, bytes }).await?;
-        let data = loop {
-            match reader.answer().await? {
-                FromGuest::FileData { data, .. } => break data,
-                _ => continue,
-            }
+        writer.send(&ToGuest::ReadFile { request: FILES, path: path.to_owned(), offset, bytes }).await?;
+        let FromGuest::FileData { data, .. } = reader.answer().await? else {
+            return Err(GuestError::Protocol);
         };
         if data.is_empty() || data.len() > bytes as usize {
             return Ok(content);

@@ -17,6 +17,7 @@ mod validate;
 mod variables;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ pub use request::{
 };
 pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
-pub use validate::{Finding, MissingImport, Validation};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use validate::{Finding, MissingImport, Validation};
 
 /// What the engine is made of.
 pub struct EngineConfig {
@@ -42,6 +43,8 @@ pub struct EngineConfig {
     pub admission: AdmissionLimits,
     /// This very program, which some runtimes start again inside the sandbox to read programs there.
     pub executable: Option<PathBuf>,
+    /// Interpreters by language, instead of those on the PATH.
+    pub interpreters: BTreeMap<String, PathBuf>,
 }
 
 /// Runs programs.
@@ -58,7 +61,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
-            runtimes: Runtimes::new(config.state_dir),
+            runtimes: Runtimes::new(config.state_dir, config.interpreters),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
             executable: config.executable,

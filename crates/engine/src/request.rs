@@ -69,7 +69,11 @@ impl RunRequest {
     pub(crate) fn check(&self) -> Result<(), RunError> {
         bounded("code", self.code.len(), CODE_BYTES_MAX)?;
         if self.code.contains('\0') {
-            return Err(RunError::bad("code", "code contains a NUL character", "remove it; no language allows it"));
+            return Err(RunError::bad(
+                "code",
+                "code contains a NUL character",
+                "remove it; no language allows it",
+            ));
         }
         self.check_args()?;
         self.check_variables()?;
@@ -84,7 +88,11 @@ impl RunRequest {
         bounded("args", self.args.len(), ARGS_MAX)?;
         bounded("args", self.args.iter().map(String::len).sum(), ARGS_BYTES_MAX)?;
         match self.args.iter().any(|argument| argument.contains('\0')) {
-            true => Err(RunError::bad("args", "an argument contains a NUL character", "pass such data by stdin or inputs")),
+            true => Err(RunError::bad(
+                "args",
+                "an argument contains a NUL character",
+                "pass such data by stdin or inputs",
+            )),
             false => Ok(()),
         }
     }
@@ -106,7 +114,11 @@ impl RunRequest {
         for input in &self.inputs {
             if !is_plain_path(&input.path) {
                 let message = format!("`{}` is not a path beneath the workspace", input.path.escape_debug());
-                return Err(RunError::bad("inputs", &message, "give a relative path without `..`, for example data/in.csv"));
+                return Err(RunError::bad(
+                    "inputs",
+                    &message,
+                    "give a relative path without `..`, for example data/in.csv",
+                ));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What became of a run, before anybody renders it.
 
 use policy::Clamp;
-use sandbox::{Enforced, Outcome, StartPhases};
+use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases};
 use serde::Serialize;
 use wire::Exit;
 
@@ -121,6 +121,12 @@ impl RunError {
 }
 
 impl RunResult {
+    /// Whether a control group kept that promise.
+    pub fn enforced_by_cgroup(&self, guarantee: Guarantee) -> bool {
+        let enforcement = self.enforced.get(guarantee);
+        matches!(enforcement, Enforcement::By { mechanisms, .. } if mechanisms.contains(&Mechanism::Cgroup))
+    }
+
     /// A run that never started.
     pub(crate) fn unstarted(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
         Self {

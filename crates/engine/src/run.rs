@@ -29,6 +29,8 @@ use crate::{Engine, variables};
 const MAIN: u32 = 1;
 /// What makes its program ready.
 const PREPARE: u32 = 2;
+/// The mode of a driver in which one run is all.
+const FRESH: &str = "last";
 /// Files looked at after a run, and how much of them is brought back.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
@@ -83,16 +85,22 @@ impl Engine {
         };
         let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        let sandbox = self.build(&runtime, &allowed.limits).await?;
+        let sandbox = self.build(&runtime, &allowed.limits, opening(&runtime, &allowed.limits)?).await?;
         Ok(Prepared { runtime, allowed, permit, sandbox, started })
     }
 
-    /// A sandbox for that runtime, complete or not at all.
-    pub(crate) async fn build(&self, runtime: &Runtime, limits: &Limits) -> Result<Box<dyn Sandbox>, Unstarted> {
+    /// A sandbox for that runtime, complete or not at all; `opening` is what its guest is told first.
+    pub(crate) async fn build(
+        &self,
+        runtime: &Runtime,
+        limits: &Limits,
+        opening: Vec<u8>,
+    ) -> Result<Box<dyn Sandbox>, Unstarted> {
         let spec = SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
+            opening,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         let sandbox = self.backend().create(&spec).await.map_err(Unstarted::wall)?;
@@ -100,6 +108,13 @@ impl Engine {
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
         if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
     }
+}
+
+/// The interpreter's start, which needs no program and may go ahead while the wall is examined.
+fn opening(runtime: &Runtime, limits: &Limits) -> Result<Vec<u8>, RunError> {
+    let argv = runtime.command(&Call { mode: FRESH, source: &runtime.source_path(), limits });
+    let open = OpenProcess { process: MAIN, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+    wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
 /// A run that has everything it needs.
@@ -124,27 +139,32 @@ impl Prepared {
         result.phases = self.sandbox.phases().clone();
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
+        let created = Instant::now();
         let mut session = match self.open_session(&request).await {
             Ok(session) => session,
             Err(error) => return self.fail(result, &error).await,
         };
         session.events = events;
         result.usage.start_ms = millis(self.started.elapsed());
+        result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
         if matches!(end, End::Compile(_)) {
             session.tell_compile_failure(self.runtime.source()).await;
         }
         result.usage.wall_ms = millis(running.elapsed());
+        result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
             result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
         }
+        let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
+        result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
     }
 
-    /// Places the files and starts the interpreter.
+    /// Places the files and hands the program to the interpreter, which has been starting meanwhile.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
         let stream = self.sandbox.take_stream().ok_or(GuestError::Gone)?;
         let (mut reader, mut writer) = guest_client::connect(stream).await?;
@@ -153,35 +173,41 @@ impl Prepared {
         }
         let source = self.runtime.source();
         guest_client::put_file(&mut reader, &mut writer, source, request.code.as_bytes()).await?;
-        let path = format!("{WORKSPACE}/{source}");
-        let call = Call { mode: "last", source: &path, limits: &self.allowed.limits };
-        let open = |process, argv| {
-            ToGuest::Open(OpenProcess { process, argv, env: self.runtime.environment(), cwd: WORKSPACE.to_owned() })
-        };
-        let prepare = self.runtime.prepare_command(&call);
-        if let Some((argv, _)) = &prepare {
-            writer.send(&open(PREPARE, argv.clone())).await?;
-        }
-        // The interpreter starts while the program is made ready.
-        writer.send(&open(MAIN, self.runtime.command(&call))).await?;
+        let path = self.runtime.source_path();
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
-        let preparation = match prepare {
-            Some((_, is_required)) => Some(Preparation { is_required, order, ear: DriverEar::default() }),
+        let call = Call { mode: FRESH, source: &path, limits: &self.allowed.limits };
+        let preparation = match self.runtime.prepare_command(&call) {
+            Some((argv, is_required)) => {
+                let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
+                writer.send(&ToGuest::Open(OpenProcess { process: PREPARE, argv, env, cwd })).await?;
+                Some(Preparation { is_required, order, ear: DriverEar::default() })
+            }
             None => {
                 writer.control(MAIN, &order).await?;
                 None
             }
         };
-        let output = Output::new(self.allowed.limits.output_bytes);
-        let ear = DriverEar::default();
-        Ok(Session { reader, writer, output, ear, preparation, events: None, unsent_window: STDIN_WINDOW_BYTES })
+        Ok(Session {
+            reader,
+            writer,
+            output: Output::new(self.allowed.limits.output_bytes),
+            ear: DriverEar::default(),
+            preparation,
+            events: None,
+            unsent_window: STDIN_WINDOW_BYTES,
+        })
     }
 
     /// Carries input and output until something ends the run.
-    async fn follow(&mut self, session: &mut Session, stdin: Stdin, mut stop: oneshot::Receiver<Stop>) -> End {
+    async fn follow(
+        &mut self,
+        session: &mut Session,
+        stdin: Stdin,
+        mut stop: oneshot::Receiver<Stop>,
+    ) -> End {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
@@ -215,7 +241,10 @@ impl Prepared {
     fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
         let Session { output, ear, preparation, .. } = session;
-        let said = if matches!(end, End::Compile(_)) { preparation.and_then(|it| it.ear.done()) } else { ear.done() };
+        let said = match end {
+            End::Compile(_) => preparation.and_then(|preparation| preparation.ear.done()),
+            _ => ear.done(),
+        };
         let done = said.unwrap_or_default();
         result.outcome = outcome;
         result.exit = match end {
@@ -226,9 +255,13 @@ impl Prepared {
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
         result.warnings = warnings;
         result.error = error.map(|error| match done.error_message {
-            Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => {
-                RunError { message, line: done.error_line, column: done.error_column, cause: Some(error.message), ..error }
-            }
+            Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
+                message,
+                line: done.error_line,
+                column: done.error_column,
+                cause: Some(error.message),
+                ..error
+            },
             _ => error,
         });
         result.value = done.value_repr.map(|repr| Value {
@@ -255,9 +288,15 @@ impl Prepared {
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());
         result.outcome = match error {
+            GuestError::NotStarted { .. } => {
+                told.code = "language_broken".to_owned();
+                told.message = "the interpreter could not be started in the sandbox".to_owned();
+                Outcome::Unavailable
+            }
             GuestError::Refused { .. } => {
                 told.code = "inputs_do_not_fit".to_owned();
-                told.remedy = Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
+                told.remedy =
+                    Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
                 Outcome::Refused
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
@@ -341,8 +380,7 @@ impl Session {
         let place = |number: Option<u32>| number.map(|number| format!(":{number}")).unwrap_or_default();
         let text = format!("{source}{}{}: {message}\n", place(done.error_line), place(done.error_column));
         let data = text.into_bytes();
-        // Boxed: it is itself what deals with messages.
-        Box::pin(self.take(FromGuest::Output { process: MAIN, stream: Stream::Stderr, data })).await;
+        self.take(FromGuest::Output { process: MAIN, stream: Stream::Stderr, data }).await;
     }
 
     async fn feed(&mut self, piece: Option<Vec<u8>>) -> Result<(), GuestError> {
@@ -437,6 +475,10 @@ impl Feed {
         }
         piece
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis(duration: Duration) -> f64 {

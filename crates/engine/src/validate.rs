@@ -65,12 +65,13 @@ pub struct MissingImport {
 impl Engine {
     /// Looks at a program without running it.
     pub async fn validate(&self, language: &str, code: &str) -> Result<Validation, RunError> {
-        let request = RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
+        let request =
+            RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
         request.check()?;
         let found = self.runtimes().find(language).await.map_err(Unstarted::from);
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let limits = limits(&runtime, &self.policy().maxima);
-        let source = format!("{WORKSPACE}/{}", runtime.source());
+        let source = runtime.source_path();
         let call = Call { mode: "last", source: &source, limits: &limits };
         let Some(argv) = runtime.check_command(&call) else {
             let message = format!("{language} programs cannot be checked without running them");
@@ -78,7 +79,8 @@ impl Engine {
         };
         let admitted = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
         let _permit = admitted.map_err(|unstarted| unstarted.error)?;
-        let mut sandbox = self.build(&runtime, &limits).await.map_err(|unstarted| unstarted.error)?;
+        let mut sandbox =
+            self.build(&runtime, &limits, Vec::new()).await.map_err(|unstarted| unstarted.error)?;
         let stream = sandbox.take_stream();
         let asked = async {
             let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
@@ -93,7 +95,9 @@ impl Engine {
         sandbox.destroy().await.ok();
         Ok(match answer {
             Ok(Ok((ear, Exit::Code(0)))) => understand(&ear.messages(), &runtime),
-            Ok(Ok((_, Exit::Signal(_)))) => gave_up("the program is nested too deeply, or too large, for the parser"),
+            Ok(Ok((_, Exit::Signal(_)))) => {
+                gave_up("the program is nested too deeply, or too large, for the parser")
+            }
             Err(_) => gave_up("the parser did not finish in time"),
             Ok(Ok(_)) => return Err(RunError::new("check_failed", "the check of the program failed")),
             Ok(Err(error)) => {
@@ -112,7 +116,10 @@ fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
     Limits {
         wall_ms: CHECK_PATIENCE_MS.min(maxima.wall_ms),
         memory_bytes: CHECK_MEMORY_BYTES.max(floor.memory_mb << 20).min(maxima.memory_bytes),
-        processes: defaults.processes.max(u32::try_from(floor.processes).unwrap_or(u32::MAX)).min(maxima.processes),
+        processes: defaults
+            .processes
+            .max(u32::try_from(floor.processes).unwrap_or(u32::MAX))
+            .min(maxima.processes),
         disk_bytes: CHECK_DISK_BYTES.min(maxima.disk_bytes),
         ..defaults
     }
@@ -166,8 +173,11 @@ fn understand(messages: &[Vec<String>], runtime: &Runtime) -> Validation {
 impl Validation {
     fn add_missing(&mut self, module: &str, line: &str, remedy: &str) {
         if !self.missing_imports.iter().any(|known| known.module == module) {
-            let missing =
-                MissingImport { module: module.to_owned(), line: line.parse().ok(), remedy: remedy.to_owned() };
+            let missing = MissingImport {
+                module: module.to_owned(),
+                line: line.parse().ok(),
+                remedy: remedy.to_owned(),
+            };
             self.missing_imports.push(missing);
         }
     }
@@ -175,9 +185,12 @@ impl Validation {
 
 /// Whether an import would be found: a file (which may come with the run), a part of the interpreter, a package.
 fn is_there(module: &str, runtime: &Runtime) -> bool {
-    let is_file = module.starts_with(['.', '/', '#']) || module.contains("://") || module.starts_with("data:");
+    let is_file =
+        module.starts_with(['.', '/', '#']) || module.contains("://") || module.starts_with("data:");
     let name = module.strip_prefix("node:").unwrap_or(module);
-    is_file || runtime.modules().iter().any(|known| known == name) || runtime.packages().contains_key(package(module))
+    is_file
+        || runtime.modules().iter().any(|known| known == name)
+        || runtime.packages().contains_key(package(module))
 }
 
 /// `@scope/name` or `name` of `name/part`.

@@ -93,12 +93,14 @@ mod tests {
 
     #[test]
     fn shells_get_flat_fields() {
-        let Value::Object(map) = json!({"s": "a'b\"c", "n": null, "l": [1, true, "x"], "m": {"k": 2}, "j": [[1]]}) else {
+        let Value::Object(map) =
+            json!({"s": "a'b\"c", "n": null, "l": [1, true, "x"], "m": {"k": 2}, "j": [[1]]})
+        else {
             panic!()
         };
         let expected = [
-            "s", "s", "1", "a'b\"c", "n", "u", "0", "l", "a", "3", "1", "true", "x", "m", "m", "2", "k", "2", "j", "j",
-            "1", "[[1]]",
+            "s", "s", "1", "a'b\"c", "n", "u", "0", "l", "a", "3", "1", "true", "x", "m", "m", "2", "k", "2",
+            "j", "j", "1", "[[1]]",
         ];
         assert_eq!(fields(VariableStyle::Shell, &map), expected);
     }

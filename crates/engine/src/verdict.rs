@@ -67,7 +67,9 @@ fn failed(exit: Exit, usage: &Usage, limits: &Limits) -> Outcome {
     let cpu_used_up = usage.cpu_us / 1000 >= limits.cpu_ms();
     if usage.oom_kills > 0 {
         Outcome::OutOfMemory
-    } else if cpu_used_up || (matches!(exit, Exit::Signal(SIGXCPU | SIGKILL)) && nearly_used_up(usage, limits)) {
+    } else if cpu_used_up
+        || (matches!(exit, Exit::Signal(SIGXCPU | SIGKILL)) && nearly_used_up(usage, limits))
+    {
         Outcome::TimedOut
     } else if usage.process_refusals > 0 {
         Outcome::ProcessLimit
@@ -128,7 +130,10 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
         Outcome::Cancelled => ("the caller cancelled the run".to_owned(), ""),
         Outcome::Killed => match end {
             End::Stopped(_) => ("the run was ended by an operator or a shutdown".to_owned(), ""),
-            _ => ("the sandbox ended unexpectedly".to_owned(), "run it again; if it persists see `palisade doctor`"),
+            _ => (
+                "the sandbox ended unexpectedly".to_owned(),
+                "run it again; if it persists see `palisade doctor`",
+            ),
         },
         Outcome::CompileFailed => match end {
             End::Compile(Exit::Signal(_)) => (

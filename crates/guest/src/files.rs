@@ -65,7 +65,8 @@ pub(crate) fn list(entries_max: u32) -> io::Result<Vec<FileEntry>> {
             if found.len() >= entries_max as usize {
                 return Ok(found);
             }
-            let Ok(stat) = rustix::fs::statat(&descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+            let Ok(stat) = rustix::fs::statat(&descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            else {
                 continue;
             };
             let path = directory.join(String::from_utf8_lossy(name).as_ref());
@@ -77,7 +78,10 @@ pub(crate) fn list(entries_max: u32) -> io::Result<Vec<FileEntry>> {
                 path: path.to_string_lossy().into_owned(),
                 kind,
                 size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-                modified_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64),
+                modified_ns: stat
+                    .st_mtime
+                    .saturating_mul(1_000_000_000)
+                    .saturating_add(stat.st_mtime_nsec as i64),
             });
         }
     }
@@ -107,7 +111,8 @@ fn make_parents(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mut walked = PathBuf::new();
     for part in path.parent().into_iter().flat_map(Path::components) {
         let parent = if walked.as_os_str().is_empty() { Path::new(".") } else { walked.as_path() };
-        let directory = beneath(root, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let directory =
+            beneath(root, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         match rustix::fs::mkdirat(&directory, Path::new(&part), Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -152,7 +157,8 @@ mod tests {
     /// A seeded stream of hostile joins: nothing that passes has a part that leads upwards or to the root.
     #[test]
     fn random_joins_never_lead_out() {
-        let parts = ["..", ".", "", "/", "a", "b\0", "//", "...", "ä", "a/..", "../", "%2e%2e", "\\..\\", "~"];
+        let parts =
+            ["..", ".", "", "/", "a", "b\0", "//", "...", "ä", "a/..", "../", "%2e%2e", "\\..\\", "~"];
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..200_000 {
             let mut path = String::new();

@@ -22,7 +22,13 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(stream: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
-        Ok(Self { stream, incoming: FrameBuffer::default(), waiting: VecDeque::new(), waiting_bytes: 0, sent: 0 })
+        Ok(Self {
+            stream,
+            incoming: FrameBuffer::default(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            sent: 0,
+        })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

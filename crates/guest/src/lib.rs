@@ -22,17 +22,26 @@ use crate::process::{Channel, Process};
 /// Programs that may be open at once in one sandbox.
 const PROCESSES_MAX: usize = 32;
 
+/// What to do when the host has looked at this process and consents: the socket to wait on, and the act.
+pub struct Gate {
+    /// Readable when the host has spoken.
+    pub socket: OwnedFd,
+    /// Takes the host's word; an error ends the sandbox.
+    pub accept: fn(OwnedFd) -> io::Result<()>,
+}
+
 /// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
-pub fn run(stream: OwnedFd) -> i32 {
-    match serve(stream) {
+pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
+    match serve(stream, gate) {
         Ok(()) => 0,
         Err(_) => 1,
     }
 }
 
-fn serve(stream: OwnedFd) -> io::Result<()> {
+fn serve(stream: OwnedFd, gate: Gate) -> io::Result<()> {
     let mut guest = Guest {
         host: Host::new(stream)?,
+        gate: Some(gate),
         deaths: sys::watch_children()?,
         processes: BTreeMap::new(),
         ending: false,
@@ -46,6 +55,8 @@ fn serve(stream: OwnedFd) -> io::Result<()> {
 
 struct Guest {
     host: Host,
+    /// Until the host has consented.
+    gate: Option<Gate>,
     /// Readable when a child died.
     deaths: OwnedFd,
     processes: BTreeMap<u32, Process>,
@@ -57,6 +68,7 @@ struct Guest {
 enum Ready {
     Host,
     Deaths,
+    Gate,
     Process(u32, Channel),
 }
 
@@ -67,6 +79,7 @@ impl Guest {
             match ready {
                 Ready::Host => self.hear()?,
                 Ready::Deaths => self.reap()?,
+                Ready::Gate => self.pass_gate()?,
                 Ready::Process(number, channel) => self.carry(number, channel)?,
             }
         }
@@ -80,6 +93,10 @@ impl Guest {
             PollFd::from_borrowed_fd(self.host.as_fd(), host_flags),
             PollFd::from_borrowed_fd(self.deaths.as_fd(), PollFlags::IN),
         ];
+        if let Some(gate) = &self.gate {
+            names.push(Ready::Gate);
+            list.push(PollFd::from_borrowed_fd(gate.socket.as_fd(), PollFlags::IN));
+        }
         let host_has_room = self.host.has_room();
         for (number, process) in &self.processes {
             for (channel, descriptor, flags) in process.interests(host_has_room) {
@@ -93,6 +110,10 @@ impl Guest {
         }
         let ready = list.iter().zip(names).filter(|(polled, _)| !polled.revents().is_empty());
         Ok(ready.map(|(_, name)| name).collect())
+    }
+
+    fn pass_gate(&mut self) -> io::Result<()> {
+        self.gate.take().map_or(Ok(()), |gate| (gate.accept)(gate.socket))
     }
 
     fn hear(&mut self) -> io::Result<()> {
@@ -117,7 +138,8 @@ impl Guest {
                 self.answer(request, done)
             }
             ToGuest::ReadFile { request, path, offset, bytes } => {
-                let data = files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
+                let data =
+                    files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
                 self.answer(request, data)
             }
             ToGuest::ListFiles { request, entries_max } => self.list(request, entries_max),
@@ -131,7 +153,11 @@ impl Guest {
     fn open(&mut self, open: &OpenProcess) -> io::Result<()> {
         let number = open.process;
         if self.processes.len() >= PROCESSES_MAX || self.processes.contains_key(&number) {
-            return self.host.send(&FromGuest::Failed { request: number, kind: FailureKind::Refused, errno: 0 });
+            return self.host.send(&FromGuest::Failed {
+                request: number,
+                kind: FailureKind::Refused,
+                errno: 0,
+            });
         }
         match Process::start(open) {
             Ok(process) => {

@@ -83,7 +83,12 @@ impl IdMap {
 fn run_map_tool(tool: &PathBuf, child: Pid, outside: u32) -> io::Result<()> {
     sys::with_child_signal_default(|| {
         let status = Command::new(tool)
-            .args([child.as_raw_nonzero().to_string(), INSIDE_ID.to_string(), outside.to_string(), "1".to_owned()])
+            .args([
+                child.as_raw_nonzero().to_string(),
+                INSIDE_ID.to_string(),
+                outside.to_string(),
+                "1".to_owned(),
+            ])
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -6,15 +6,16 @@
 use std::io;
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
 use crate::JailPlan;
 use crate::breach::Wall;
 
 /// Devices and terminals that programs write to.
-const WRITABLE_DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/pts"];
+const WRITABLE_DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/pts"];
 /// A process writes its own attributes here (comm, oom_score_adj, uid_map attempts are refused elsewhere).
 const WRITABLE_PROC: &str = "/proc";
 
@@ -45,7 +46,8 @@ fn build(plan: &JailPlan) -> Result<RulesetCreated, Box<dyn std::error::Error + 
     for (_, path, _) in &plan.scratch.directories {
         rules = allow(rules, &path.to_string_lossy(), all)?;
     }
-    let device: BitFlags<AccessFs> = AccessFs::WriteFile | AccessFs::ReadFile | AccessFs::IoctlDev | AccessFs::Truncate;
+    let device: BitFlags<AccessFs> =
+        AccessFs::WriteFile | AccessFs::ReadFile | AccessFs::IoctlDev | AccessFs::Truncate;
     for path in WRITABLE_DEVICES {
         rules = allow(rules, path, device)?;
     }

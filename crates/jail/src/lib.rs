@@ -1,9 +1,9 @@
 //! Turns a [`JailPlan`] into a process behind walls.
 //!
 //! The native backend sends plans to a [`Spawner`]: a small single-threaded process forked from the server
-//! before it has threads or secrets. The spawner clones; the clone raises its own walls
-//! ([`raise`](crate::raise)), reports, waits until the host has looked at it from outside, and becomes the
-//! guest without another exec. Everything unsafe is in `sys`.
+//! before it has threads or secrets. The spawner clones; the clone raises its own walls (`raise`), reports,
+//! and becomes the guest without another exec. It may start an interpreter at once; a program is sent only
+//! after the host has looked at it from outside and consented. Everything unsafe is in `sys`.
 //!
 //! This crate knows nothing of users, policies or languages.
 
@@ -13,6 +13,7 @@ mod landlock_wall;
 mod plan;
 mod privileges;
 mod raise;
+mod removal;
 mod report;
 mod root;
 mod seccomp;
@@ -20,7 +21,8 @@ mod spawner;
 mod sys;
 
 pub use breach::Wall;
-pub use identity::{IdMap, INSIDE_ID};
+pub use identity::{INSIDE_ID, IdMap};
 pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch};
-pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go};
+pub use raise::accept_consent;
+pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};

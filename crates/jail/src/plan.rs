@@ -13,8 +13,8 @@ pub struct JailPlan {
     pub id_map: IdMap,
     /// Directory of the unified hierarchy to be born into.
     pub unified_cgroup: Option<PathBuf>,
-    /// `tasks` files of version 1 hierarchies to join.
-    pub cgroup_tasks: Vec<PathBuf>,
+    /// Whether the host will send `tasks` files of version 1 hierarchies to join (see [`crate::send_groups`]).
+    pub joins_groups: bool,
     /// Parts of the host that appear inside, read-only, in the order given.
     pub binds: Vec<Bind>,
     /// Symbolic links made in the new root: where, and what they say.

@@ -1,7 +1,8 @@
 //! The sequence that raises the walls, run by the clone itself: one step per line, in the order that works.
 //!
 //! Called by the spawner's clone, single-threaded. When it returns, the process holds exactly two
-//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code.
+//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code;
+//! the host will look at it before it sees any.
 //! A step that fails is named and the process ends: there is no wall with a hole.
 
 use std::io;
@@ -10,7 +11,8 @@ use std::time::Instant;
 
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
-use crate::{JailPlan, landlock_wall, privileges, report, root, seccomp, sys};
+use crate::root::{self, Root};
+use crate::{JailPlan, landlock_wall, privileges, report, seccomp, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -25,26 +27,37 @@ pub(crate) struct Handed {
     pub(crate) report: OwnedFd,
     /// Readable once the id maps are written.
     pub(crate) mapped: OwnedFd,
-    /// Open `tasks` files of version 1 hierarchies.
-    pub(crate) tasks: Vec<OwnedFd>,
 }
 
-/// Raises every wall and waits for the host's consent; gives back the guest's stream.
-pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed) -> Result<OwnedFd, JailError> {
+/// Raises every wall and reports; gives back the guest's stream and the socket for the host's consent.
+pub(crate) fn raise(
+    plan: &JailPlan,
+    filter: &seccomp::Filter,
+    handed: Handed,
+) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
     steps.take("id maps", || wait_for_maps(&handed.mapped))?;
     // While the outer identity still has the right to join, and before the cgroup namespace hides the path.
-    steps.take("cgroups", || join_cgroups(&handed.tasks))?;
+    steps.take("cgroups", || if plan.joins_groups { join_groups(&handed.report) } else { Ok(()) })?;
     steps.take("cgroup namespace", sys::unshare_cgroup_namespace)?;
     // Sources may lie in a home that only the outer identity can walk into.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
     // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
     steps.take("identity", || plan.id_map.take())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
-    let scratch = steps.take("root", || root::build(plan, sources))?;
+    // A root made from nothing; only then the old one is let go.
+    let root = steps.take("root", Root::new)?;
+    steps.take("binds", || root.binds(sources))?;
+    steps.take("files", || root.files(plan))?;
+    steps.take("devices", || root.devices())?;
+    let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
+    steps.take("procfs", || root.procfs())?;
+    steps.take("pivot", || root.enter())?;
     steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
-    steps.take("host name", || if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) })?;
+    steps.take("host name", || {
+        if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
+    })?;
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
     // Nothing after this opens a file but Landlock, which closes what it opens.
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
@@ -53,13 +66,18 @@ pub(crate) fn raise(plan: &JailPlan, filters: &seccomp::Filters, handed: Handed)
     steps.take("parent death", privileges::die_with_parent)?;
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last: the filter forbids nearly everything above.
-    steps.take("seccomp", || filters.install())?;
+    steps.take("seccomp", || filter.install())?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
-    report_and_wait(&report, &built, scratch).map_err(|error| JailError::new("consent", &error))?;
-    privileges::be_hidden_from_siblings().map_err(|error| JailError::new("hidden", &error))?;
-    // The host waits for this end to close before it looks once more and sends code.
-    drop(report);
-    Ok(stream)
+    report::send(report.as_fd(), &built, Some(scratch.as_fd()))
+        .map_err(|error| JailError::new("report", &error))?;
+    Ok((stream, report))
+}
+
+/// The guest's answer when the host has spoken: hides from its siblings, then closes the socket, which tells
+/// the host to look once more before it sends a program. An error means the host is gone or did not agree.
+pub fn accept_consent(report: OwnedFd) -> io::Result<()> {
+    report::wait_for_go(report.as_fd())?;
+    privileges::be_hidden_from_siblings()
 }
 
 /// Steps with their names and times.
@@ -91,14 +109,17 @@ fn wait_for_maps(mapped: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// A thread that writes 0 moves itself; this is far cheaper than `cgroup.procs` on version 1.
-fn join_cgroups(tasks: &[OwnedFd]) -> io::Result<()> {
-    tasks.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
+/// The host makes the groups while this process is being cloned, and opens their `tasks` files. A thread that
+/// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
+fn join_groups(report: &OwnedFd) -> io::Result<()> {
+    report::wait_for_groups(report.as_fd())?
+        .iter()
+        .try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let Handed { stream, report, mapped, tasks } = handed;
-    drop((mapped, tasks));
+    let Handed { stream, report, mapped } = handed;
+    drop(mapped);
     // Away from the numbers in use, so that placing one cannot close another; the others are high already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
     let stream = sys::place(stream, STREAM_FD)?;
@@ -108,10 +129,4 @@ fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, 
         sys::close_from(FAILURES_FD + 1)?;
     }
     Ok((stream, report, scratch))
-}
-
-fn report_and_wait(report: &OwnedFd, built: &Message, scratch: OwnedFd) -> io::Result<()> {
-    report::send(report.as_fd(), built, Some(scratch.as_fd()))?;
-    drop(scratch);
-    report::wait_for_go(report.as_fd())
 }

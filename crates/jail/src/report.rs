@@ -8,7 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,9 @@ use serde::{Deserialize, Serialize};
 pub const RECEIVE_BYTES_MAX: usize = 4096;
 
 const GO: &[u8] = b"go";
+const GROUPS: &[u8] = b"groups";
+/// The most descriptors in one message.
+const DESCRIPTORS_MAX: usize = 8;
 
 /// A step of building that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +57,11 @@ pub enum Message {
     Failed(JailError),
 }
 
-pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    message: &Message,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
     send_with_descriptors(socket, &bytes, descriptor.as_slice())
 }
@@ -63,7 +71,7 @@ pub(crate) fn send_with_descriptors(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors"));
@@ -72,9 +80,12 @@ pub(crate) fn send_with_descriptors(
     Ok(())
 }
 
-/// Receives bytes and up to three descriptors; zero bytes mean the other side is gone.
-pub(crate) fn receive_with_descriptors(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+/// Receives bytes and a few descriptors; zero bytes mean the other side is gone.
+pub(crate) fn receive_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(bytes)];
     let message = rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -101,6 +112,19 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Message, Option<Own
 /// Lets a verified jail become its guest.
 pub fn send_go(socket: impl AsFd) -> io::Result<()> {
     send_with_descriptors(socket.as_fd(), GO, &[])
+}
+
+/// Hands a jail in the making the open `tasks` files that it joins by writing itself into them.
+pub fn send_groups(socket: impl AsFd, tasks: &[OwnedFd]) -> io::Result<()> {
+    let tasks: Vec<BorrowedFd<'_>> = tasks.iter().map(AsFd::as_fd).collect();
+    send_with_descriptors(socket.as_fd(), GROUPS, &tasks)
+}
+
+/// Waits for those files.
+pub(crate) fn wait_for_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
+    let mut bytes = [0_u8; 8];
+    let (length, tasks) = receive_with_descriptors(socket, &mut bytes)?;
+    if &bytes[..length] == GROUPS { Ok(tasks) } else { Err(io::Error::other("the host is gone")) }
 }
 
 /// Waits for the host's word; an error means the host is gone or changed its mind.

@@ -12,7 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
 };
 
 use crate::breach::Wall;
@@ -23,8 +24,10 @@ use crate::{Bind, JailPlan, Scratch};
 const ROOT_BYTES: &str = "4m";
 const ROOT_INODES: &str = "4096";
 
-/// An existing directory of the host to attach the new root on, seen by nobody else.
-const ATTACH_AT: [&str; 3] = ["/tmp", "/usr", "/dev"];
+/// Existing directories of the host to attach the new root and the writable space on while they are built:
+/// seen by nobody else, and gone with the old root.
+const ROOT_AT: &str = "/tmp";
+const SCRATCH_AT: &str = "/usr";
 
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
@@ -37,8 +40,25 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 
 /// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
 const MASKED: [&str; 19] = [
-    "acpi", "asound", "cmdline", "config.gz", "driver", "fs", "interrupts", "irq", "kallsyms", "kcore", "keys",
-    "key-users", "kmsg", "latency_stats", "modules", "sched_debug", "scsi", "sysrq-trigger", "timer_list",
+    "acpi",
+    "asound",
+    "cmdline",
+    "config.gz",
+    "driver",
+    "fs",
+    "interrupts",
+    "irq",
+    "kallsyms",
+    "kcore",
+    "keys",
+    "key-users",
+    "kmsg",
+    "latency_stats",
+    "modules",
+    "sched_debug",
+    "scsi",
+    "sysrq-trigger",
+    "timer_list",
 ];
 /// Directories of procfs in which nothing may be written.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
@@ -47,7 +67,6 @@ const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
 const EMPTY_FILE: &str = ".empty";
 const EMPTY_DIRECTORY: &str = ".void";
-const SCRATCH_MOUNT: &str = ".scratch";
 
 /// A bind whose source is held open.
 pub(crate) struct Source {
@@ -64,41 +83,17 @@ pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
         match rustix::fs::openat2(CWD, &bind.path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
             Ok(place) => {
                 let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
-                sources.push(Source { target: bind.target.clone(), tree: place, is_directory: kind.is_dir() });
+                sources.push(Source {
+                    target: bind.target.clone(),
+                    tree: place,
+                    is_directory: kind.is_dir(),
+                });
             }
             Err(rustix::io::Errno::NOENT) if bind.optional => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(sources)
-}
-
-/// Builds the root and moves into it; gives back a descriptor of the writable space.
-pub(crate) fn build(plan: &JailPlan, sources: Vec<Source>) -> io::Result<OwnedFd> {
-    // Nothing mounted here may travel back to the host, nor anything of the host in here later.
-    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let root = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
-    attach_root(&root)?;
-    let root = Root { descriptor: root };
-    for source in sources {
-        root.bind(&source)?;
-    }
-    for (place, target) in &plan.symlinks {
-        root.symlink(place, target)?;
-    }
-    for file in &plan.files {
-        root.file(&file.path, &file.content)?;
-    }
-    root.devices()?;
-    let scratch = root.scratch(&plan.scratch)?;
-    root.procfs()?;
-    if Wall::Root.off() {
-        root.host()?;
-    }
-    enter(&root.descriptor)?;
-    // The root itself holds only mount points and our small files.
-    sys::set_root_readonly(root.descriptor.as_fd())?;
-    Ok(scratch)
 }
 
 fn new_tmpfs(bytes: &str, inodes: &str, mode: &str) -> io::Result<OwnedFd> {
@@ -119,11 +114,6 @@ fn new_filesystem(kind: &str, options: &[(&str, &str)], attributes: MountAttrFla
     Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-fn attach_root(root: &OwnedFd) -> io::Result<()> {
-    let place = ATTACH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/");
-    attach(root.as_fd(), CWD, Path::new(place))
-}
-
 fn attach(mount: BorrowedFd<'_>, parent: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(mount, "", parent, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
@@ -137,20 +127,45 @@ fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(parent, path, flags)?)
 }
 
-/// Makes the new root the root and lets go of the old one. See pivot_root(2), `pivot_root(".", ".")`.
-fn enter(root: &OwnedFd) -> io::Result<()> {
-    rustix::process::fchdir(root)?;
-    rustix::process::pivot_root(".", ".")?;
-    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
-    rustix::process::chdir("/")?;
-    Ok(())
-}
-
-struct Root {
+/// The new root while it is being built.
+pub(crate) struct Root {
     descriptor: OwnedFd,
 }
 
 impl Root {
+    /// An empty root, attached where nobody else sees it.
+    pub(crate) fn new() -> io::Result<Self> {
+        // Nothing mounted here may travel back to the host, nor anything of the host in here later.
+        rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        let descriptor = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
+        attach(descriptor.as_fd(), CWD, Path::new(ROOT_AT))?;
+        Ok(Self { descriptor })
+    }
+
+    /// Shows the sources, read-only.
+    pub(crate) fn binds(&self, sources: Vec<Source>) -> io::Result<()> {
+        sources.iter().try_for_each(|source| self.bind(source))?;
+        if Wall::Root.off() { self.host() } else { Ok(()) }
+    }
+
+    /// Makes the plan's links and small files.
+    pub(crate) fn files(&self, plan: &JailPlan) -> io::Result<()> {
+        for (place, target) in &plan.symlinks {
+            self.symlink(place, target)?;
+        }
+        plan.files.iter().try_for_each(|file| self.write(&relative(&file.path)?, &file.content))
+    }
+
+    /// Makes it the root and lets go of the old one. See pivot_root(2), `pivot_root(".", ".")`.
+    pub(crate) fn enter(self) -> io::Result<()> {
+        rustix::process::fchdir(&self.descriptor)?;
+        rustix::process::pivot_root(".", ".")?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+        rustix::process::chdir("/")?;
+        // The root itself holds only mount points and our small files.
+        sys::set_root_readonly(self.descriptor.as_fd())
+    }
+
     fn bind(&self, source: &Source) -> io::Result<()> {
         let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
         let mut attributes = MountAttributes::default().nosuid().nodev();
@@ -199,10 +214,6 @@ impl Root {
         Ok(())
     }
 
-    fn file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        self.write(&relative(path)?, content)
-    }
-
     fn symlink(&self, path: &Path, target: &Path) -> io::Result<()> {
         let place = relative(path)?;
         if let Some(parent) = place.parent() {
@@ -211,7 +222,8 @@ impl Root {
         Ok(rustix::fs::symlinkat(target, &self.descriptor, &place)?)
     }
 
-    fn devices(&self) -> io::Result<()> {
+    /// The few harmless devices, and terminals of its own.
+    pub(crate) fn devices(&self) -> io::Result<()> {
         self.directories(Path::new("dev/pts"))?;
         for name in DEVICES {
             let tree = copy_mount(CWD, &Path::new("/dev").join(name))?;
@@ -227,26 +239,23 @@ impl Root {
     }
 
     /// One size for everything writable; its directories appear in their places, the whole nowhere.
-    fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
+    pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
-        self.directories(Path::new(SCRATCH_MOUNT))?;
-        attach(space.as_fd(), self.descriptor.as_fd(), Path::new(SCRATCH_MOUNT))?;
+        // Only an attached mount can be copied; the whole of it leaves with the old root.
+        attach(space.as_fd(), CWD, Path::new(SCRATCH_AT))?;
         for (name, inside, mode) in &scratch.directories {
             rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
             // mkdir is subject to the umask, chmod is not.
             rustix::fs::chmodat(&space, name.as_str(), Mode::from_raw_mode(*mode), AtFlags::empty())?;
-            let tree = copy_mount(self.descriptor.as_fd(), &Path::new(SCRATCH_MOUNT).join(name))?;
+            let tree = copy_mount(space.as_fd(), Path::new(name))?;
             let place = self.mount_point(inside, true)?;
             attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
         }
-        rustix::process::fchdir(&self.descriptor)?;
-        rustix::mount::unmount(SCRATCH_MOUNT, UnmountFlags::DETACH)?;
-        rustix::fs::unlinkat(&self.descriptor, SCRATCH_MOUNT, AtFlags::REMOVEDIR)?;
         Ok(space)
     }
 
     /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered.
-    fn procfs(&self) -> io::Result<()> {
+    pub(crate) fn procfs(&self) -> io::Result<()> {
         self.directories(Path::new("proc"))?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -275,7 +284,10 @@ impl Root {
         for name in READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()) {
             self.cover(&in_proc(name), &in_proc(name))?;
         }
-        self.boot_id()
+        self.boot_id()?;
+        // What covers stays mounted; the originals need no name.
+        rustix::fs::unlinkat(&self.descriptor, EMPTY_FILE, AtFlags::empty())?;
+        Ok(rustix::fs::unlinkat(&self.descriptor, EMPTY_DIRECTORY, AtFlags::REMOVEDIR)?)
     }
 
     /// Shows `from` at `at`, read-only.
@@ -289,10 +301,12 @@ impl Root {
         let mut random = [0_u8; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let id = format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
+        let id =
+            format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
         let place = Path::new(".boot-id");
         self.write(place, id.as_bytes())?;
-        self.cover(place, Path::new(BOOT_ID))
+        self.cover(place, Path::new(BOOT_ID))?;
+        Ok(rustix::fs::unlinkat(&self.descriptor, place, AtFlags::empty())?)
     }
 
     /// Test builds only: the host's root, writable, as if no root had been made.

@@ -1,25 +1,29 @@
 //! The process that clones: single-threaded, small, without secrets.
 //!
 //! Forked from the server before it has threads. It reads plans from a socket, clones, writes the id maps
-//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. The
-//! spawner's end is the end of every sandbox it made (parent-death signal), and the server's end is the
-//! spawner's (the socket closes; and a parent-death signal of its own).
+//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. It
+//! also takes away the control groups of sandboxes that ended, off the path of the answer.
+//!
+//! The spawner's end is the end of every sandbox it made (parent-death signal). The server's end is the
+//! spawner's: the socket closes, guests see their streams close, what is left of the groups is removed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::breach::{self, Wall};
 use crate::raise::{self, Handed};
+use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
-use crate::seccomp::Filters;
-use crate::sys::{self, ChildFlags, Cloned};
+use crate::seccomp::Filter;
+use crate::sys::{self, ChildFlags, Cloned, Namespace};
 use crate::{IdMap, JailPlan};
 
 /// The longest plan: drivers of a runtime are the bulk of it.
@@ -27,8 +31,20 @@ pub const PLAN_BYTES_MAX: usize = 192 * 1024;
 
 const REQUEST_FD: i32 = 3;
 
-/// What a clone becomes once its walls stand: it is given the stream and returns an exit status.
-pub type GuestMain = fn(OwnedFd) -> i32;
+/// What a clone becomes once its walls stand: it is given the stream and the socket on which the host will
+/// consent (see [`crate::accept_consent`]), and returns an exit status.
+pub type GuestMain = fn(OwnedFd, OwnedFd) -> i32;
+
+/// What the server may ask of the spawner.
+#[derive(Serialize, Deserialize)]
+enum Request {
+    /// One jail; comes with the guest's stream and the report socket.
+    Jail(Box<JailPlan>),
+    /// Remove these control groups, whose processes are dead.
+    Remove(Vec<PathBuf>),
+    /// Remove these and all beneath them when the server is gone.
+    RemoveAtEnd(Vec<PathBuf>),
+}
 
 /// A handle on the spawner; dropping it ends the spawner and all its sandboxes.
 #[derive(Debug)]
@@ -40,18 +56,13 @@ pub struct Spawner {
 impl Spawner {
     /// Forks the spawner. Must be called before any thread exists; the caller sees to that.
     pub fn start(guest: GuestMain) -> io::Result<Self> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let server = rustix::process::getpid();
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         match sys::fork_process()? {
             Some(pid) => Ok(Self { requests: ours, pid }),
             None => {
                 drop(ours);
-                let status = match become_spawner(theirs, server) {
+                let status = match become_spawner(theirs) {
                     Ok(requests) => serve(&requests, guest),
                     Err(_) => 1,
                 };
@@ -67,11 +78,25 @@ impl Spawner {
 
     /// Asks for one jail. `stream` becomes the guest's; reports come to the other end of `report`.
     pub fn spawn(&self, plan: &JailPlan, stream: OwnedFd, report: OwnedFd) -> io::Result<()> {
-        let bytes = postcard::to_stdvec(plan).map_err(io::Error::other)?;
+        self.ask(&Request::Jail(Box::new(plan.clone())), &[stream.as_fd(), report.as_fd()])
+    }
+
+    /// Has control groups removed whose processes are dead.
+    pub fn remove(&self, groups: Vec<PathBuf>) -> io::Result<()> {
+        self.ask(&Request::Remove(groups), &[])
+    }
+
+    /// Has control groups removed, with all beneath them, when this server is gone, however it ends.
+    pub fn remove_at_end(&self, groups: Vec<PathBuf>) -> io::Result<()> {
+        self.ask(&Request::RemoveAtEnd(groups), &[])
+    }
+
+    fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(request).map_err(io::Error::other)?;
         if bytes.len() > PLAN_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is too long"));
         }
-        report::send_with_descriptors(self.requests.as_fd(), &bytes, &[stream.as_fd(), report.as_fd()])
+        report::send_with_descriptors(self.requests.as_fd(), &bytes, descriptors)
     }
 }
 
@@ -81,11 +106,7 @@ fn exit(status: i32) -> ! {
 }
 
 /// The spawner's first act is to clean itself.
-fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid() != Some(server) {
-        return Err(io::Error::other("the server is gone"));
-    }
+fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     breach::remember();
     sys::scrub_environment();
     sys::reset_signals();
@@ -109,57 +130,80 @@ fn become_spawner(requests: OwnedFd, server: Pid) -> io::Result<OwnedFd> {
 }
 
 fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
-    let Ok(filters) = Filters::compile() else { return 1 };
+    let filter = Filter::compile();
+    let mut removal = Removal::default();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     loop {
+        removal.until_readable(requests);
         let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
-            Ok((0, _)) => return 0,
+            Ok((0, _)) => {
+                removal.at_end();
+                return 0;
+            }
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return 1,
         };
-        let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
-        let Ok(plan) = postcard::from_bytes::<JailPlan>(&bytes[..length]) else { continue };
-        let keep = report.try_clone();
-        if let Err(error) = clone_one(&plan, &filters, stream, report, guest)
-            && let Ok(report) = keep
-        {
-            // The server may be gone; then nobody waits for this.
-            report::send(report.as_fd(), &Message::Failed(error), None).ok();
+        match postcard::from_bytes::<Request>(&bytes[..length]) {
+            Ok(Request::Jail(plan)) => answer(&plan, &filter, descriptors, guest),
+            Ok(Request::Remove(groups)) => removal.add(groups),
+            Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
+            // The server is this very binary; a message it did not mean is no reason to die.
+            Err(_) => {}
         }
+    }
+}
+
+fn answer(plan: &JailPlan, filter: &Filter, descriptors: Vec<OwnedFd>, guest: GuestMain) {
+    let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { return };
+    let keep = report.try_clone();
+    if let Err(error) = clone_one(plan, filter, stream, report, guest)
+        && let Ok(report) = keep
+    {
+        // The server may be gone; then nobody waits for this.
+        report::send(report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
 fn clone_one(
     plan: &JailPlan,
-    filters: &Filters,
+    filter: &Filter,
     stream: OwnedFd,
     report: OwnedFd,
     guest: GuestMain,
 ) -> Result<(), JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let cgroup = plan.unified_cgroup.as_deref().map(open_directory).transpose().map_err(at("open cgroup"))?;
-    let tasks = plan.cgroup_tasks.iter().map(|path| open_tasks(path)).collect::<io::Result<_>>();
-    let tasks: Vec<OwnedFd> = tasks.map_err(at("open cgroup tasks"))?;
     let (mapped, tell_mapped) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
     let started = Instant::now();
-    let flags = ChildFlags::all_but(Wall::Network.off(), Wall::Pid.off(), Wall::Ipc.off(), Wall::Uts.off());
+    let flags = ChildFlags::new(namespaces());
     match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
         Cloned::Parent(pid, pidfd) => {
             let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
             announce(report.as_fd(), pid, clone_us, &pidfd).map_err(at("announce"))?;
             // On an error the pipe closes unwritten and the clone ends by itself.
             plan.id_map.write(pid).map_err(at(map_step(&plan.id_map)))?;
-            rustix::io::write(&tell_mapped, b"m").map_err(|error| JailError::new("map signal", &error.into()))?;
+            rustix::io::write(&tell_mapped, b"m")
+                .map_err(|error| JailError::new("map signal", &error.into()))?;
             Ok(())
         }
         Cloned::Child => {
             drop((tell_mapped, cgroup));
-            let handed = Handed { stream, report, mapped, tasks };
-            become_guest(plan, filters, handed, guest)
+            let handed = Handed { stream, report, mapped };
+            become_guest(plan, filter, handed, guest)
         }
     }
+}
+
+fn namespaces() -> impl Iterator<Item = Namespace> {
+    let all = [
+        (Wall::Network, Namespace::Network),
+        (Wall::Pid, Namespace::Pid),
+        (Wall::Ipc, Namespace::Ipc),
+        (Wall::Uts, Namespace::Uts),
+    ];
+    all.into_iter().filter(|(wall, _)| !wall.off()).map(|(_, namespace)| namespace)
 }
 
 fn map_step(map: &IdMap) -> &'static str {
@@ -174,13 +218,13 @@ fn announce(report: BorrowedFd<'_>, pid: Pid, clone_us: u32, pidfd: &OwnedFd) ->
     report::send(report, &Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us }, Some(pidfd.as_fd()))
 }
 
-fn become_guest(plan: &JailPlan, filters: &Filters, handed: Handed, guest: GuestMain) -> ! {
+fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMain) -> ! {
     sys::reset_signals();
     let Ok((handed, failures)) = settle(handed) else { exit(1) };
-    match raise::raise(plan, filters, handed) {
-        Ok(stream) => {
+    match raise::raise(plan, filter, handed) {
+        Ok((stream, report)) => {
             drop(failures);
-            exit(guest(stream))
+            exit(guest(stream, report))
         }
         Err(error) => {
             report::send(failures.as_fd(), &Message::Failed(error), None).ok();
@@ -192,17 +236,12 @@ fn become_guest(plan: &JailPlan, filters: &Filters, handed: Handed, guest: Guest
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
 fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
-    let Handed { stream, report, mapped, tasks } = handed;
+    let Handed { stream, report, mapped } = handed;
     let (stream, report, mapped) = (away(stream)?, away(report)?, away(mapped)?);
-    let tasks = tasks.into_iter().map(away).collect::<io::Result<_>>()?;
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
-    Ok((Handed { stream, report, mapped, tasks }, failures))
+    Ok((Handed { stream, report, mapped }, failures))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn open_tasks(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::openat(CWD, path.as_ref(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

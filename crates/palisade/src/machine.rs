@@ -1,15 +1,14 @@
 //! Puts the engine together on this machine: spawner first, then the runtime, then the backend.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{AdmissionLimits, Engine, EngineConfig};
-use policy::Policy;
-use sandbox::Guarantee;
+use engine::{Engine, EngineConfig};
 
 use crate::cli::Options;
-use crate::state;
+use crate::{config, state};
 
 /// Everything a command needs to run programs.
 pub(crate) struct Machine {
@@ -22,7 +21,7 @@ pub(crate) fn with_engine<T, F>(options: &Options, work: impl FnOnce(Machine) ->
 where
     F: Future<Output = T>,
 {
-    let spawner = start_spawner(guest::run)?;
+    let spawner = start_spawner(become_guest)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let config = config(options)?;
     let result = runtime.block_on(async {
@@ -36,21 +35,21 @@ where
     Ok(result)
 }
 
+/// What a jail turns into once its walls stand.
+fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
+    guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
+}
+
 fn config(options: &Options) -> io::Result<EngineConfig> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut policy = Policy::built_in(u32::try_from(cores).unwrap_or(1));
-    for name in &options.allow_missing {
-        match Guarantee::from_name(name) {
-            Some(guarantee) => policy.absence_allowed.push(guarantee),
-            None => {
-                let known = Guarantee::ALL.map(Guarantee::name).join(", ");
-                let message = format!("`{name}` is not a guarantee; there are {known}");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-            }
-        }
-    }
-    let state_dir = state::directory(options.state_dir.as_deref())?;
+    let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let settings = loaded.settings;
+    let (mut policy, _) = config::built_in();
+    settings.fill_policy(&mut policy);
+    let state_dir = state::directory(settings.state_dir.value.as_deref())?;
+    let admission = settings.admission();
+    let interpreters =
+        settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
-    Ok(EngineConfig { state_dir, policy, admission: AdmissionLimits::for_machine(cores), executable })
+    Ok(EngineConfig { state_dir, policy, admission, interpreters, executable })
 }

@@ -4,10 +4,14 @@
 //! before any thread exists ([`machine`]).
 
 mod cli;
+mod config;
 mod doctor;
 mod machine;
 mod render;
+mod setup;
 mod state;
+#[cfg(test)]
+mod test_folder;
 
 use std::process::ExitCode;
 
@@ -26,5 +30,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
+        Command::Setup(arguments) => setup::main(&arguments),
+        Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

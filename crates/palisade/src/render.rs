@@ -32,8 +32,10 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
 
 /// The wall that was used, with what keeps each promise.
 pub(crate) fn isolation(backend: &str, enforced: &Enforced) -> Value {
-    let guarantees: Map<String, Value> =
-        Guarantee::ALL.iter().map(|guarantee| (guarantee.name().to_owned(), kept(&enforced.get(*guarantee)))).collect();
+    let guarantees: Map<String, Value> = Guarantee::ALL
+        .iter()
+        .map(|guarantee| (guarantee.name().to_owned(), kept(&enforced.get(*guarantee))))
+        .collect();
     json!({ "backend": backend, "guarantees": guarantees })
 }
 

@@ -125,7 +125,10 @@ impl Range {
             return Err(Denial {
                 code: "bad_limit",
                 reason: format!("{} must be a number above zero, not {asked}", self.name),
-                remedy: format!("leave {} out for the default of {}, or give at most {}", self.name, self.default, self.most),
+                remedy: format!(
+                    "leave {} out for the default of {}, or give at most {}",
+                    self.name, self.default, self.most
+                ),
             });
         }
         let given = asked.max(self.least).min(self.most);
@@ -153,8 +156,14 @@ fn limits(policy: &Policy, floor: Floor, ask: &Ask, clamped: &mut Vec<Clamp>) ->
     };
     let whole = |value: Option<u64>| value.map(|number| number as f64);
     let wall_ms = give("timeout_ms", whole(ask.timeout_ms), 1, defaults.wall_ms, maxima.wall_ms, 1)?;
-    let memory_mb =
-        give("memory_mb", whole(ask.memory_mb), floor.memory_mb.max(16), defaults.memory_bytes, maxima.memory_bytes, MB)?;
+    let memory_mb = give(
+        "memory_mb",
+        whole(ask.memory_mb),
+        floor.memory_mb.max(16),
+        defaults.memory_bytes,
+        maxima.memory_bytes,
+        MB,
+    )?;
     let processes = give(
         "processes",
         whole(ask.processes),
@@ -172,7 +181,8 @@ fn limits(policy: &Policy, floor: Floor, ask: &Ask, clamped: &mut Vec<Clamp>) ->
         u64::from(maxima.open_files),
         1,
     )?;
-    let output_kb = give("output_kb", whole(ask.output_kb), 1, defaults.output_bytes, maxima.output_bytes, KB)?;
+    let output_kb =
+        give("output_kb", whole(ask.output_kb), 1, defaults.output_bytes, maxima.output_bytes, KB)?;
     let cpus = Range {
         name: "cpus",
         least: 0.1,
@@ -214,7 +224,12 @@ mod tests {
 
     #[test]
     fn more_than_the_maximum_is_clamped_and_told() {
-        let ask = Ask { timeout_ms: Some(10_000_000), memory_mb: Some(1 << 40), cpus: Some(64.0), ..Ask::default() };
+        let ask = Ask {
+            timeout_ms: Some(10_000_000),
+            memory_mb: Some(1 << 40),
+            cpus: Some(64.0),
+            ..Ask::default()
+        };
         let answer = allowed(&ask);
         assert_eq!(answer.limits.wall_ms, 600_000);
         assert_eq!(answer.limits.memory_bytes, 4096 * MB);
@@ -235,7 +250,10 @@ mod tests {
     fn zero_and_nonsense_are_refused() {
         for cpus in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let ask = Ask { cpus: Some(cpus), ..Ask::default() };
-            assert!(matches!(decide(&Policy::built_in(2), Floor::default(), &ask), Decision::Deny(_)), "{cpus}");
+            assert!(
+                matches!(decide(&Policy::built_in(2), Floor::default(), &ask), Decision::Deny(_)),
+                "{cpus}"
+            );
         }
         let ask = Ask { memory_mb: Some(0), ..Ask::default() };
         let Decision::Deny(denial) = decide(&Policy::built_in(2), Floor::default(), &ask) else { panic!() };

@@ -28,7 +28,8 @@ async fn create(backend: &dyn Backend) -> Result<Box<dyn Sandbox>, String> {
 async fn probe_speaks_of_every_guarantee(backend: &dyn Backend) -> Result<(), String> {
     let enforced = backend.probe().await.map_err(|error| format!("probe: {error}"))?;
     for guarantee in Guarantee::ALL {
-        if matches!(enforced.get(guarantee), crate::Enforcement::Absent { reason } if reason == "not examined") {
+        if matches!(enforced.get(guarantee), crate::Enforcement::Absent { reason } if reason == "not examined")
+        {
             return Err(format!("probe says nothing about {guarantee}"));
         }
     }

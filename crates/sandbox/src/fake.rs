@@ -3,13 +3,15 @@
 //! It keeps the contract (streams, destroy, usage) and nothing else, and says so in [`Backend::probe`]:
 //! a test chooses which guarantees it claims.
 
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Mechanism, Sandbox, SandboxSpec, StartPhases, Usage,
+    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Mechanism, Sandbox, SandboxSpec,
+    StartPhases, Usage,
 };
 
 type Script = dyn Fn(UnixStream) + Send + Sync;
@@ -62,11 +64,12 @@ impl Backend for FakeBackend {
         Box::pin(async { Ok(self.claims.clone()) })
     }
 
-    fn create<'a>(&'a self, _spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async {
-            let (host, inside) =
-                UnixStream::pair().map_err(|source| BackendError::Build { step: "socketpair".to_owned(), source })?;
-            let keep = host.try_clone().map_err(|source| BackendError::Build { step: "dup".to_owned(), source })?;
+            let at = |step: &'static str| move |source| BackendError::Build { step: step.to_owned(), source };
+            let (mut host, inside) = UnixStream::pair().map_err(at("socketpair"))?;
+            host.write_all(&spec.opening).map_err(at("opening"))?;
+            let keep = host.try_clone().map_err(at("dup"))?;
             let script = Arc::clone(&self.script);
             std::thread::spawn(move || script(inside));
             self.alive.fetch_add(1, Ordering::SeqCst);

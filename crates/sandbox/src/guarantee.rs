@@ -178,7 +178,10 @@ impl Enforced {
 
     /// How one promise is kept; a promise nobody spoke of is absent.
     pub fn get(&self, guarantee: Guarantee) -> Enforcement {
-        self.0.get(&guarantee).cloned().unwrap_or_else(|| Enforcement::Absent { reason: "not examined".to_owned() })
+        self.0
+            .get(&guarantee)
+            .cloned()
+            .unwrap_or_else(|| Enforcement::Absent { reason: "not examined".to_owned() })
     }
 
     /// Whether a promise is kept.

@@ -16,6 +16,9 @@ pub struct SandboxSpec {
     pub binds: Vec<ReadOnlyBind>,
     /// Small files placed read-only in the sandbox (drivers).
     pub files: Vec<PlacedFile>,
+    /// First bytes for the guest, which it may act on before the wall was examined: at most the start of an
+    /// interpreter, never a program.
+    pub opening: Vec<u8>,
     /// Guarantees whose absence the operator allowed by name.
     pub absence_allowed: Vec<Guarantee>,
 }

@@ -29,12 +29,11 @@ impl<'a> Console<'_, 'a> {
     fn statement(&mut self, statement: &Statement<'a>) {
         match statement {
             Statement::VariableDeclaration(it) => self.redeclarable(it),
-            Statement::ImportDeclaration(it) => {
-                if it.import_kind == ImportOrExportKind::Value {
-                    let call = format!("await {IMPORT}({})", self.edits.text(it.source.span.start, it.source.span.end));
-                    let text = bindings(it).map_or_else(|| call.clone(), |names| format!("let {names} = {call}"));
-                    self.edits.replace(it.span.start, it.span.end, format!("{text};"));
-                }
+            Statement::ImportDeclaration(it) if it.import_kind == ImportOrExportKind::Value => {
+                let call =
+                    format!("await {IMPORT}({})", self.edits.text(it.source.span.start, it.source.span.end));
+                let text = bindings(it).map_or_else(|| call.clone(), |names| format!("let {names} = {call}"));
+                self.edits.replace(it.span.start, it.span.end, format!("{text};"));
             }
             Statement::ExportDeclaration(it) => {
                 self.edits.blank(it.span.start, it.declaration.span().start);
@@ -66,7 +65,9 @@ fn bindings(it: &ImportDeclaration<'_>) -> Option<String> {
     let mut whole = None;
     for specifier in specifiers {
         match specifier {
-            ImportDeclarationSpecifier::ImportSpecifier(named) if named.import_kind == ImportOrExportKind::Value => {
+            ImportDeclarationSpecifier::ImportSpecifier(named)
+                if named.import_kind == ImportOrExportKind::Value =>
+            {
                 let imported = match &named.imported {
                     ModuleExportName::StringLiteral(text) => {
                         serde_json::to_string(text.value.as_str()).unwrap_or_default()
@@ -76,8 +77,12 @@ fn bindings(it: &ImportDeclaration<'_>) -> Option<String> {
                 parts.push(format!("{imported}: {}", named.local.name));
             }
             ImportDeclarationSpecifier::ImportSpecifier(_) => {}
-            ImportDeclarationSpecifier::ImportDefaultSpecifier(it) => parts.push(format!("default: {}", it.local.name)),
-            ImportDeclarationSpecifier::ImportNamespaceSpecifier(it) => whole = Some(it.local.name.to_string()),
+            ImportDeclarationSpecifier::ImportDefaultSpecifier(it) => {
+                parts.push(format!("default: {}", it.local.name))
+            }
+            ImportDeclarationSpecifier::ImportNamespaceSpecifier(it) => {
+                whole = Some(it.local.name.to_string())
+            }
         }
     }
     match whole {

@@ -69,7 +69,8 @@ impl<'a> Edits<'a> {
     /// A statement that ended in something taken out since `mark` now ends with a semicolon there: without it the
     /// next line might be read as its continuation.
     pub(crate) fn close_statement(&mut self, mark: usize, end: u32) {
-        let is_last = |edit: &Edit| edit.end == end as usize && edit.end > edit.start && edit.text.starts_with(' ');
+        let is_last =
+            |edit: &Edit| edit.end == end as usize && edit.end > edit.start && edit.text.starts_with(' ');
         if let Some(index) = (mark..self.edits.len()).find(|index| is_last(&self.edits[*index])) {
             self.end_with_semicolon_at(index);
         }
@@ -84,7 +85,8 @@ impl<'a> Edits<'a> {
     /// The changed text, and where its columns differ.
     pub(crate) fn apply(mut self) -> (String, Vec<Shift>) {
         self.edits.sort_by_key(|edit| (edit.start, edit.end));
-        let mut product = Product { text: String::with_capacity(self.source.len() + 256), ..Product::default() };
+        let mut product =
+            Product { text: String::with_capacity(self.source.len() + 256), ..Product::default() };
         let mut at = 0;
         for edit in &self.edits {
             // A change within something taken out has no meaning any more.

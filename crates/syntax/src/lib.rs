@@ -100,7 +100,9 @@ pub fn prepare(source: &str, language: Language, mode: Mode) -> Result<Prepared,
     let last = last_expression(parsed.program);
     let mut before = String::new();
     let value = last.is_some();
-    if mode == Mode::Last && let Some(last) = &last {
+    if mode == Mode::Last
+        && let Some(last) = &last
+    {
         match last.after {
             Some(after) => edits.insert(after, format!(";{VALUE}((")),
             None => before = format!("{VALUE}(("),
@@ -124,7 +126,16 @@ pub fn prepare(source: &str, language: Language, mode: Mode) -> Result<Prepared,
     }
     let kind = if mode == Mode::Keep { Kind::Repl } else { parsed.kind };
     let uses = parsed.facts.uses;
-    Ok(Prepared { kind, code, before, shifts, uses, value, files: BTreeMap::new(), source: source.to_owned() })
+    Ok(Prepared {
+        kind,
+        code,
+        before,
+        shifts,
+        uses,
+        value,
+        files: BTreeMap::new(),
+        source: source.to_owned(),
+    })
 }
 
 fn without_semicolon(edits: &mut Edits<'_>, span: Span) {
@@ -149,7 +160,8 @@ pub fn check(source: &str, language: Language) -> Findings {
         }
         _ => Vec::new(),
     };
-    let imports = parsed.facts.imports.iter().map(|(name, span)| ((*name).to_owned(), parsed.facts.line(*span)));
+    let imports =
+        parsed.facts.imports.iter().map(|(name, span)| ((*name).to_owned(), parsed.facts.line(*span)));
     Findings { problems, imports: imports.collect() }
 }
 

@@ -120,7 +120,8 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if kind.is_dir() && depth > 0 && !name.starts_with('.') && name != "node_modules" {
             walk(&entry.path(), depth - 1, found);
         }
-        let is_typed = [".ts", ".mts", ".cts"].iter().any(|end| name.ends_with(end)) && !name.ends_with(".d.ts");
+        let is_typed =
+            [".ts", ".mts", ".cts"].iter().any(|end| name.ends_with(end)) && !name.ends_with(".d.ts");
         let is_short = entry.metadata().is_ok_and(|data| data.len() <= FILE_BYTES_MAX);
         if kind.is_file() && is_typed && is_short && found.len() < FILES_MAX {
             found.push(entry.path());

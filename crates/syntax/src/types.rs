@@ -17,7 +17,8 @@ use crate::edits::Edits;
 use crate::program::Problem;
 
 /// Words before a member or parameter that mean nothing at run time.
-const MODIFIERS: [&str; 7] = ["public", "private", "protected", "readonly", "override", "abstract", "declare"];
+const MODIFIERS: [&str; 7] =
+    ["public", "private", "protected", "readonly", "override", "abstract", "declare"];
 
 /// Takes the types out.
 pub(crate) struct Strip<'e, 'a> {
@@ -34,7 +35,14 @@ pub(crate) struct Strip<'e, 'a> {
 
 impl<'e, 'a> Strip<'e, 'a> {
     pub(crate) fn new(edits: &'e mut Edits<'a>, scoping: &'e Scoping) -> Self {
-        Self { edits, scoping, problems: Vec::new(), declared: HashSet::new(), handed_over: None, enums: Vec::new() }
+        Self {
+            edits,
+            scoping,
+            problems: Vec::new(),
+            declared: HashSet::new(),
+            handed_over: None,
+            enums: Vec::new(),
+        }
     }
 
     /// First place of a letter within a range, comments apart.
@@ -64,11 +72,17 @@ impl<'e, 'a> Strip<'e, 'a> {
     /// that is allowed, so that a line like `private [x] = 1` is not read as part of the one before.
     fn modifiers(&mut self, start: u32, end: u32, is_member: bool) {
         let text = self.edits.text(start, end);
-        for word in text.split(|letter: char| !letter.is_ascii_alphabetic()).filter(|word| MODIFIERS.contains(word)) {
+        for word in
+            text.split(|letter: char| !letter.is_ascii_alphabetic()).filter(|word| MODIFIERS.contains(word))
+        {
             let from = word.as_ptr() as usize - text.as_ptr() as usize;
             let number = |value: usize| start + u32::try_from(value).unwrap_or(0);
             let span = Span::new(number(from), number(from + word.len()));
-            if from == 0 && is_member { self.edits.erase(span) } else { self.edits.blank(span.start, span.end) }
+            if from == 0 && is_member {
+                self.edits.erase(span)
+            } else {
+                self.edits.blank(span.start, span.end)
+            }
         }
     }
 
@@ -164,7 +178,8 @@ impl<'e, 'a> Strip<'e, 'a> {
             Declaration::TSEnumDeclaration(it) => it.declare,
             Declaration::TSNamespaceDeclaration(it) => it.declare || !has_value(it),
             Declaration::TSImportEqualsDeclaration(it) => {
-                let is_internal = !matches!(it.module_reference, TSModuleReference::ExternalModuleReference(_));
+                let is_internal =
+                    !matches!(it.module_reference, TSModuleReference::ExternalModuleReference(_));
                 it.import_kind == ImportOrExportKind::Type || (is_internal && !self.is_used_as_value(&it.id))
             }
         };
@@ -208,10 +223,12 @@ pub(crate) fn has_value(it: &TSNamespaceDeclaration<'_>) -> bool {
     };
     match &it.body {
         TSNamespaceDeclarationBody::TSNamespaceDeclaration(inner) => has_value(inner),
-        TSNamespaceDeclarationBody::TSModuleBlock(block) => block.body.iter().any(|statement| match statement {
-            Statement::ExportDeclaration(export) => of_declaration(&export.declaration),
-            other => other.as_declaration().is_none_or(&of_declaration),
-        }),
+        TSNamespaceDeclarationBody::TSModuleBlock(block) => {
+            block.body.iter().any(|statement| match statement {
+                Statement::ExportDeclaration(export) => of_declaration(&export.declaration),
+                other => other.as_declaration().is_none_or(&of_declaration),
+            })
+        }
     }
 }
 
@@ -245,7 +262,8 @@ impl<'a> Visit<'a> for Strip<'_, 'a> {
             Statement::TSNamespaceExportDeclaration(export) => return self.edits.erase(export.span),
             _ => {
                 if let Some(declaration) = it.as_declaration()
-                    && (self.erase_if_type(declaration, it.span()) || self.rewritten(declaration, it.span(), None))
+                    && (self.erase_if_type(declaration, it.span())
+                        || self.rewritten(declaration, it.span(), None))
                 {
                     return;
                 }
@@ -329,7 +347,8 @@ impl<'a> Visit<'a> for Strip<'_, 'a> {
 
     fn visit_arrow_function_expression(&mut self, it: &ArrowFunctionExpression<'a>) {
         let has_break = |span: Span| self.edits.text(span.start, span.end).contains('\n');
-        let broken = it.return_type.as_ref().map(|annotation| annotation.span).filter(|span| has_break(*span));
+        let broken =
+            it.return_type.as_ref().map(|annotation| annotation.span).filter(|span| has_break(*span));
         let closing = it.params.span.end.saturating_sub(1);
         match broken {
             // No line break may stand before `=>`: the parenthesis moves to the end of what is taken out.
@@ -405,7 +424,11 @@ impl<'a> Visit<'a> for Strip<'_, 'a> {
         self.refuse_decorators(&it.decorators);
         self.modifiers(it.span.start, it.key.span().start, true);
         let key_end = it.key.span().end;
-        let end = it.type_annotation.as_ref().map_or(it.span.end, |annotation| annotation.span.start).max(key_end + 1);
+        let end = it
+            .type_annotation
+            .as_ref()
+            .map_or(it.span.end, |annotation| annotation.span.start)
+            .max(key_end + 1);
         self.optional_mark(it.optional, key_end, end);
         if it.definite {
             self.blank_letter(key_end, end, '!');

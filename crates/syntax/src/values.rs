@@ -11,7 +11,12 @@ use crate::types::Strip;
 impl<'a> Strip<'_, 'a> {
     /// Rewrites a declaration that JavaScript does not have; says whether it was one. `owner` is the namespace that
     /// exports it.
-    pub(crate) fn rewritten(&mut self, declaration: &Declaration<'a>, statement: Span, owner: Option<&str>) -> bool {
+    pub(crate) fn rewritten(
+        &mut self,
+        declaration: &Declaration<'a>,
+        statement: Span,
+        owner: Option<&str>,
+    ) -> bool {
         match declaration {
             Declaration::TSEnumDeclaration(it) => self.enumeration(it, statement, owner),
             Declaration::TSNamespaceDeclaration(it) => self.namespace(it, statement, owner),
@@ -106,7 +111,11 @@ impl<'a> Strip<'_, 'a> {
                     previous = Previous::Unknown(quoted);
                 }
                 Some(value) => {
-                    self.edits.replace(member.span.start, value.span().start, format!("{name}[{name}[{quoted}]="));
+                    self.edits.replace(
+                        member.span.start,
+                        value.span().start,
+                        format!("{name}[{name}[{quoted}]="),
+                    );
                     self.visit_expression(value);
                     self.edits.insert(value.span().end, format!("]={quoted};"));
                     previous = match value {
@@ -130,7 +139,11 @@ impl<'a> Strip<'_, 'a> {
             }
         }
         self.enums.pop();
-        self.edits.replace(body.end - 1, statement.end.max(body.end), format!("}})({});", Self::argument(name, owner)));
+        self.edits.replace(
+            body.end - 1,
+            statement.end.max(body.end),
+            format!("}})({});", Self::argument(name, owner)),
+        );
     }
 
     /// A member named within its own enum is that enum's.
@@ -236,9 +249,12 @@ fn member_name(id: &TSEnumMemberName<'_>) -> String {
     match id {
         TSEnumMemberName::Identifier(name) => name.name.to_string(),
         TSEnumMemberName::String(text) | TSEnumMemberName::ComputedString(text) => text.value.to_string(),
-        TSEnumMemberName::ComputedTemplateString(text) => {
-            text.quasis.first().and_then(|part| part.value.cooked).map(|text| text.to_string()).unwrap_or_default()
-        }
+        TSEnumMemberName::ComputedTemplateString(text) => text
+            .quasis
+            .first()
+            .and_then(|part| part.value.cooked)
+            .map(|text| text.to_string())
+            .unwrap_or_default(),
     }
 }
 

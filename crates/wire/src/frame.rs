@@ -29,7 +29,8 @@ pub enum WireError {
 
 /// Encodes one message as a frame.
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
-    let mut frame = postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| WireError::Unencodable)?;
+    let mut frame =
+        postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| WireError::Unencodable)?;
     let payload_bytes = frame.len() - HEADER_BYTES;
     if payload_bytes > FRAME_BYTES_MAX {
         return Err(WireError::Unencodable);

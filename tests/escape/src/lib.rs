@@ -1,1 +1,10 @@
-//! See `tests/`.
+//! The escape suite: real attack programs, run behind the walls and, to prove that they are attacks, without.
+//!
+//! `attacks/` holds one program per file; its first lines say what it tries and which walls stop it
+//! ([`attack`]). [`bait`] opens on the host what they aim at, [`trial`] runs one and judges it. The tests
+//! themselves are in `tests/`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite fails by panicking")]
+
+pub mod attack;
+pub mod bait;
+pub mod trial;

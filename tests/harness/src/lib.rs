@@ -76,8 +76,9 @@ pub fn binary(build: Build) -> &'static Path {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join(fallback);
         let source = std::env::var_os(variable).map_or(beside, PathBuf::from);
         let copy = shared_folder().join(format!("palisade-{build:?}").to_lowercase());
-        std::fs::copy(&source, &copy)
-            .unwrap_or_else(|error| panic!("{} is not built ({error}): run ./scripts/test.sh", source.display()));
+        std::fs::copy(&source, &copy).unwrap_or_else(|error| {
+            panic!("{} is not built ({error}): run ./scripts/test.sh", source.display())
+        });
         std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
         copy
     })
@@ -206,7 +207,10 @@ fn read_lossy(stream: &mut impl Read) -> String {
 
 /// `palisade run LANG --json OPTIONS -c CODE` as that user; the parsed result.
 pub fn run_json(user: User, language: &str, code: &str, options: &[&str]) -> Value {
-    let ended = Palisade::new(Build::Real, user, &["run", language, "--json"]).args(options).args(&["-c", code]).end();
+    let ended = Palisade::new(Build::Real, user, &["run", language, "--json"])
+        .args(options)
+        .args(&["-c", code])
+        .end();
     serde_json::from_str(&ended.stdout)
         .unwrap_or_else(|error| panic!("no JSON ({error}): {} {}", ended.stdout, ended.stderr))
 }

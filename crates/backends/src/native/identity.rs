@@ -73,7 +73,10 @@ fn range(table: &str, name: &str, uid: u32) -> Option<(u32, u32)> {
 }
 
 fn tool(name: &str) -> Option<PathBuf> {
-    ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+    ["/usr/bin", "/bin", "/usr/local/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists())
 }
 
 #[cfg(test)]

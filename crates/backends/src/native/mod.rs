@@ -2,7 +2,7 @@
 //!
 //! The server makes one [`NativeBackend`] around the spawner it forked at its start. `create` walks:
 //! cgroups, plan, spawner, report, a look from outside ([`verify`]), consent. Nothing is believed that the
-//! host can see for itself.
+//! host can see for itself. An interpreter may start up meanwhile; a program is sent only afterwards.
 
 mod cgroup;
 mod identity;
@@ -13,15 +13,16 @@ mod tree;
 mod verify;
 mod watch;
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
 use jail::{GuestMain, Message, Spawner};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -37,7 +38,7 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The native wall.
 pub struct NativeBackend {
-    spawner: Spawner,
+    spawner: Arc<Spawner>,
     cgroups: Cgroups,
     identities: Identities,
     system: System,
@@ -52,8 +53,15 @@ pub fn start_spawner(guest: GuestMain) -> io::Result<Spawner> {
 impl NativeBackend {
     /// Looks at this machine and takes the spawner in.
     pub fn new(spawner: Spawner) -> Self {
-        let cgroups = Cgroups::detect(spawner.pid());
-        Self { spawner, cgroups, identities: Identities::detect(), system: System::detect(), made: AtomicU64::new(0) }
+        let spawner = Arc::new(spawner);
+        let cgroups = Cgroups::detect(&spawner);
+        Self {
+            spawner,
+            cgroups,
+            identities: Identities::detect(),
+            system: System::detect(),
+            made: AtomicU64::new(0),
+        }
     }
 
     /// What was found out about control groups, for `doctor`.
@@ -69,13 +77,21 @@ impl NativeBackend {
     async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
+        let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
         let id_map = self.identities.next(number);
-        let plan = self.system.plan(spec, id_map, &cgroups);
-        let (stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        let plan = self.system.plan(spec, id_map, &self.cgroups, &cgroups);
+        let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
-        let cgroups_us = micros(started);
         self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?;
+        // Cloning takes a while: meanwhile the groups are made that the clone will join.
+        let asked = Instant::now();
+        if plan.joins_groups {
+            self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
+            jail::send_groups(report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
+                .map_err(at("groups"))?;
+        }
+        let cgroups_us = micros(asked);
         let mut wait = Building { report, cgroups: Some(cgroups), process: None };
         let mut phases = StartPhases { parts_us: vec![("cgroups", cgroups_us)] };
         let built = wait.until_built(&mut phases).await?;
@@ -154,7 +170,7 @@ impl Building {
             .map_err(at("report"))
     }
 
-    /// Looks at the process from outside, lets it become the guest, and looks once more.
+    /// Looks at the process from outside, consents, and looks once more.
     async fn finish(
         mut self,
         spec: &SandboxSpec,
@@ -183,9 +199,9 @@ impl Building {
 
 fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
     /// Steps that are reported on their own; the small rest is one figure.
-    const NAMED: [&str; 5] = ["id maps", "cgroups", "root", "landlock", "seccomp"];
+    const NAMED: [&str; 10] =
+        ["id maps", "root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
     let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
-    let name = if name == "cgroups" { "join cgroups" } else { name };
     match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
         Some((_, sum)) => *sum += u64::from(us),
         None => phases.parts_us.push((name, u64::from(us))),
@@ -200,7 +216,10 @@ fn report_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 }
 
 /// Puts a descriptor under the runtime's eye.
-#[expect(deprecated, reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours")]
+#[expect(
+    deprecated,
+    reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"
+)]
 fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(descriptor)
 }

@@ -7,19 +7,27 @@ use std::path::{Path, PathBuf};
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
 use sandbox::{BackendError, ReadOnlyBind, SandboxSpec, WORKSPACE};
 
-use super::cgroup::CgroupSet;
+use super::cgroup::{CgroupSet, Cgroups};
 
 /// Links at the top of a merged-/usr system, directories elsewhere.
 const TOP: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
 /// Public parts of /etc that programs look for: the linker's cache, chosen tools, time zone, certificates, fonts.
-const ETC: [&str; 6] =
-    ["/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/fonts"];
+const ETC: [&str; 6] = [
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/fonts",
+];
 
 const HOSTNAME: &str = "palisade";
 /// Guest and start of the program need descriptors of their own.
 const OPEN_FILES_MIN: u64 = 32;
 /// Process 1 counts too.
 const GUEST_PROCESSES: u64 = 1;
+/// Where a cgroup counts, it must be the one that refuses: only its refusals can be told from outside.
+const SPARE_PROCESSES: u64 = 64;
 
 /// What every sandbox on this machine shows.
 pub(super) struct System {
@@ -44,20 +52,31 @@ impl System {
         Self { binds, symlinks, files: system_files() }
     }
 
-    pub(super) fn plan(&self, spec: &SandboxSpec, id_map: IdMap, cgroups: &CgroupSet) -> JailPlan {
+    pub(super) fn plan(
+        &self,
+        spec: &SandboxSpec,
+        id_map: IdMap,
+        cgroups: &Cgroups,
+        born_into: &CgroupSet,
+    ) -> JailPlan {
         let limits = &spec.limits;
         let mut binds = self.binds.clone();
-        let is_there = |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
+        let is_there =
+            |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
         let new = spec.binds.iter().filter(|wanted| !is_there(wanted));
-        binds.extend(new.map(|bind| Bind { path: bind.path.clone(), target: bind.target.clone(), optional: false }));
+        binds.extend(new.map(|bind| Bind {
+            path: bind.path.clone(),
+            target: bind.target.clone(),
+            optional: false,
+        }));
         let mut files = self.files.clone();
         files.extend(
             spec.files.iter().map(|file| PlanFile { path: file.path.clone(), content: file.content.clone() }),
         );
         JailPlan {
             id_map,
-            unified_cgroup: cgroups.unified_directory(),
-            cgroup_tasks: cgroups.tasks_files(),
+            unified_cgroup: born_into.unified_directory(),
+            joins_groups: cgroups.has_old(),
             binds,
             symlinks: self.symlinks.clone(),
             files,
@@ -66,7 +85,9 @@ impl System {
                 cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
                 file_bytes: limits.disk_bytes,
                 open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
-                processes: u64::from(limits.processes) + GUEST_PROCESSES,
+                processes: u64::from(limits.processes)
+                    + GUEST_PROCESSES
+                    + if cgroups.may_limit_processes() { SPARE_PROCESSES } else { 0 },
             },
             hostname: HOSTNAME.to_owned(),
         }
@@ -91,7 +112,12 @@ fn scratch(bytes: u64, inodes: u64) -> Scratch {
 fn system_files() -> Vec<PlanFile> {
     let id = jail::INSIDE_ID;
     [
-        ("/etc/passwd", format!("agent:x:{id}:{id}:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
+        (
+            "/etc/passwd",
+            format!(
+                "agent:x:{id}:{id}:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+            ),
+        ),
         ("/etc/group", format!("agent:x:{id}:\nnogroup:x:65534:\n")),
         ("/etc/hosts", format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n")),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
-use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
 use tokio::io::unix::AsyncFd;
 
-use super::{at, watched};
 use super::cgroup::CgroupSet;
 use super::watch::Watch;
+use super::{at, watched};
 
 /// How long dropping waits for killed processes; the kernel needs well under a millisecond.
 const DROP_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };

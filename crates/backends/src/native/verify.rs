@@ -8,8 +8,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use jail::{IdMap, JailPlan, Wall};
 use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
+use jail::{IdMap, JailPlan, Wall};
 
 use super::cgroup::CgroupSet;
 use super::status::Status;
@@ -115,7 +115,9 @@ impl Seen<'_> {
 
     fn is_planned(&self, point: &str) -> bool {
         let system = point == "/" || WRITABLE_SYSTEM.iter().any(|known| Path::new(point).starts_with(known));
-        system || self.may_write(point) || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
+        system
+            || self.may_write(point)
+            || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
     }
 
     fn network(&self) -> Result<(), BackendError> {
@@ -186,7 +188,8 @@ impl Seen<'_> {
     fn report_identity(&self, enforced: &mut Enforced) {
         let mechanisms = [Mechanism::Namespace, Mechanism::Root];
         if matches!(self.plan.id_map, IdMap::Own { .. }) {
-            let note = "on the host the sandbox has this user's own id: no sub-ids are configured (see subuid(5))";
+            let note =
+                "on the host the sandbox has this user's own id: no sub-ids are configured (see subuid(5))";
             enforced.keep_with_note(Guarantee::IdentityHidden, &mechanisms, note);
         } else {
             enforced.keep(Guarantee::IdentityHidden, &mechanisms);
@@ -198,7 +201,8 @@ impl Seen<'_> {
         if self.cgroups.limits_memory() {
             enforced.keep(Guarantee::MemoryLimited, &[M::Cgroup]);
         } else {
-            let note = "no memory cgroup: measured every 25 ms, so use may overshoot by what is allocated meanwhile";
+            let note =
+                "no memory cgroup: measured every 25 ms, so use may overshoot by what is allocated meanwhile";
             enforced.keep_with_note(Guarantee::MemoryLimited, &[M::Watchdog], note);
         }
         if self.cgroups.limits_processes() {
@@ -220,8 +224,13 @@ pub(super) fn is_hidden(pid: i32) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
     }
-    let owner = fs::metadata(format!("/proc/{pid}/status")).map_err(|error| incomplete(error.to_string()))?.uid();
-    if owner == 0 { Ok(()) } else { Err(incomplete(format!("the guest is dumpable (its /proc belongs to {owner})"))) }
+    let owner =
+        fs::metadata(format!("/proc/{pid}/status")).map_err(|error| incomplete(error.to_string()))?.uid();
+    if owner == 0 {
+        Ok(())
+    } else {
+        Err(incomplete(format!("the guest is dumpable (its /proc belongs to {owner})")))
+    }
 }
 
 struct Mount<'a> {
@@ -268,7 +277,7 @@ mod tests {
         let plan = JailPlan {
             id_map: IdMap::Own { uid: 7, gid: 7 },
             unified_cgroup: None,
-            cgroup_tasks: Vec::new(),
+            joins_groups: false,
             binds: Vec::new(),
             symlinks: Vec::new(),
             files: Vec::new(),

@@ -11,6 +11,8 @@ use jail::Wall;
 use super::cgroup::CgroupSet;
 use super::tree;
 
+/// Short runs are looked at early, so that their peak is seen at all.
+const FIRST: Duration = Duration::from_millis(3);
 /// With control groups the kernel does the urgent part.
 const CALM: Duration = Duration::from_millis(100);
 /// Without them memory is watched: the overshoot is what can be allocated in this time.
@@ -31,9 +33,11 @@ impl Watch {
 
     /// Completes when a limit is passed.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
-        let pause = if cgroups.limits_memory() { CALM } else { ALERT };
+        let calm = if cgroups.limits_memory() { CALM } else { ALERT };
+        let mut pause = FIRST;
         loop {
             tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(calm);
             self.look(cgroups);
             if let Some(ending) = self.passed(cgroups) {
                 return ending;
@@ -56,7 +60,8 @@ impl Watch {
         let complete = cgroups.limits_memory() && cgroups.limits_processes() && cgroups.counts_cpu();
         let walked = if complete { tree::TreeUse::default() } else { tree::measure(self.pid) };
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
-        seen.memory_peak_bytes = seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);
+        seen.memory_peak_bytes =
+            seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);
         seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(walked.processes);
         if !cgroups.limits_processes() && walked.processes > u64::from(self.limits.processes) {
             seen.process_refusals = seen.process_refusals.max(1);
@@ -77,7 +82,8 @@ impl Watch {
         if self.seen.cpu_us > self.limits.cpu_ms().saturating_mul(1000) {
             return Some(Ending::Cpu);
         }
-        let suspicious = !cgroups.limits_memory() && tree::measure(self.pid).memory_bytes > self.limits.memory_bytes;
+        let suspicious =
+            !cgroups.limits_memory() && tree::measure(self.pid).memory_bytes > self.limits.memory_bytes;
         if suspicious && tree::proportional_bytes(self.pid) > self.limits.memory_bytes {
             self.seen.oom_kills += 1;
             return Some(Ending::Memory);

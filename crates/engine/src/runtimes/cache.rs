@@ -23,6 +23,7 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
+const FOLDER: &str = "runtimes";
 
 /// An interpreter's answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -42,22 +43,35 @@ pub(crate) struct Found {
     pub(crate) compiled: bool,
 }
 
-/// The answer and the compiled driver, from the cache or by asking.
+/// The answer and the compiled driver, if they were asked for before and still hold.
+pub(crate) fn recall(
+    definition: &Definition,
+    command: &Path,
+    state_dir: &Path,
+) -> Option<(Found, Option<Vec<u8>>)> {
+    read(&state_dir.join(FOLDER), &key(definition, command))
+}
+
+/// The same, by asking.
 pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
     state_dir: &Path,
     path: &OsStr,
 ) -> Result<(Found, Option<Vec<u8>>), String> {
-    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
-    let key = format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents));
-    let folder = state_dir.join("runtimes");
-    if let Some(known) = read(&folder, &key) {
-        return Ok(known);
-    }
-    make_private(&folder).map_err(|error| format!("the state directory cannot be used: {error}"))?;
-    ask(definition, command, &folder, &key, path)?;
+    let folder = state_dir.join(FOLDER);
+    let key = key(definition, command);
+    let work = folder.join(format!("{key}.{}", std::process::id()));
+    let question = Question { definition, command, path, folder: &folder, key: &key, work: &work };
+    let asked = question.ask();
+    fs::remove_dir_all(&work).ok();
+    asked?;
     read(&folder, &key).ok_or_else(|| "its answer could not be stored".to_owned())
+}
+
+fn key(definition: &Definition, command: &Path) -> String {
+    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
+    format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents))
 }
 
 fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
@@ -65,51 +79,52 @@ fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
     if !Path::new(&found.executable).exists() || found.binds.iter().any(|bind| !bind.exists()) {
         return None;
     }
-    let driver = if found.compiled { Some(fs::read(folder.join(format!("{key}.driver"))).ok()?) } else { None };
+    let driver =
+        if found.compiled { Some(fs::read(folder.join(format!("{key}.driver"))).ok()?) } else { None };
     Some((found, driver))
 }
 
-fn ask(definition: &Definition, command: &Path, folder: &Path, key: &str, path: &OsStr) -> Result<(), String> {
-    let work = folder.join(format!("{key}.{}", std::process::id()));
-    let result = ask_in(&work, definition, command, folder, key, path);
-    fs::remove_dir_all(&work).ok();
-    result
+/// One interpreter to be asked.
+struct Question<'a> {
+    definition: &'a Definition,
+    command: &'a Path,
+    path: &'a OsStr,
+    /// Where answers are kept.
+    folder: &'a Path,
+    key: &'a str,
+    /// Where the probe works; removed afterwards.
+    work: &'a Path,
 }
 
-fn ask_in(
-    work: &Path,
-    definition: &Definition,
-    command: &Path,
-    folder: &Path,
-    key: &str,
-    path: &OsStr,
-) -> Result<(), String> {
-    let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
-    make_private(work).map_err(problem)?;
-    for (name, content) in definition.files() {
-        fs::write(work.join(name), content).map_err(problem)?;
+impl Question<'_> {
+    fn ask(&self) -> Result<(), String> {
+        let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
+        make_private(self.work).map_err(problem)?;
+        for (name, content) in self.definition.files() {
+            fs::write(self.work.join(name), content).map_err(problem)?;
+        }
+        let out = self.work.join("compiled-driver");
+        let fill = |part: &String| {
+            part.replace("{interpreter}", &self.command.to_string_lossy())
+                .replace("{folder}", &self.work.to_string_lossy())
+                .replace("{out}", &out.to_string_lossy())
+        };
+        let argv: Vec<String> = self.definition.interpreter.probe.iter().map(fill).collect();
+        let mut found: Found = serde_json::from_slice(&run_probe(&argv, self.path)?)
+            .map_err(|error| format!("its probe answered nonsense: {error}"))?;
+        if found.binds.len() > BINDS_MAX {
+            return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));
+        }
+        found.binds.retain(|bind| is_fit_to_show(bind));
+        found.compiled = out.is_file();
+        if found.compiled {
+            fs::rename(&out, self.folder.join(format!("{}.driver", self.key))).map_err(problem)?;
+        }
+        let answer = self.work.join("answer");
+        let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
+        fs::write(&answer, text).map_err(problem)?;
+        fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)
     }
-    let out = work.join("compiled-driver");
-    let fill = |part: &String| {
-        part.replace("{interpreter}", &command.to_string_lossy())
-            .replace("{folder}", &work.to_string_lossy())
-            .replace("{out}", &out.to_string_lossy())
-    };
-    let argv: Vec<String> = definition.interpreter.probe.iter().map(fill).collect();
-    let mut found: Found = serde_json::from_slice(&run_probe(&argv, path)?)
-        .map_err(|error| format!("its probe answered nonsense: {error}"))?;
-    if found.binds.len() > BINDS_MAX {
-        return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));
-    }
-    found.binds.retain(|bind| is_fit_to_show(bind));
-    found.compiled = out.is_file();
-    if found.compiled {
-        fs::rename(&out, folder.join(format!("{key}.driver"))).map_err(problem)?;
-    }
-    let answer = work.join("answer");
-    let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
-    fs::write(&answer, text).map_err(problem)?;
-    fs::rename(&answer, folder.join(format!("{key}.json"))).map_err(problem)
 }
 
 /// A probe's wish is not enough: directories that hold people's or the system's secrets are never shown whole.

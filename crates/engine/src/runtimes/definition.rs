@@ -96,7 +96,10 @@ impl Definition {
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {
         let of = |folder: &str| {
             let folder = folder.to_owned();
-            FILES.iter().filter(move |(language, ..)| *language == folder).map(|(_, name, content)| (*name, *content))
+            FILES
+                .iter()
+                .filter(move |(language, ..)| *language == folder)
+                .map(|(_, name, content)| (*name, *content))
         };
         let base = self.base.as_deref().map(of).into_iter().flatten();
         of(&self.name).chain(base.filter(|(name, _)| *name != DEFINITION))
@@ -109,11 +112,16 @@ impl Definition {
     }
 }
 
-/// Every language with a readable definition, by name.
-pub(crate) fn embedded() -> BTreeMap<String, Arc<Definition>> {
-    let definitions = FILES.iter().filter(|(_, file, _)| *file == DEFINITION);
-    let parsed = definitions.filter_map(|(_, _, content)| parse(content).ok());
-    parsed.map(|definition| (definition.name.clone(), Arc::new(definition))).collect()
+/// Names of all languages, without reading their definitions: the folders are named alike.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter(|(_, file, _)| *file == DEFINITION).map(|(language, ..)| *language)
+}
+
+/// The definition of one language; parsed only when it is wanted, as most servers use few.
+pub(crate) fn load(name: &str) -> Option<Arc<Definition>> {
+    let (_, _, content) =
+        FILES.iter().find(|(language, file, _)| *language == name && *file == DEFINITION)?;
+    parse(content).ok().map(Arc::new)
 }
 
 fn parse(content: &[u8]) -> Result<Definition, String> {
@@ -135,6 +143,7 @@ mod tests {
             assert!(script.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no check");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
-        assert!(embedded().contains_key("python") && embedded().contains_key("bash"));
+        let names: Vec<_> = names().collect();
+        assert!(names.contains(&"python") && names.contains(&"bash"));
     }
 }

@@ -9,11 +9,16 @@ use std::{env, fs};
 
 /// The first of these commands that is an executable file in an absolute directory of the PATH.
 pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
-    let directories: Vec<PathBuf> = env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
-    let candidates = commands.iter().flat_map(|command| directories.iter().map(move |directory| directory.join(command)));
-    candidates.into_iter().find(|file| {
-        fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    })
+    let directories: Vec<PathBuf> =
+        env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
+    let candidates =
+        commands.iter().flat_map(|command| directories.iter().map(move |directory| directory.join(command)));
+    candidates.into_iter().find(|file| is_program(file))
+}
+
+/// An executable file.
+pub(crate) fn is_program(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// A number that changes when the interpreter does. A script is a version manager's shim: what it leads to

@@ -1,6 +1,7 @@
 //! Languages as data: what `runtimes/<language>/` says, and where its interpreter is on this machine.
 //!
-//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH and asked
+//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH, unless the
+//! operator named one, and asked
 //! once, by the runtime's own probe, what it needs to live in a sandbox; the answer is kept in the state
 //! directory for as long as the interpreter does not change ([`cache`]).
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
-use sandbox::{Limits, PlacedFile, ReadOnlyBind};
+use sandbox::{Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
 use tokio::sync::Mutex;
 
 use self::definition::Definition;
@@ -95,6 +96,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    fn new(definition: Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
+        let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
+        Self { definition, found, driver }
+    }
+
     /// Its name in requests.
     pub fn name(&self) -> &str {
         &self.definition.name
@@ -128,6 +134,11 @@ impl Runtime {
         &self.definition.source
     }
 
+    /// Where the program is inside.
+    pub(crate) fn source_path(&self) -> String {
+        format!("{WORKSPACE}/{}", self.definition.source)
+    }
+
     pub(crate) fn variable_style(&self) -> VariableStyle {
         self.definition.drive.variables
     }
@@ -153,9 +164,13 @@ impl Runtime {
 
     /// Parts of the host that must be visible; `own` is our own executable.
     pub(crate) fn read_only_binds(&self, own: Option<&Path>) -> Vec<ReadOnlyBind> {
-        let mut binds: Vec<ReadOnlyBind> = self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
+        let mut binds: Vec<ReadOnlyBind> =
+            self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
         let definition = &self.definition;
-        let commands = [definition.prepare.as_ref().map(|it| &it.command), definition.check.as_ref().map(|it| &it.command)];
+        let commands = [
+            definition.prepare.as_ref().map(|it| &it.command),
+            definition.check.as_ref().map(|it| &it.command),
+        ];
         let needs_own = commands.into_iter().flatten().flatten().any(|part| part.contains("{palisade}"));
         // An executable that was replaced on disk meanwhile is not ours any more.
         if let Some(own) = own.filter(|own| needs_own && own.is_file()) {
@@ -181,7 +196,8 @@ impl Runtime {
 
     fn fill(&self, command: &[String], call: &Call<'_>) -> Vec<String> {
         let driver = self.driver_path().to_string_lossy().into_owned();
-        let script = self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
+        let script =
+            self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
         let check = inside(script).to_string_lossy().into_owned();
         let memory_mb = (call.limits.memory_bytes >> 20).to_string();
         let values = [
@@ -194,7 +210,8 @@ impl Runtime {
             ("{source}", call.source),
             ("{memory_mb}", &memory_mb),
         ];
-        let fill = |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
+        let fill =
+            |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
         command.iter().map(fill).collect()
     }
 
@@ -224,59 +241,107 @@ fn inside(name: &str) -> PathBuf {
 
 /// All languages.
 pub struct Runtimes {
-    definitions: BTreeMap<String, Arc<Definition>>,
     state_dir: PathBuf,
     path: OsString,
+    /// Named by the operator.
+    named: BTreeMap<String, PathBuf>,
     ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(state_dir: PathBuf) -> Self {
+    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { definitions: definition::embedded(), state_dir, path, ready: Mutex::default() }
+        Self { state_dir, path, named, ready: Mutex::default() }
     }
 
     /// Names of all languages, installed or not.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.definitions.keys().map(String::as_str)
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        definition::names()
     }
 
     /// The command that installs a language on a Debian-like machine.
-    pub fn install_command(&self, name: &str) -> Option<&str> {
-        self.definitions.get(name).map(|definition| definition.interpreter.install.as_str())
+    pub fn install_command(&self, name: &str) -> Option<String> {
+        definition::load(name).map(|definition| definition.interpreter.install.clone())
     }
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let Some(definition) = self.definitions.get(name) else {
-            let known = self.names().collect::<Vec<_>>().join(", ");
-            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
-        };
         let mut ready = self.ready.lock().await;
         if let Some(known) = ready.get(name) {
             return known.clone();
         }
-        let (definition, state_dir, path) = (Arc::clone(definition), self.state_dir.clone(), self.path.clone());
-        let looked = tokio::task::spawn_blocking(move || look(definition, &state_dir, &path)).await;
-        let found = looked.unwrap_or_else(|error| {
-            Err(RuntimeError::Broken { title: name.to_owned(), reason: error.to_string() })
-        });
+        let Some(definition) = definition::load(name) else {
+            let known = self.names().collect::<Vec<_>>().join(", ");
+            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
+        };
+        let found = self.look(definition).await;
         ready.insert(name.to_owned(), found.clone());
         found
     }
+
+    /// Where the interpreter is: where the operator says, else on the PATH.
+    fn command(&self, definition: &Definition) -> Result<PathBuf, RuntimeError> {
+        let title = || definition.title.clone();
+        match self.named.get(&definition.name) {
+            Some(file) if locate::is_program(file) => Ok(file.clone()),
+            // Never another one instead: the operator had a reason.
+            Some(_) => {
+                let reason = "the interpreter named in the configuration is not a program".to_owned();
+                Err(RuntimeError::Broken { title: title(), reason })
+            }
+            None => locate::on_path(&definition.interpreter.commands, &self.path).ok_or_else(|| {
+                let commands = definition.interpreter.commands.join(", ");
+                RuntimeError::Missing { title: title(), commands }
+            }),
+        }
+    }
+
+    /// Recalls what was found out before (a few small reads), else runs the probe off this thread.
+    async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
+        let command = self.command(&definition)?;
+        if let Some((found, compiled)) = cache::recall(&definition, &command, &self.state_dir) {
+            return Ok(Arc::new(Runtime::new(definition, found, compiled)));
+        }
+        let title = definition.title.clone();
+        let broken = |reason: String| RuntimeError::Broken { title, reason };
+        let (state_dir, path) = (self.state_dir.clone(), self.path.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let (found, compiled) = cache::find_out(&definition, &command, &state_dir, &path)?;
+            Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))
+        });
+        asked.await.map_err(|error| error.to_string()).flatten().map_err(broken)
+    }
 }
 
-fn look(
-    definition: Arc<Definition>,
-    state_dir: &Path,
-    path: &OsString,
-) -> Result<Arc<Runtime>, RuntimeError> {
-    let Some(command) = locate::on_path(&definition.interpreter.commands, path) else {
-        let commands = definition.interpreter.commands.join(", ");
-        return Err(RuntimeError::Missing { title: definition.title.clone(), commands });
-    };
-    let broken = |reason: String| RuntimeError::Broken { title: definition.title.clone(), reason };
-    let (found, compiled) = cache::find_out(&definition, &command, state_dir, path).map_err(broken)?;
-    let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
-    Ok(Arc::new(Runtime { definition, found, driver }))
+/// Names of all languages that there are, for whoever has no engine yet.
+pub fn languages() -> impl Iterator<Item = &'static str> {
+    definition::names()
+}
+
+/// Whether an interpreter could be started from there.
+pub fn is_program(file: &Path) -> bool {
+    locate::is_program(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_interpreter_that_the_operator_named_is_used_and_never_replaced() {
+        let state = std::env::temp_dir().join(format!("palisade-named-{}", std::process::id()));
+        let bash = locate::on_path(&["bash".to_owned()], &std::env::var_os("PATH").unwrap()).unwrap();
+        let link = state.join("named-bash");
+        std::fs::create_dir_all(&state).unwrap();
+        std::os::unix::fs::symlink(&bash, &link).unwrap();
+        let with = |path: PathBuf| Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]));
+        let used = with(link.clone()).find("bash").await;
+        let missing = with(state.join("nothing")).find("bash").await;
+        let no_program = with(state.clone()).find("bash").await;
+        std::fs::remove_dir_all(&state).unwrap();
+        assert!(used.is_ok(), "{used:?}");
+        for refused in [missing, no_program] {
+            assert_eq!(refused.unwrap_err().code(), "language_broken");
+        }
+    }
 }

@@ -1,105 +1,250 @@
 //! The system-call filter: compiled once per spawner, installed last in every jail.
 //!
-//! Two programs, because a seccompiler program has one answer for what matches: the allow-list (anything
-//! else: EPERM), then the calls whose absence libraries probe for (ENOSYS). The kernel takes the strictest
-//! answer, and of two errors the one installed last; see seccomp(2). A foreign architecture is killed by
-//! each of them. The lists themselves are data in [`profile`].
+//! Anything that is not listed answers EPERM; calls whose absence libraries probe for answer ENOSYS; a
+//! foreign architecture is killed. The lists are data in [`profile`], the program is made in [`program`].
 
 mod profile;
+mod program;
 
 use std::collections::BTreeMap;
 use std::io;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
+use seccompiler::BpfProgram;
 
+use self::program::Answer;
 use crate::breach::Wall;
 
+/// AUDIT_ARCH_* of linux/audit.h.
 #[cfg(target_arch = "x86_64")]
-const ARCH: TargetArch = TargetArch::x86_64;
+const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-const ARCH: TargetArch = TargetArch::aarch64;
+const ARCH: u32 = 0xc000_00b7;
 
-/// Compiled filters in the order of installation.
-pub(crate) struct Filters {
-    programs: Vec<BpfProgram>,
+/// The compiled filter.
+pub(crate) struct Filter {
+    program: BpfProgram,
 }
 
-impl Filters {
+impl Filter {
     /// Compiles the lists.
-    pub(crate) fn compile() -> io::Result<Self> {
-        let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
-            profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|number| (*number, Vec::new())).collect();
-        for (number, rules) in profile::conditional().map_err(io::Error::other)? {
-            allowed.insert(number, rules);
-        }
-        // Needed to install the second program, which then answers for it.
-        allowed.insert(libc::SYS_seccomp, Vec::new());
-        let probed = profile::ABSENT.iter().copied().chain(profile::FUTURE);
-        let absent = probed.map(|number| (number, Vec::new())).collect();
-        let programs = [
-            (allowed, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow),
-            (absent, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32)),
-        ];
-        let programs = programs.into_iter().map(|(rules, otherwise, matched)| {
-            let filter = SeccompFilter::new(rules, otherwise, matched, ARCH).map_err(io::Error::other)?;
-            BpfProgram::try_from(filter).map_err(io::Error::other)
-        });
-        Ok(Self { programs: programs.collect::<io::Result<_>>()? })
+    pub(crate) fn compile() -> Self {
+        Self { program: program::assemble(ARCH, &answers()) }
     }
 
-    /// Puts this process and all its children behind the filters, for good.
+    /// Puts this process and all its children behind the filter, for good.
     pub(crate) fn install(&self) -> io::Result<()> {
         if Wall::Seccomp.off() {
             return Ok(());
         }
-        for program in &self.programs {
-            seccompiler::apply_filter(program).map_err(io::Error::other)?;
-        }
-        Ok(())
+        seccompiler::apply_filter(&self.program).map_err(io::Error::other)
     }
+}
+
+fn answers() -> BTreeMap<u32, Answer> {
+    let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let allowed =
+        profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
+    let conditional =
+        profile::conditional().into_iter().map(|(call, rules)| (number(call), Answer::When(rules)));
+    let absent = profile::ABSENT.iter().copied().chain(profile::FUTURE);
+    let absent = absent.map(|call| (number(call), Answer::Refuse(libc::ENOSYS as u16)));
+    allowed.chain(conditional).chain(absent).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use seccompiler::{
+        SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch,
+    };
+
+    use super::program::{Condition, emulator};
     use super::*;
 
+    #[cfg(target_arch = "x86_64")]
+    const TARGET: TargetArch = TargetArch::x86_64;
+    #[cfg(target_arch = "aarch64")]
+    const TARGET: TargetArch = TargetArch::aarch64;
+    const EPERM: u32 = 0x0005_0000 | libc::EPERM as u32;
+    const ENOSYS: u32 = 0x0005_0000 | libc::ENOSYS as u32;
+    const ALLOW: u32 = 0x7fff_0000;
+
+    fn answer(call: libc::c_long, arguments: [u64; 6]) -> u32 {
+        emulator::run(&Filter::compile().program, ARCH, call as u32, arguments)
+    }
+
+    /// The same lists through seccompiler: the allow-list, and the calls to answer ENOSYS.
+    fn oracle() -> [BpfProgram; 2] {
+        let compile = |rules: BTreeMap<i64, Vec<SeccompRule>>, otherwise, matched| {
+            BpfProgram::try_from(SeccompFilter::new(rules, otherwise, matched, TARGET).unwrap()).unwrap()
+        };
+        let condition = |condition: &Condition| {
+            let (argument, operator, value) = match *condition {
+                Condition::MaskedEqual { argument, mask, value } => {
+                    (argument, SeccompCmpOp::MaskedEq(u64::from(mask)), value)
+                }
+                Condition::Differs { argument, value } => (argument, SeccompCmpOp::Ne, value),
+            };
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, u64::from(value)).unwrap()
+        };
+        let mut allowed = BTreeMap::new();
+        let mut absent = BTreeMap::new();
+        for (number, answer) in answers() {
+            match answer {
+                Answer::Allow => drop(allowed.insert(i64::from(number), Vec::new())),
+                Answer::When(rules) => {
+                    let rules = rules
+                        .iter()
+                        .map(|rule| SeccompRule::new(rule.iter().map(condition).collect()).unwrap());
+                    allowed.insert(i64::from(number), rules.collect());
+                }
+                Answer::Refuse(_) => drop(absent.insert(i64::from(number), Vec::new())),
+            }
+        }
+        let errno = |number: i32| SeccompAction::Errno(number as u32);
+        [
+            compile(allowed, errno(libc::EPERM), SeccompAction::Allow),
+            compile(absent, SeccompAction::Allow, errno(libc::ENOSYS)),
+        ]
+    }
+
     #[test]
-    fn the_lists_compile_and_fit_the_kernel() {
-        const BPF_MAXINSNS: usize = 4096;
-        for program in Filters::compile().unwrap().programs {
-            assert!(program.len() <= BPF_MAXINSNS, "{} instructions", program.len());
+    fn every_answer_is_the_one_seccompiler_gives() {
+        let program = Filter::compile().program;
+        let [allowed, absent] = oracle();
+        let interesting = [
+            0,
+            1,
+            2,
+            3,
+            5,
+            10,
+            16,
+            17,
+            0x5412,
+            0x541c,
+            0x541d,
+            0x5423,
+            0x1000,
+            0x2000,
+            0x6000,
+            0xc000,
+            0x1000_0000,
+            0x4000_0000,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x1_0000_5412,
+            u64::MAX,
+        ];
+        for number in (0..1100).chain([0x4000_0000, 0x4000_0001, 0x7fff_ffff, 0x8000_0000, u32::MAX]) {
+            for first in interesting {
+                for second in interesting {
+                    let arguments = [first, second, second, first, 0, 0];
+                    let ours = emulator::run(&program, ARCH, number, arguments);
+                    let theirs = match emulator::run(&absent, ARCH, number, arguments) {
+                        ALLOW => emulator::run(&allowed, ARCH, number, arguments),
+                        stricter => stricter,
+                    };
+                    assert_eq!(ours, theirs, "call {number} with {first:#x}, {second:#x}");
+                }
+            }
         }
     }
 
     #[test]
-    fn no_call_is_both_allowed_and_absent() {
-        let conditional = profile::conditional().unwrap();
-        for number in profile::ABSENT {
-            assert!(!profile::ALLOWED.contains(number), "call {number}");
-            assert!(!conditional.contains_key(number), "call {number}");
+    fn another_architecture_is_killed() {
+        const I386: u32 = 0x4000_0003;
+        let program = Filter::compile().program;
+        assert_eq!(emulator::run(&program, I386, 0, [0; 6]), 0x8000_0000);
+    }
+
+    #[test]
+    fn it_fits_the_kernel() {
+        const BPF_MAXINSNS: usize = 4096;
+        assert!(Filter::compile().program.len() <= BPF_MAXINSNS);
+    }
+
+    #[test]
+    fn no_call_is_listed_twice() {
+        let conditional = profile::conditional();
+        let mut seen = std::collections::BTreeSet::new();
+        let lists = profile::ALLOWED
+            .iter()
+            .chain(profile::ALLOWED_LEGACY)
+            .chain(profile::ABSENT)
+            .chain(conditional.keys());
+        for number in lists {
+            assert!(seen.insert(*number), "call {number} is listed twice");
         }
-        for number in conditional.keys() {
-            assert!(!profile::ALLOWED.contains(number), "call {number} has a rule that nothing asks for");
-        }
+    }
+
+    #[test]
+    fn arguments_decide_where_they_must() {
+        let with = |call, first, second| answer(call, [first, second, 0, 0, 0, 0]);
+        assert_eq!(with(libc::SYS_clone, libc::CLONE_NEWUSER as u64, 0), EPERM);
+        assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::SIGCHLD) as u64, 0), ALLOW);
+        assert_eq!(with(libc::SYS_socket, libc::AF_NETLINK as u64, libc::SOCK_RAW as u64), EPERM);
+        assert_eq!(with(libc::SYS_socket, libc::AF_INET as u64, libc::SOCK_RAW as u64), EPERM);
+        assert_eq!(
+            with(libc::SYS_socket, libc::AF_INET as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64),
+            ALLOW
+        );
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI), EPERM);
+        // The kernel looks at 32 bits of the request, and so do we.
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40), EPERM);
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS), ALLOW);
+        assert_eq!(with(libc::SYS_prlimit64, 1, 7), EPERM);
+        assert_eq!(with(libc::SYS_clone3, 0, 0), ENOSYS);
     }
 
     #[test]
     fn calls_that_reach_the_kernel_of_the_host_are_not_listed() {
         let never = [
-            libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare,
-            libc::SYS_setns, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_keyctl,
-            libc::SYS_add_key, libc::SYS_request_key, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter,
-            libc::SYS_io_uring_register, libc::SYS_userfaultfd, libc::SYS_kexec_load, libc::SYS_init_module,
-            libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_reboot, libc::SYS_swapon, libc::SYS_swapoff,
-            libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_open_by_handle_at,
-            libc::SYS_fsopen, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
-            libc::SYS_clock_settime, libc::SYS_settimeofday, libc::SYS_sethostname, libc::SYS_syslog,
-            libc::SYS_quotactl, libc::SYS_acct, libc::SYS_fanotify_init, libc::SYS_pidfd_getfd, libc::SYS_kcmp,
+            libc::SYS_mount,
+            libc::SYS_umount2,
+            libc::SYS_pivot_root,
+            libc::SYS_chroot,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_ptrace,
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_keyctl,
+            libc::SYS_add_key,
+            libc::SYS_request_key,
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_io_uring_register,
+            libc::SYS_userfaultfd,
+            libc::SYS_kexec_load,
+            libc::SYS_init_module,
+            libc::SYS_finit_module,
+            libc::SYS_delete_module,
+            libc::SYS_reboot,
+            libc::SYS_swapon,
+            libc::SYS_swapoff,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_open_by_handle_at,
+            libc::SYS_fsopen,
+            libc::SYS_move_mount,
+            libc::SYS_open_tree,
+            libc::SYS_mount_setattr,
+            libc::SYS_clock_settime,
+            libc::SYS_settimeofday,
+            libc::SYS_sethostname,
+            libc::SYS_syslog,
+            libc::SYS_quotactl,
+            libc::SYS_acct,
+            libc::SYS_fanotify_init,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_kcmp,
             libc::SYS_clone3,
+            libc::SYS_seccomp,
         ];
-        let conditional = profile::conditional().unwrap();
-        for number in never {
-            assert!(!profile::ALLOWED.contains(&number) && !conditional.contains_key(&number), "call {number}");
+        for call in never {
+            let given = answer(call, [0; 6]);
+            assert!(given == EPERM || given == ENOSYS, "call {call} answers {given:#x}");
         }
     }
 }

@@ -6,70 +6,281 @@
 use std::collections::BTreeMap;
 
 use libc::*;
-use seccompiler::{
-    BackendError, SeccompCmpArgLen as Width, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
-};
+
+use super::program::{Condition, Rule};
 
 /// Allowed whatever the arguments.
 pub(super) const ALLOWED: &[c_long] = &[
     // Reading, writing and moving data between descriptors the program already has.
-    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
-    SYS_pwritev2, SYS_lseek, SYS_sendfile, SYS_copy_file_range, SYS_splice, SYS_tee, SYS_vmsplice,
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_preadv,
+    SYS_pwritev,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_lseek,
+    SYS_sendfile,
+    SYS_copy_file_range,
+    SYS_splice,
+    SYS_tee,
+    SYS_vmsplice,
     // Files: the mount tree, Landlock and permissions decide what can be reached.
-    SYS_openat, SYS_openat2, SYS_close, SYS_close_range, SYS_dup, SYS_dup3, SYS_fcntl, SYS_flock, SYS_fstat,
-    SYS_newfstatat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_faccessat, SYS_faccessat2, SYS_readlinkat,
-    SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2,
-    SYS_linkat, SYS_symlinkat, SYS_fchmod, SYS_fchmodat, SYS_fchmodat2, SYS_fchown, SYS_fchownat, SYS_truncate,
-    SYS_ftruncate, SYS_fallocate, SYS_utimensat, SYS_umask, SYS_fsync, SYS_fdatasync, SYS_sync_file_range,
-    SYS_fadvise64, SYS_readahead,
+    SYS_openat,
+    SYS_openat2,
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_fcntl,
+    SYS_flock,
+    SYS_fstat,
+    SYS_newfstatat,
+    SYS_statx,
+    SYS_statfs,
+    SYS_fstatfs,
+    SYS_faccessat,
+    SYS_faccessat2,
+    SYS_readlinkat,
+    SYS_getdents64,
+    SYS_getcwd,
+    SYS_chdir,
+    SYS_fchdir,
+    SYS_mkdirat,
+    SYS_unlinkat,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchmodat2,
+    SYS_fchown,
+    SYS_fchownat,
+    SYS_truncate,
+    SYS_ftruncate,
+    SYS_fallocate,
+    SYS_utimensat,
+    SYS_umask,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_sync_file_range,
+    SYS_fadvise64,
+    SYS_readahead,
     // Attributes of files: package tools copy them; the file systems here hold only harmless ones.
-    SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_setxattr,
-    SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+    SYS_getxattr,
+    SYS_lgetxattr,
+    SYS_fgetxattr,
+    SYS_listxattr,
+    SYS_llistxattr,
+    SYS_flistxattr,
+    SYS_setxattr,
+    SYS_lsetxattr,
+    SYS_fsetxattr,
+    SYS_removexattr,
+    SYS_lremovexattr,
+    SYS_fremovexattr,
     // Watching files, waiting, timers.
-    SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_epoll_create1, SYS_epoll_ctl,
-    SYS_epoll_pwait, SYS_epoll_pwait2, SYS_ppoll, SYS_pselect6, SYS_eventfd2, SYS_signalfd4, SYS_timerfd_create,
-    SYS_timerfd_settime, SYS_timerfd_gettime, SYS_pipe2, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime,
-    SYS_clock_getres, SYS_gettimeofday, SYS_times, SYS_getitimer, SYS_setitimer, SYS_timer_create,
-    SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun, SYS_timer_delete,
+    SYS_inotify_init1,
+    SYS_inotify_add_watch,
+    SYS_inotify_rm_watch,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_eventfd2,
+    SYS_signalfd4,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_timerfd_gettime,
+    SYS_pipe2,
+    SYS_nanosleep,
+    SYS_clock_nanosleep,
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_gettimeofday,
+    SYS_times,
+    SYS_getitimer,
+    SYS_setitimer,
+    SYS_timer_create,
+    SYS_timer_settime,
+    SYS_timer_gettime,
+    SYS_timer_getoverrun,
+    SYS_timer_delete,
     // Memory of the own process.
-    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_brk, SYS_msync, SYS_mincore, SYS_mlock,
-    SYS_mlock2, SYS_munlock, SYS_mlockall, SYS_munlockall, SYS_memfd_create, SYS_membarrier, SYS_pkey_alloc,
-    SYS_pkey_free, SYS_pkey_mprotect, SYS_get_mempolicy,
+    SYS_mmap,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_mprotect,
+    SYS_madvise,
+    SYS_brk,
+    SYS_msync,
+    SYS_mincore,
+    SYS_mlock,
+    SYS_mlock2,
+    SYS_munlock,
+    SYS_mlockall,
+    SYS_munlockall,
+    SYS_memfd_create,
+    SYS_membarrier,
+    SYS_pkey_alloc,
+    SYS_pkey_free,
+    SYS_pkey_mprotect,
+    SYS_get_mempolicy,
     // Shared memory and semaphores, in a namespace of their own (databases, numeric libraries).
-    SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget,
-    SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmdt,
+    SYS_shmctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
     // Processes and threads: how many is limited elsewhere; new namespaces are stopped below.
-    SYS_execve, SYS_execveat, SYS_exit, SYS_exit_group, SYS_wait4, SYS_waitid, SYS_futex, SYS_set_robust_list,
-    SYS_get_robust_list, SYS_set_tid_address, SYS_rseq, SYS_gettid, SYS_getpid, SYS_getppid, SYS_getpgid,
-    SYS_setpgid, SYS_getsid, SYS_setsid, SYS_prctl, SYS_restart_syscall, SYS_futex_waitv,
+    SYS_execve,
+    SYS_execveat,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_wait4,
+    SYS_waitid,
+    SYS_futex,
+    SYS_set_robust_list,
+    SYS_get_robust_list,
+    SYS_set_tid_address,
+    SYS_rseq,
+    SYS_gettid,
+    SYS_getpid,
+    SYS_getppid,
+    SYS_getpgid,
+    SYS_setpgid,
+    SYS_getsid,
+    SYS_setsid,
+    SYS_prctl,
+    SYS_restart_syscall,
+    SYS_futex_waitv,
     // Signals: the process namespace bounds whom they reach.
-    SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigpending,
-    SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_sigaltstack,
-    SYS_pidfd_open, SYS_pidfd_send_signal,
+    SYS_kill,
+    SYS_tkill,
+    SYS_tgkill,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_rt_sigpending,
+    SYS_rt_sigsuspend,
+    SYS_rt_sigtimedwait,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+    SYS_sigaltstack,
+    SYS_pidfd_open,
+    SYS_pidfd_send_signal,
     // Identity: one id is mapped, so these can only change nothing; shells and interpreters ask.
-    SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getresuid, SYS_getresgid, SYS_getgroups, SYS_setuid,
-    SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid,
-    SYS_setgroups, SYS_capget, SYS_capset,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_getresuid,
+    SYS_getresgid,
+    SYS_getgroups,
+    SYS_setuid,
+    SYS_setgid,
+    SYS_setreuid,
+    SYS_setregid,
+    SYS_setresuid,
+    SYS_setresgid,
+    SYS_setfsuid,
+    SYS_setfsgid,
+    SYS_setgroups,
+    SYS_capget,
+    SYS_capset,
     // Scheduling of the own processes within the share given.
-    SYS_sched_yield, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_sched_getparam, SYS_sched_setparam,
-    SYS_sched_getscheduler, SYS_sched_setscheduler, SYS_sched_getattr, SYS_sched_get_priority_max,
-    SYS_sched_get_priority_min, SYS_sched_rr_get_interval, SYS_getpriority, SYS_setpriority, SYS_ioprio_get,
-    SYS_ioprio_set, SYS_getcpu, SYS_getrusage, SYS_getrlimit, SYS_setrlimit,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_sched_setaffinity,
+    SYS_sched_getparam,
+    SYS_sched_setparam,
+    SYS_sched_getscheduler,
+    SYS_sched_setscheduler,
+    SYS_sched_getattr,
+    SYS_sched_get_priority_max,
+    SYS_sched_get_priority_min,
+    SYS_sched_rr_get_interval,
+    SYS_getpriority,
+    SYS_setpriority,
+    SYS_ioprio_get,
+    SYS_ioprio_set,
+    SYS_getcpu,
+    SYS_getrusage,
+    SYS_getrlimit,
+    SYS_setrlimit,
     // Sockets that exist: the network namespace holds only loopback; making one is stopped below.
-    SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_sendto,
-    SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_connect,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_sendmsg,
+    SYS_recvmsg,
+    SYS_sendmmsg,
+    SYS_recvmmsg,
+    SYS_setsockopt,
+    SYS_getsockopt,
     SYS_shutdown,
     // About the machine: what is dangerous in the answers is masked or belongs to a namespace.
-    SYS_uname, SYS_sysinfo, SYS_getrandom,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_getrandom,
 ];
 
 /// The same for calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ALLOWED_LEGACY: &[c_long] = &[
-    SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_getdents, SYS_mkdir, SYS_rmdir,
-    SYS_unlink, SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes,
-    SYS_futimesat, SYS_dup2, SYS_pipe, SYS_poll, SYS_select, SYS_epoll_create, SYS_epoll_wait, SYS_eventfd,
-    SYS_signalfd, SYS_inotify_init, SYS_fork, SYS_vfork, SYS_getpgrp, SYS_pause, SYS_alarm, SYS_time,
+    SYS_open,
+    SYS_creat,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+    SYS_getdents,
+    SYS_mkdir,
+    SYS_rmdir,
+    SYS_unlink,
+    SYS_rename,
+    SYS_link,
+    SYS_symlink,
+    SYS_chmod,
+    SYS_chown,
+    SYS_lchown,
+    SYS_utime,
+    SYS_utimes,
+    SYS_futimesat,
+    SYS_dup2,
+    SYS_pipe,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_create,
+    SYS_epoll_wait,
+    SYS_eventfd,
+    SYS_signalfd,
+    SYS_inotify_init,
+    SYS_fork,
+    SYS_vfork,
+    SYS_getpgrp,
+    SYS_pause,
+    SYS_alarm,
+    SYS_time,
     // Thread-local storage of the own thread.
     SYS_arch_prctl,
 ];
@@ -81,12 +292,23 @@ pub(super) const ABSENT: &[c_long] = &[
     // Its flags are behind a pointer, where no filter can look; libc falls back to clone.
     SYS_clone3,
     // A large and often broken interface; libuv and others fall back to plain calls.
-    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
     // Helps attacks on the kernel to win races; garbage collectors fall back.
     SYS_userfaultfd,
     // Probed by runtimes and allocators.
-    SYS_landlock_create_ruleset, SYS_memfd_secret, SYS_process_madvise, SYS_process_mrelease, SYS_seccomp,
-    SYS_name_to_handle_at, SYS_set_mempolicy, SYS_mbind, SYS_migrate_pages, SYS_move_pages, SYS_quotactl_fd,
+    SYS_landlock_create_ruleset,
+    SYS_memfd_secret,
+    SYS_process_madvise,
+    SYS_process_mrelease,
+    SYS_seccomp,
+    SYS_name_to_handle_at,
+    SYS_set_mempolicy,
+    SYS_mbind,
+    SYS_migrate_pages,
+    SYS_move_pages,
+    SYS_quotactl_fd,
     SYS_modify_ldt_or_absent,
 ];
 
@@ -101,74 +323,58 @@ const SYS_modify_ldt_or_absent: c_long = SYS_modify_ldt;
 const SYS_modify_ldt_or_absent: c_long = 452;
 
 /// Every flag of clone(2) that makes a namespace.
-const CLONE_NAMESPACES: u64 = (CLONE_NEWNS
+const CLONE_NAMESPACES: u32 = (CLONE_NEWNS
     | CLONE_NEWCGROUP
     | CLONE_NEWUTS
     | CLONE_NEWIPC
     | CLONE_NEWUSER
     | CLONE_NEWPID
-    | CLONE_NEWNET) as u64;
+    | CLONE_NEWNET) as u32;
 /// The kind of a socket without its close-on-exec and non-blocking flags.
-const SOCKET_KIND: u64 = 0xf;
+const SOCKET_KIND: u32 = 0xf;
 /// Injects input into, or reconfigures, a terminal that others may share.
-const TERMINAL_TRICKS: [u64; 4] = [TIOCSTI as u64, 0x541c /* TIOCLINUX */, TIOCSETD_NUMBER, TIOCCONS_NUMBER];
-const TIOCSETD_NUMBER: u64 = 0x5423;
-const TIOCCONS_NUMBER: u64 = 0x541d;
+const TERMINAL_TRICKS: [u32; 4] = [TIOCSTI as u32, TIOCLINUX_NUMBER, TIOCSETD_NUMBER, TIOCCONS_NUMBER];
+const TIOCLINUX_NUMBER: u32 = 0x541c;
+const TIOCCONS_NUMBER: u32 = 0x541d;
+const TIOCSETD_NUMBER: u32 = 0x5423;
 /// personality(2): the question, and the ordinary one.
-const PERSONALITY_QUERY: u64 = 0xffff_ffff;
+const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 
-/// Allowed for some arguments only.
-pub(super) fn conditional() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+/// Allowed for some arguments only: one of the rules must hold. Every argument tested here is an `int` or
+/// `unsigned int` to the kernel (clone(2) uses the low half of its flags), so the low 32 bits are all of it.
+pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
     let mut rules = BTreeMap::new();
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel.
-    rules.insert(SYS_clone, vec![all(vec![masked(0, CLONE_NAMESPACES, 0)?])?]);
+    rules.insert(SYS_clone, vec![vec![masked(0, CLONE_NAMESPACES, 0)]]);
     // Streams, datagrams and local sequences; no raw, packet, netlink, vsock, alg or other family.
-    let mut sockets = Vec::new();
-    for family in [AF_UNIX, AF_INET, AF_INET6] {
-        for kind in [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET] {
-            sockets.push(all(vec![equal(0, family as u64)?, masked(1, SOCKET_KIND, kind as u64)?])?);
-        }
-    }
-    rules.insert(SYS_socket, sockets);
-    rules.insert(SYS_socketpair, vec![all(vec![equal(0, AF_UNIX as u64)?])?]);
+    let kinds = [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET];
+    let sockets = [AF_UNIX, AF_INET, AF_INET6].iter().flat_map(|family| {
+        kinds.iter().map(|kind| vec![equal(0, *family as u32), masked(1, SOCKET_KIND, *kind as u32)])
+    });
+    rules.insert(SYS_socket, sockets.collect());
+    rules.insert(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
     // Any request but the terminal tricks.
-    let ioctl = TERMINAL_TRICKS.iter().map(|request| differs(1, *request)).collect::<Result<_, _>>()?;
-    rules.insert(SYS_ioctl, vec![all(ioctl)?]);
-    rules.insert(
-        SYS_personality,
-        vec![all(vec![equal(0, PERSONALITY_QUERY)?])?, all(vec![equal(0, 0)?])?],
-    );
+    rules.insert(SYS_ioctl, vec![TERMINAL_TRICKS.iter().map(|request| differs(1, *request)).collect()]);
+    rules.insert(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
     // Own limits only: the guest has the same user and must not be starved through its limits.
-    rules.insert(SYS_prlimit64, vec![all(vec![equal(0, 0)?])?]);
+    rules.insert(SYS_prlimit64, vec![vec![equal(0, 0)]]);
     // Pipes, sockets and plain files; devices are also refused by the kernel for want of a capability.
-    let mut nodes = Vec::new();
-    for kind in [0, S_IFREG, S_IFIFO, S_IFSOCK] {
-        nodes.push(all(vec![masked(2, u64::from(S_IFMT), u64::from(kind))?])?);
-    }
-    rules.insert(SYS_mknodat, nodes);
+    let nodes =
+        |argument| [0, S_IFREG, S_IFIFO, S_IFSOCK].map(|kind| vec![masked(argument, S_IFMT, kind)]).to_vec();
+    rules.insert(SYS_mknodat, nodes(2));
     #[cfg(target_arch = "x86_64")]
-    {
-        let mut nodes = Vec::new();
-        for kind in [0, S_IFREG, S_IFIFO, S_IFSOCK] {
-            nodes.push(all(vec![masked(1, u64::from(S_IFMT), u64::from(kind))?])?);
-        }
-        rules.insert(SYS_mknod, nodes);
-    }
-    Ok(rules)
+    rules.insert(SYS_mknod, nodes(1));
+    rules
 }
 
-fn all(conditions: Vec<Condition>) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(conditions)
+fn equal(argument: u8, value: u32) -> Condition {
+    Condition::MaskedEqual { argument, mask: u32::MAX, value }
 }
 
-fn equal(argument: u8, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::Eq, value)
+fn differs(argument: u8, value: u32) -> Condition {
+    Condition::Differs { argument, value }
 }
 
-fn differs(argument: u8, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::Ne, value)
-}
-
-fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
-    Condition::new(argument, Width::Dword, Op::MaskedEq(mask), value)
+fn masked(argument: u8, mask: u32, value: u32) -> Condition {
+    Condition::MaskedEqual { argument, mask, value }
 }

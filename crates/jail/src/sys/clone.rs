@@ -12,21 +12,26 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildFlags(u64);
 
+/// A namespace that a test build can leave out; user and mount are always new.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Namespace {
+    Network,
+    Pid,
+    Ipc,
+    Uts,
+}
+
 impl ChildFlags {
-    /// New user, mount, pid, network, ipc and uts namespaces, but for the ones a test build switched off.
-    pub(crate) fn all_but(network: bool, pid: bool, ipc: bool, uts: bool) -> Self {
-        let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-        for (off, flag) in [
-            (network, libc::CLONE_NEWNET),
-            (pid, libc::CLONE_NEWPID),
-            (ipc, libc::CLONE_NEWIPC),
-            (uts, libc::CLONE_NEWUTS),
-        ] {
-            if !off {
-                flags |= flag;
-            }
-        }
-        Self(flags as u64)
+    /// New user and mount namespaces, and these.
+    pub(crate) fn new(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
+        let flag = |namespace| match namespace {
+            Namespace::Network => libc::CLONE_NEWNET,
+            Namespace::Pid => libc::CLONE_NEWPID,
+            Namespace::Ipc => libc::CLONE_NEWIPC,
+            Namespace::Uts => libc::CLONE_NEWUTS,
+        };
+        let always = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+        Self(namespaces.into_iter().map(flag).fold(always, |flags, flag| flags | flag) as u64)
     }
 }
 
@@ -60,12 +65,14 @@ pub(crate) fn clone_into_walls(flags: ChildFlags, cgroup: Option<BorrowedFd<'_>>
     }
     // SAFETY: the argument block is valid for the call, asks for a copy of this address space (no CLONE_VM,
     // no stack), and the caller is single-threaded, so the child may run any code.
-    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
     match result {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Cloned::Child),
         number => {
-            let pid = Pid::from_raw(number as i32).ok_or_else(|| io::Error::other("clone gave no process"))?;
+            let pid =
+                Pid::from_raw(number as i32).ok_or_else(|| io::Error::other("clone gave no process"))?;
             // SAFETY: the kernel stored a new descriptor there, which nobody else owns.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Cloned::Parent(pid, pidfd))

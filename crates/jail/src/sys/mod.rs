@@ -10,7 +10,9 @@ mod mount;
 mod network;
 mod process;
 
-pub(crate) use clone::{ChildFlags, Cloned, clone_into_walls, fork_process, unshare_cgroup_namespace};
+pub(crate) use clone::{
+    ChildFlags, Cloned, Namespace, clone_into_walls, fork_process, unshare_cgroup_namespace,
+};
 pub(crate) use descriptors::{close_from, place};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::raise_loopback;

@@ -38,7 +38,7 @@ fn change(mount: BorrowedFd<'_>, attributes: MountAttributes, flags: libc::c_int
     let request = libc::mount_attr {
         attr_set: attributes.bits,
         attr_clr: 0,
-        propagation: libc::MS_PRIVATE as u64,
+        propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
     // SAFETY: the path is an empty C string and the request a valid block of the size given.

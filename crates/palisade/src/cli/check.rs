@@ -41,10 +41,18 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
         Err(message) => return fail(&RunError::new("unreadable", message), OWN_FAILURE),
     };
     let language = &arguments.language;
-    let answer = machine::with_engine(options, |machine| async move { machine.engine.validate(language, &code).await });
+    let answer =
+        machine::with_engine(
+            options,
+            |machine| async move { machine.engine.validate(language, &code).await },
+        );
     match answer {
         Ok(Ok(validation)) => {
-            if arguments.json { print_json(&validation) } else { print(&validation, language) }
+            if arguments.json {
+                print_json(&validation)
+            } else {
+                print(&validation, language)
+            }
             if validation.valid { ExitCode::SUCCESS } else { ExitCode::from(WRONG) }
         }
         Ok(Err(error)) => fail(&error, REFUSED),

@@ -16,7 +16,8 @@ Examples:
   palisade run bash script.sh a b          a file with arguments
   echo 'print(input())' | palisade run python -
   palisade check typescript main.ts        syntax and imports, without running it
-  palisade doctor                          what this machine can enforce";
+  palisade doctor                          what this machine can enforce
+  palisade setup claude-code               connect an MCP client";
 
 /// Runs code written by AI agents, safely and in milliseconds.
 #[derive(Debug, Parser)]
@@ -29,18 +30,22 @@ pub(crate) struct Cli {
 }
 
 /// Options of every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Options {
-    /// Where state is kept
-    #[arg(long, global = true, value_name = "DIR", env = "PALISADE_STATE_DIR")]
+    /// Where state is kept (or PALISADE_STATE_DIR)
+    #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Accept that a guarantee cannot be enforced here (repeatable; see `palisade doctor`)
     #[arg(long = "allow-missing", global = true, value_name = "GUARANTEE")]
     pub(crate) allow_missing: Vec<String>,
+    /// How much is logged: error, warn, info, debug or trace (or PALISADE_LOG)
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one in the whole process")]
 pub(crate) enum Command {
     /// Run one program in a fresh sandbox
     Run(run::RunArguments),
@@ -48,6 +53,10 @@ pub(crate) enum Command {
     Check(check::CheckArguments),
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
+    /// Connect an MCP client: write Palisade into its configuration
+    Setup(crate::setup::SetupArguments),
+    /// Show or check the configuration
+    Config(crate::config::command::ConfigArguments),
 }
 
 /// Arguments of `doctor`.

@@ -184,7 +184,10 @@ fn explain(result: &RunResult) {
         complain(&format!("warning: {warning}"), None);
     }
     for clamp in &result.clamped {
-        complain(&format!("{} is {} instead of the {} asked for", clamp.limit, clamp.given, clamp.asked), None);
+        complain(
+            &format!("{} is {} instead of the {} asked for", clamp.limit, clamp.given, clamp.asked),
+            None,
+        );
     }
     let own_failure = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
     if let Some(error) = result.error.as_ref().filter(|_| !own_failure) {
@@ -193,7 +196,7 @@ fn explain(result: &RunResult) {
     }
 }
 
-fn complain(message: &str, remedy: Option<&str>) {
+pub(crate) fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
     eprintln!("{} {message}", paint.bold("palisade:"));
     if let Some(remedy) = remedy {
@@ -261,7 +264,8 @@ fn read_text(stream: &mut impl Read, name: &str) -> Result<String, String> {
 
 fn variable(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, json) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=JSON"))?;
-    let value = serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
+    let value =
+        serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
     Ok((name.to_owned(), value))
 }
 

@@ -1,4 +1,187 @@
-//! `palisade doctor` (being written).
+//! `palisade doctor`: what this machine can enforce and which languages work, each proved by a real run.
+//!
+//! Every guarantee has a small program that tries to break it ([`canaries`]); every language runs its own
+//! canary. What does not hold comes with the command that repairs it ([`remedies`]).
+
+mod canaries;
+mod remedies;
+
+use std::io::{self, Write};
 use std::process::ExitCode;
-use crate::cli::{DoctorArguments, Options};
-pub(crate) fn main(_options: &Options, _arguments: &DoctorArguments) -> ExitCode { ExitCode::SUCCESS }
+
+use engine::{Engine, RunRequest, RunResult};
+use sandbox::{Enforced, Enforcement, Guarantee};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use self::canaries::Canary;
+use crate::cli::{DoctorArguments, Options, Paint, Spinner};
+use crate::machine::{self, Machine};
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Findings {
+    version: &'static str,
+    kernel: String,
+    user: String,
+    guarantees: Vec<GuaranteeFinding>,
+    languages: Vec<LanguageFinding>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    remedies: Vec<String>,
+}
+
+/// One guarantee.
+#[derive(Debug, Serialize)]
+struct GuaranteeFinding {
+    name: &'static str,
+    holds: bool,
+    by: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+/// One language.
+#[derive(Debug, Serialize)]
+struct LanguageFinding {
+    name: String,
+    works: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
+    let examined = machine::with_engine(options, |machine| async move {
+        let _spinner = Spinner::start("examining this machine");
+        examine(&machine).await
+    });
+    let findings = match examined {
+        Ok(findings) => findings,
+        Err(error) => {
+            eprintln!("palisade: {error}");
+            return ExitCode::from(125);
+        }
+    };
+    let shown = if arguments.json { show_json(&findings) } else { show(&findings) };
+    let is_well = findings.guarantees.iter().all(|finding| finding.holds)
+        && findings.languages.iter().any(|finding| finding.works);
+    // Whoever reads us may have gone; the verdict stands.
+    shown.ok();
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn examine(machine: &Machine) -> Findings {
+    let (enforced, wall_problem) = match machine.engine.backend().probe().await {
+        Ok(enforced) => (enforced, None),
+        Err(error) => (Enforced::default(), Some(error)),
+    };
+    let mut remedies = remedies::for_machine(machine, wall_problem.as_ref());
+    let mut guarantees = Vec::new();
+    for guarantee in Guarantee::ALL {
+        guarantees.push(prove(&machine.engine, &enforced, guarantee, wall_problem.is_some()).await);
+    }
+    let mut languages = Vec::new();
+    let names: Vec<String> = machine.engine.runtimes().names().map(str::to_owned).collect();
+    for name in names {
+        let finding = try_language(&machine.engine, &name).await;
+        if !finding.works && wall_problem.is_none() {
+            remedies.extend(remedies::for_language(&machine.engine, &name));
+        }
+        languages.push(finding);
+    }
+    Findings {
+        version: env!("CARGO_PKG_VERSION"),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        user: if rustix::process::geteuid().is_root() {
+            "root".to_owned()
+        } else {
+            "an ordinary user".to_owned()
+        },
+        guarantees,
+        languages,
+        remedies,
+    }
+}
+
+/// Says what keeps a guarantee, and lets its canary try to break it.
+async fn prove(
+    engine: &Engine,
+    enforced: &Enforced,
+    guarantee: Guarantee,
+    has_no_wall: bool,
+) -> GuaranteeFinding {
+    let (by, note) = match enforced.get(guarantee) {
+        Enforcement::By { mechanisms, note } => {
+            (mechanisms.iter().map(|mechanism| mechanism.name()).collect(), note)
+        }
+        Enforcement::Absent { .. } if has_no_wall => {
+            (Vec::new(), Some("no sandbox can be built here".to_owned()))
+        }
+        Enforcement::Absent { reason } => (Vec::new(), Some(reason)),
+    };
+    let mut finding = GuaranteeFinding { name: guarantee.name(), holds: !by.is_empty(), by, note };
+    if !finding.holds {
+        return finding;
+    }
+    let canary = Canary::of(guarantee);
+    let result = run(engine, canary.request()).await;
+    if let Err(problem) = canary.judge(&result) {
+        finding.holds = false;
+        finding.note = Some(problem);
+    }
+    finding
+}
+
+async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
+    let finding =
+        |works, version, problem| LanguageFinding { name: name.to_owned(), works, version, problem };
+    let runtime = match engine.runtimes().find(name).await {
+        Ok(runtime) => runtime,
+        Err(error) => return finding(false, None, Some(error.to_string())),
+    };
+    let version = Some(runtime.version().to_owned());
+    let (code, stdout) = runtime.canary();
+    let request = RunRequest { language: name.to_owned(), code: code.to_owned(), ..RunRequest::default() };
+    let result = run(engine, request).await;
+    if result.stdout == stdout.as_bytes() && !result.outcome.is_error() {
+        return finding(true, version, None);
+    }
+    let said = result.error.map(|error| error.message).unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&result.stderr).trim().chars().take(300).collect::<String>();
+    finding(false, version, Some(format!("its canary ended as {}: {said} {stderr}", result.outcome.name())))
+}
+
+async fn run(engine: &Engine, request: RunRequest) -> RunResult {
+    let (_stop, stopped) = oneshot::channel();
+    engine.run(request, None, stopped).await
+}
+
+fn show_json(findings: &Findings) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(findings).unwrap_or_default();
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+fn show(findings: &Findings) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let paint = Paint::for_stream(&out);
+    let mark = |is_good: bool| if is_good { paint.good("ok ") } else { paint.bad("NO ") };
+    writeln!(out, "palisade {} on Linux {}, as {}\n", findings.version, findings.kernel, findings.user)?;
+    writeln!(out, "{}", paint.bold("Guarantees"))?;
+    for finding in &findings.guarantees {
+        let note = finding.note.as_ref().map(|note| format!("  {}", paint.dim(note))).unwrap_or_default();
+        writeln!(out, "  {}{:<18} {}{note}", mark(finding.holds), finding.name, finding.by.join(", "))?;
+    }
+    writeln!(out, "\n{}", paint.bold("Languages"))?;
+    for finding in &findings.languages {
+        let text = finding.problem.as_ref().or(finding.version.as_ref()).map_or("", String::as_str);
+        writeln!(out, "  {}{:<18} {text}", mark(finding.works), finding.name)?;
+    }
+    if !findings.remedies.is_empty() {
+        writeln!(out, "\n{}", paint.bold("What to do"))?;
+        for remedy in &findings.remedies {
+            writeln!(out, "  - {remedy}")?;
+        }
+    }
+    Ok(())
+}

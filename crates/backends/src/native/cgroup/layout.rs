@@ -37,11 +37,16 @@ impl Hierarchy {
         }
         let offered = [(self.memory, "+memory"), (self.pids, "+pids"), (self.cpu, "+cpu")];
         let words: Vec<&str> = offered.into_iter().filter_map(|(has, word)| has.then_some(word)).collect();
-        if words.is_empty() { Ok(()) } else { fs::write(directory.join("cgroup.subtree_control"), words.join(" ")) }
+        if words.is_empty() {
+            Ok(())
+        } else {
+            fs::write(directory.join("cgroup.subtree_control"), words.join(" "))
+        }
     }
 }
 
 /// Mounted hierarchies with the group that this server is in.
+#[derive(Default)]
 pub(in crate::native) struct Layout {
     found: Vec<Found>,
 }
@@ -64,12 +69,13 @@ impl Layout {
 
     /// Hierarchies in which groups can be made. On version 2 this may move the server into a leaf of its own.
     pub(in crate::native) fn hierarchies(&self, spawner: Pid) -> Vec<Hierarchy> {
-        let mut list: Vec<Hierarchy> = self.found.iter().filter_map(|found| found.hierarchy(spawner)).collect();
-        // Accounting of its own is needed only where the unified hierarchy does not count.
-        if list.iter().any(|hierarchy| hierarchy.unified) {
-            for hierarchy in list.iter_mut().filter(|hierarchy| !hierarchy.unified) {
-                hierarchy.cpuacct = false;
-            }
+        let mut list: Vec<Hierarchy> =
+            self.found.iter().filter_map(|found| found.hierarchy(spawner)).collect();
+        // Where version 1 counts processor time, a unified hierarchy without controllers adds nothing.
+        if list.iter().any(|hierarchy| hierarchy.cpuacct) {
+            list.retain(|hierarchy| {
+                !hierarchy.unified || hierarchy.memory || hierarchy.pids || hierarchy.cpu
+            });
         }
         list.retain(Hierarchy::useful);
         list
@@ -110,7 +116,8 @@ impl Found {
             if passed_on.contains("memory") && writable(candidate) {
                 return Some((candidate.to_owned(), passed_on));
             }
-            if candidate == self.own && offers && writable(candidate) && free_for_children(candidate, spawner) {
+            if candidate == self.own && offers && writable(candidate) && free_for_children(candidate, spawner)
+            {
                 return Some((candidate.to_owned(), words(&candidate.join("cgroup.subtree_control"))));
             }
         }
@@ -135,7 +142,8 @@ fn free_for_children(own: &Path, spawner: Pid) -> bool {
         return false;
     }
     let processes = [rustix::process::getpid(), spawner].map(|pid| pid.as_raw_nonzero().to_string());
-    let move_to = |group: &Path| processes.iter().all(|pid| fs::write(group.join("cgroup.procs"), pid).is_ok());
+    let move_to =
+        |group: &Path| processes.iter().all(|pid| fs::write(group.join("cgroup.procs"), pid).is_ok());
     let wanted = WANTED.map(|controller| format!("+{controller}")).join(" ");
     if move_to(&leaf) && fs::write(own.join("cgroup.subtree_control"), wanted).is_ok() {
         return true;
@@ -157,12 +165,17 @@ fn parse(groups: &str, mounts: &str) -> Vec<Found> {
             if unified {
                 mount.kind == "cgroup2"
             } else {
-                mount.kind == "cgroup" && controllers.iter().all(|name| mount.options.split(',').any(|o| o == name))
+                mount.kind == "cgroup"
+                    && controllers.iter().all(|name| mount.options.split(',').any(|o| o == name))
             }
         });
         let Some(mount) = mount else { continue };
         let Ok(beneath) = Path::new(path).strip_prefix(mount.root) else { continue };
-        let own = if beneath.as_os_str().is_empty() { PathBuf::from(mount.point) } else { Path::new(mount.point).join(beneath) };
+        let own = if beneath.as_os_str().is_empty() {
+            PathBuf::from(mount.point)
+        } else {
+            Path::new(mount.point).join(beneath)
+        };
         let controllers = if unified { BTreeSet::new() } else { controllers };
         found.push(Found { mount: PathBuf::from(mount.point), own, controllers, unified });
     }
@@ -200,7 +213,8 @@ mod tests {
     #[test]
     fn a_hybrid_machine_is_understood() {
         let found = parse(HYBRID_GROUPS, HYBRID_MOUNTS);
-        let own: Vec<_> = found.iter().map(|hierarchy| hierarchy.own.to_string_lossy().into_owned()).collect();
+        let own: Vec<_> =
+            found.iter().map(|hierarchy| hierarchy.own.to_string_lossy().into_owned()).collect();
         assert_eq!(
             own,
             [
@@ -215,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_path_within_a_cgroup_namespace_is_relative_to_its_mount() {
-        let found = parse("0::/user.slice/x\n", "33 23 0:29 /user.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        let found =
+            parse("0::/user.slice/x\n", "33 23 0:29 /user.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         assert_eq!(found[0].own, Path::new("/sys/fs/cgroup/x"));
     }
 

@@ -12,10 +12,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use rustix::fs::FlockOperation;
-use rustix::process::Pid;
 use ::sandbox::Limits;
+use jail::Spawner;
+use rustix::fs::FlockOperation;
 
 pub(super) use self::layout::{Hierarchy, Layout};
 pub(super) use self::set::CgroupSet;
@@ -35,71 +37,97 @@ pub struct CgroupState {
     pub reason: Option<String>,
 }
 
-/// The server's own groups.
+/// The server's own groups. Version 1 directories are made at their first use, off the path of a start.
 pub(super) struct Cgroups {
-    hierarchies: Vec<Owned>,
-    reason: Option<String>,
+    spawner: Arc<Spawner>,
+    name: String,
+    unified: Owned,
+    old_layout: Vec<Hierarchy>,
+    old: OnceLock<Owned>,
 }
 
-/// A directory of this server in one hierarchy; the lock says that the server lives.
+/// Directories of this server, one per hierarchy; the locks say that the server lives.
+#[derive(Default)]
 struct Owned {
-    hierarchy: Hierarchy,
-    directory: PathBuf,
-    _lock: File,
+    directories: Vec<(Hierarchy, PathBuf, File)>,
+    problem: Option<String>,
 }
 
 impl Cgroups {
-    pub(super) fn detect(spawner: Pid) -> Self {
-        if jail::Wall::Cgroup.off() {
-            return Self { hierarchies: Vec::new(), reason: Some("switched off".to_owned()) };
-        }
-        let layout = Layout::read(Path::new("/proc/self"));
+    pub(super) fn detect(spawner: &Arc<Spawner>) -> Self {
+        let layout =
+            if jail::Wall::Cgroup.off() { Layout::default() } else { Layout::read(Path::new("/proc/self")) };
+        let (unified, old_layout) =
+            layout.hierarchies(spawner.pid()).into_iter().partition(|found| found.unified);
         let name = format!("{PREFIX}{}", unique());
-        let mut hierarchies = Vec::new();
-        let mut reason = None;
-        for hierarchy in layout.hierarchies(spawner) {
-            sweep(&hierarchy.parent);
-            match own(&hierarchy, &name) {
-                Ok(owned) => hierarchies.push(owned),
-                Err(error) => {
-                    reason = Some(format!("{}: {error}", hierarchy.parent.display()));
-                }
-            }
-        }
-        let undelegated = "no hierarchy with the memory controller is delegated";
-        Self { hierarchies, reason: reason.or_else(|| Some(undelegated.to_owned())) }
+        let unified = Owned::make(unified, &name, spawner);
+        Self { spawner: Arc::clone(spawner), name, unified, old_layout, old: OnceLock::new() }
+    }
+
+    fn old(&self) -> &Owned {
+        self.old.get_or_init(|| Owned::make(self.old_layout.clone(), &self.name, &self.spawner))
     }
 
     pub(super) fn state(&self) -> CgroupState {
-        let state = CgroupState {
-            memory: self.has(|kind| kind.memory),
-            processes: self.has(|kind| kind.pids),
-            cpu: self.has(|kind| kind.cpu),
-            reason: None,
+        let owned = [&self.unified, self.old()];
+        let has = |controller: fn(&Hierarchy) -> bool| {
+            owned.iter().flat_map(|owned| &owned.directories).any(|(hierarchy, ..)| controller(hierarchy))
         };
-        let complete = state.memory && state.processes && state.cpu;
-        CgroupState { reason: self.reason.clone().filter(|_| !complete), ..state }
+        let (memory, processes, cpu) = (has(|kind| kind.memory), has(|kind| kind.pids), has(|kind| kind.cpu));
+        let problem = owned.iter().find_map(|owned| owned.problem.clone());
+        let undelegated = || "no hierarchy with the memory controller is delegated".to_owned();
+        let reason = (!(memory && processes && cpu)).then(|| problem.unwrap_or_else(undelegated));
+        CgroupState { memory, processes, cpu, reason }
     }
 
-    fn has(&self, controller: impl Fn(&Hierarchy) -> bool) -> bool {
-        self.hierarchies.iter().any(|owned| controller(&owned.hierarchy))
-    }
-
-    /// Makes the groups of one sandbox with its limits.
+    /// Makes the group that a sandbox is born into, if there is such a hierarchy.
     pub(super) fn create(&self, number: u64, limits: &Limits) -> io::Result<CgroupSet> {
-        let mut set = CgroupSet::default();
-        for owned in &self.hierarchies {
-            set.add(&owned.hierarchy, owned.directory.join(format!("s{number}")), limits)?;
-        }
+        let mut set = CgroupSet::new(&self.spawner);
+        self.unified.add_to(&mut set, number, limits)?;
         Ok(set)
+    }
+
+    /// Whether there are groups to join after birth.
+    pub(super) fn has_old(&self) -> bool {
+        !self.old_layout.is_empty()
+    }
+
+    /// Whether a group will count processes.
+    pub(super) fn may_limit_processes(&self) -> bool {
+        let born = self.unified.directories.iter().map(|(hierarchy, ..)| hierarchy);
+        let joined = self.old_layout.iter().filter(|hierarchy| is_writable(&hierarchy.parent));
+        born.chain(joined).any(|hierarchy| hierarchy.pids)
+    }
+
+    /// Adds the groups that it joins after birth.
+    pub(super) fn complete(&self, set: &mut CgroupSet, number: u64, limits: &Limits) -> io::Result<()> {
+        self.old().add_to(set, number, limits)
     }
 }
 
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        for owned in &self.hierarchies {
-            remove_tree(&owned.directory);
+impl Owned {
+    fn make(hierarchies: Vec<Hierarchy>, name: &str, spawner: &Spawner) -> Self {
+        let mut owned = Self::default();
+        for hierarchy in hierarchies {
+            sweep(&hierarchy.parent);
+            match own(&hierarchy, name) {
+                Ok((directory, lock)) => owned.directories.push((hierarchy, directory, lock)),
+                Err(error) => owned.problem = Some(format!("{}: {error}", hierarchy.parent.display())),
+            }
         }
+        let directories: Vec<PathBuf> =
+            owned.directories.iter().map(|(_, directory, _)| directory.clone()).collect();
+        if !directories.is_empty() {
+            // Should this fail, the next server's sweep removes them.
+            spawner.remove_at_end(directories).ok();
+        }
+        owned
+    }
+
+    fn add_to(&self, set: &mut CgroupSet, number: u64, limits: &Limits) -> io::Result<()> {
+        self.directories.iter().try_for_each(|(hierarchy, directory, _)| {
+            set.add(hierarchy, directory.join(format!("s{number}")), limits)
+        })
     }
 }
 
@@ -110,7 +138,11 @@ fn unique() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<Owned> {
+fn is_writable(directory: &Path) -> bool {
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     let directory = hierarchy.parent.join(name);
     fs::create_dir(&directory)?;
     let made = File::open(&directory).and_then(|lock| {
@@ -119,7 +151,7 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<Owned> {
         Ok(lock)
     });
     match made {
-        Ok(lock) => Ok(Owned { hierarchy: hierarchy.clone(), directory, _lock: lock }),
+        Ok(lock) => Ok((directory, lock)),
         Err(error) => {
             remove_tree(&directory);
             Err(error)
@@ -132,7 +164,7 @@ fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if !is_ours {
+        if !is_ours || is_new(&entry) {
             continue;
         }
         let Ok(lock) = File::open(entry.path()) else { continue };
@@ -140,6 +172,13 @@ fn sweep(parent: &Path) {
             remove_tree(&entry.path());
         }
     }
+}
+
+/// A server that is just starting has made its directory and not locked it yet.
+fn is_new(entry: &fs::DirEntry) -> bool {
+    const NEW: Duration = Duration::from_secs(2);
+    let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_none_or(|age| age < NEW)
 }
 
 /// Removes a group and all groups beneath it. Processes are gone by then; if not, it stays for the next sweep.

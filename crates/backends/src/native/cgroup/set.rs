@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
 use ::sandbox::{Limits, Usage};
+use jail::Spawner;
 
 use super::Hierarchy;
 
@@ -13,14 +15,13 @@ use super::Hierarchy;
 const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
-/// A group is busy for an instant after its last process died.
-const REMOVE_TRIES: u32 = 50;
-const REMOVE_PAUSE: Duration = Duration::from_millis(1);
 
 /// One sandbox's groups; dropping it removes them.
 #[derive(Debug, Default)]
 pub(in crate::native) struct CgroupSet {
     groups: Vec<Group>,
+    /// Removes the groups, off the path of the answer.
+    spawner: Option<Arc<Spawner>>,
 }
 
 #[derive(Debug)]
@@ -30,8 +31,17 @@ struct Group {
 }
 
 impl CgroupSet {
+    pub(super) fn new(spawner: &Arc<Spawner>) -> Self {
+        Self { groups: Vec::new(), spawner: Some(Arc::clone(spawner)) }
+    }
+
     /// Makes the group in one hierarchy and writes its limits.
-    pub(super) fn add(&mut self, hierarchy: &Hierarchy, directory: PathBuf, limits: &Limits) -> io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        hierarchy: &Hierarchy,
+        directory: PathBuf,
+        limits: &Limits,
+    ) -> io::Result<()> {
         fs::create_dir(&directory)?;
         let group = Group { hierarchy: hierarchy.clone(), directory };
         let written = group.limit(limits);
@@ -44,10 +54,13 @@ impl CgroupSet {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
-    /// What the process writes itself into.
-    pub(in crate::native) fn tasks_files(&self) -> Vec<PathBuf> {
+    /// What the process writes itself into, opened by us, who have the right to.
+    pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
-        old.map(|group| group.directory.join("tasks")).collect()
+        old.map(|group| {
+            fs::OpenOptions::new().write(true).open(group.directory.join("tasks")).map(OwnedFd::from)
+        })
+        .collect()
     }
 
     pub(in crate::native) fn limits_memory(&self) -> bool {
@@ -69,10 +82,15 @@ impl CgroupSet {
 
     /// Checks from outside that a process is in each group and that each limit is what was written.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
-        let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
+        let membership =
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
         for group in &self.groups {
-            let tail: PathBuf = group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
-            if !membership.lines().any(|line| Path::new(line.rsplit(':').next().unwrap_or("")).ends_with(&tail)) {
+            let tail: PathBuf =
+                group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+            if !membership
+                .lines()
+                .any(|line| Path::new(line.rsplit(':').next().unwrap_or("")).ends_with(&tail))
+            {
                 return Err(format!("the process is not in {}", group.directory.display()));
             }
             group.check(limits)?;
@@ -89,15 +107,12 @@ impl CgroupSet {
         usage
     }
 
-    /// Removes the groups; the processes are dead.
+    /// Has the groups removed; the processes are dead.
     pub(in crate::native) fn remove(&mut self) {
-        for group in self.groups.drain(..) {
-            for _ in 0..REMOVE_TRIES {
-                match fs::remove_dir(&group.directory) {
-                    Err(error) if error.raw_os_error() == Some(16) => std::thread::sleep(REMOVE_PAUSE),
-                    _ => break,
-                }
-            }
+        let directories: Vec<PathBuf> = self.groups.drain(..).map(|group| group.directory).collect();
+        if let Some(spawner) = self.spawner.as_ref().filter(|_| !directories.is_empty()) {
+            // Without a spawner the sandbox is gone too, and the next server's sweep removes the groups.
+            spawner.remove(directories).ok();
         }
     }
 }
@@ -216,8 +231,14 @@ mod tests {
     fn group(unified: bool, name: &str) -> Group {
         let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let hierarchy =
-            Hierarchy { parent: directory.clone(), unified, memory: true, pids: true, cpu: true, cpuacct: false };
+        let hierarchy = Hierarchy {
+            parent: directory.clone(),
+            unified,
+            memory: true,
+            pids: true,
+            cpu: true,
+            cpuacct: false,
+        };
         Group { hierarchy, directory }
     }
 

@@ -1,0 +1,211 @@
+//! The names of all settings: in files, as variables, with the range of each number.
+//!
+//! A file writes `limits.max.memory_mb`; the variable is `PALISADE_` and the same in capitals with `_` for `.`
+//! (`PALISADE_LIMITS_MAX_MEMORY_MB`). The one exception is `log.level`, which is `PALISADE_LOG`. Nothing here
+//! knows a value.
+
+/// Which of the two a limit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// Given when a caller asks for nothing.
+    Default,
+    /// The most a caller can have.
+    Max,
+}
+
+/// What a limit is about; the unit is in the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Amount {
+    TimeoutMs,
+    MemoryMb,
+    /// Kept in thousandths of a core.
+    Cpus,
+    Processes,
+    DiskMb,
+    OpenFiles,
+    OutputKb,
+}
+
+impl Amount {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::TimeoutMs,
+        Self::MemoryMb,
+        Self::Cpus,
+        Self::Processes,
+        Self::DiskMb,
+        Self::OpenFiles,
+        Self::OutputKb,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::TimeoutMs => "timeout_ms",
+            Self::MemoryMb => "memory_mb",
+            Self::Cpus => "cpus",
+            Self::Processes => "processes",
+            Self::DiskMb => "disk_mb",
+            Self::OpenFiles => "open_files",
+            Self::OutputKb => "output_kb",
+        }
+    }
+}
+
+/// A setting that is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Number {
+    Limit(Scope, Amount),
+    RunsMax,
+    QueueMax,
+    AdmissionMemoryMb,
+}
+
+/// How many numbers there are.
+pub(crate) const NUMBERS: usize = 2 * Amount::ALL.len() + 3;
+
+impl Number {
+    /// All of them, each at its own [`Self::index`].
+    pub(crate) const ALL: [Self; NUMBERS] = {
+        let mut all = [Self::RunsMax; NUMBERS];
+        let mut at = 0;
+        while at < Amount::ALL.len() {
+            all[at] = Self::Limit(Scope::Default, Amount::ALL[at]);
+            all[at + Amount::ALL.len()] = Self::Limit(Scope::Max, Amount::ALL[at]);
+            at += 1;
+        }
+        all[NUMBERS - 2] = Self::QueueMax;
+        all[NUMBERS - 1] = Self::AdmissionMemoryMb;
+        all
+    };
+
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Limit(Scope::Default, amount) => amount as usize,
+            Self::Limit(Scope::Max, amount) => amount as usize + Amount::ALL.len(),
+            Self::RunsMax => NUMBERS - 3,
+            Self::QueueMax => NUMBERS - 2,
+            Self::AdmissionMemoryMb => NUMBERS - 1,
+        }
+    }
+
+    /// Least and most that can be set. The least are what a run needs to start at all; the most only catch
+    /// slips of the pen, such as bytes given for megabytes.
+    pub(crate) fn range(self) -> (u64, u64) {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+        const TERABYTE_MB: u64 = 1 << 20;
+        match self {
+            Self::Limit(_, Amount::TimeoutMs) => (1, DAY_MS),
+            Self::Limit(_, Amount::MemoryMb) => (16, TERABYTE_MB),
+            Self::Limit(_, Amount::Cpus) => (100, 1_024_000),
+            Self::Limit(_, Amount::Processes) => (1, 32_768),
+            Self::Limit(_, Amount::DiskMb) => (1, TERABYTE_MB),
+            Self::Limit(_, Amount::OpenFiles) => (32, 1 << 20),
+            Self::Limit(_, Amount::OutputKb) => (1, 1 << 20),
+            Self::RunsMax => (1, 4096),
+            Self::QueueMax => (0, 65_536),
+            Self::AdmissionMemoryMb => (16, 16 * TERABYTE_MB),
+        }
+    }
+
+    /// Kept in thousandths, written as a fraction.
+    pub(crate) fn is_fraction(self) -> bool {
+        matches!(self, Self::Limit(_, Amount::Cpus))
+    }
+
+    /// A kept number as people write it.
+    pub(crate) fn written(self, kept: u64) -> String {
+        if self.is_fraction() { (kept as f64 / 1000.0).to_string() } else { kept.to_string() }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Limit(Scope::Default, amount) => format!("limits.default.{}", amount.name()),
+            Self::Limit(Scope::Max, amount) => format!("limits.max.{}", amount.name()),
+            Self::RunsMax => "admission.runs_max".to_owned(),
+            Self::QueueMax => "admission.queue_max".to_owned(),
+            Self::AdmissionMemoryMb => "admission.memory_mb".to_owned(),
+        }
+    }
+}
+
+/// Any setting.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Number(Number),
+    AllowMissing,
+    StateDir,
+    LogLevel,
+    /// Of that language.
+    Interpreter(String),
+}
+
+impl Key {
+    /// Every setting there is, in the order in which they are shown.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
+        all.extend([Self::AllowMissing, Self::StateDir, Self::LogLevel]);
+        all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
+        all
+    }
+
+    /// The name in a file.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Number(number) => number.name(),
+            Self::AllowMissing => "allow_missing".to_owned(),
+            Self::StateDir => "state_dir".to_owned(),
+            Self::LogLevel => "log.level".to_owned(),
+            Self::Interpreter(language) => format!("interpreters.{language}"),
+        }
+    }
+
+    /// The name in the environment.
+    pub(crate) fn variable(&self) -> String {
+        let name = match self {
+            Self::LogLevel => "log".to_owned(),
+            _ => self.name(),
+        };
+        let capitals =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+        format!("{PREFIX}{}", capitals.collect::<String>())
+    }
+}
+
+/// Every variable of ours begins so.
+pub(crate) const PREFIX: &str = "PALISADE_";
+
+/// Whether a variable looks as if it were meant to be a setting. Others that begin with the prefix are left
+/// alone: Kubernetes makes `PALISADE_SERVICE_HOST` and its kin for a service of that name.
+pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
+    const MEANT: [&str; 6] = ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER"];
+    variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_at_its_index() {
+        for (index, number) in Number::ALL.into_iter().enumerate() {
+            assert_eq!(number.index(), index, "{number:?}");
+        }
+    }
+
+    #[test]
+    fn variables_follow_the_rule_and_are_told_apart() {
+        let all = Key::all();
+        let names: std::collections::BTreeSet<_> = all.iter().map(Key::variable).collect();
+        assert_eq!(names.len(), all.len());
+        for expected in ["PALISADE_LIMITS_MAX_MEMORY_MB", "PALISADE_LOG", "PALISADE_INTERPRETERS_PYTHON"] {
+            assert!(names.contains(expected), "{expected}");
+        }
+        assert!(names.iter().all(|name| is_meant_as_setting(name)));
+    }
+
+    #[test]
+    fn variables_of_others_are_left_alone() {
+        for other in ["PALISADE_SERVICE_HOST", "PALISADE_PORT_8808_TCP", "PALISADE_BIN", "PATH"] {
+            assert!(!is_meant_as_setting(other), "{other}");
+        }
+    }
+}

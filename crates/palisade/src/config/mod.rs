@@ -1,0 +1,196 @@
+//! Configuration: `palisade.toml`, `PALISADE_*` variables, flags.
+//!
+//! From the weakest to the strongest: what is built in, `/etc/palisade`, the user's configuration directory,
+//! the working directory, the environment, flags. The working directory may be a stranger's repository, so its
+//! file may only tighten ([`Settings::tighten`]); what it asks for beyond that is ignored and told. Any other
+//! mistake, in any source, is an error and nothing is applied. Called by [`crate::machine`] before an engine
+//! exists, and by `palisade config`.
+
+pub(crate) mod command;
+mod file;
+mod key;
+mod settings;
+mod value;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use engine::AdmissionLimits;
+use policy::Policy;
+
+use self::file::Trust;
+use self::key::Key;
+use self::settings::{Assignment, contradictions};
+pub(crate) use self::settings::{Ignored, Origin, Settings};
+use self::value::{Raw, Setting};
+use crate::cli::Options;
+
+const SYSTEM_FOLDER: &str = "/etc/palisade";
+
+/// One mistake and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    place: String,
+    message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// A file cannot be taken as it is.
+    #[error("the configuration {} cannot be used: {reason} (remedy: {remedy})", path.display())]
+    Unfit { path: PathBuf, reason: String, remedy: String },
+    /// Something in it is wrong.
+    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+    Mistakes(Vec<Problem>),
+}
+
+/// Where to look: the surroundings of this process, or those of a test.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    system: PathBuf,
+    user: Option<PathBuf>,
+    working: Option<PathBuf>,
+    variables: BTreeMap<String, OsString>,
+}
+
+impl Surroundings {
+    pub(crate) fn of_process() -> Self {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        Self {
+            system: PathBuf::from(SYSTEM_FOLDER),
+            user: crate::state::config_home().map(|folder| folder.join("palisade")),
+            working: std::env::current_dir().ok(),
+            variables: variables.collect(),
+        }
+    }
+}
+
+/// What is in force and what was found on the way.
+pub(crate) struct Loaded {
+    pub(crate) settings: Settings,
+    /// Told on standard error.
+    pub(crate) ignored: Vec<Ignored>,
+    /// Every file looked for, and whether it was there.
+    pub(crate) files: Vec<(PathBuf, bool)>,
+}
+
+/// The configuration of this process, with what was ignored told on standard error.
+pub(crate) fn load(options: &Options) -> Result<Loaded, ConfigError> {
+    let loaded = load_from(&Surroundings::of_process(), options)?;
+    for Ignored { key, origin, reason } in &loaded.ignored {
+        crate::cli::run::complain(&format!("{origin}: {} is ignored: {reason}", key.name()), None);
+    }
+    Ok(loaded)
+}
+
+/// The built-in policy of this machine and the number of its cores.
+pub(crate) fn built_in() -> (Policy, usize) {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (Policy::built_in(u32::try_from(cores).unwrap_or(1)), cores)
+}
+
+fn load_from(surroundings: &Surroundings, options: &Options) -> Result<Loaded, ConfigError> {
+    let (policy, cores) = built_in();
+    let mut settings = Settings::built_in(&policy, AdmissionLimits::for_machine(cores));
+    let (mut ignored, mut files, mut identities) = (Vec::new(), Vec::new(), Vec::new());
+    for folder in [Some(&surroundings.system), surroundings.user.as_ref()].into_iter().flatten() {
+        let path = file::in_folder(folder);
+        let opened = file::open(&path, Trust::Own)?;
+        files.push((path.clone(), opened.is_some()));
+        let Some(opened) = opened else { continue };
+        file::parse(&path, &opened.text)?.into_iter().for_each(|given| settings.apply(given));
+        identities.push(opened.identity);
+    }
+    if let Some(working) = &surroundings.working {
+        let path = file::in_folder(working);
+        // Somebody who stands in one of the folders above does not distrust the same file.
+        let is_known = || same_file(&path).is_some_and(|identity| identities.contains(&identity));
+        if !is_known() {
+            let opened = file::open(&path, Trust::Stranger)?;
+            files.push((path.clone(), opened.is_some()));
+            let given =
+                opened.map(|opened| file::parse(&path, &opened.text)).transpose()?.unwrap_or_default();
+            ignored.extend(given.into_iter().filter_map(|given| settings.tighten(given)));
+        }
+    }
+    from_environment(&surroundings.variables)?.into_iter().for_each(|given| settings.apply(given));
+    from_flags(options)?.into_iter().for_each(|given| settings.apply(given));
+    Ok(Loaded { settings, ignored, files })
+}
+
+fn same_file(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn from_environment(variables: &BTreeMap<String, OsString>) -> Result<Vec<Assignment>, ConfigError> {
+    let keys = Key::all();
+    let (mut assignments, mut problems) = (Vec::new(), Vec::new());
+    // An empty variable counts as not set: that is how compose files and scripts pass "nothing" on.
+    let ours = variables.iter().filter(|(name, value)| key::is_meant_as_setting(name) && !value.is_empty());
+    for (name, value) in ours {
+        let parsed = match (keys.iter().find(|key| key.variable() == *name), value.to_str()) {
+            (None, _) => Err(format!("no setting has this variable; {}", suggestion(&keys, name))),
+            (Some(_), None) => Err("it is not UTF-8 text".to_owned()),
+            (Some(key), Some(text)) => Setting::parse(key, &Raw::from_text(key, text)),
+        };
+        match parsed {
+            Ok(setting) => assignments.push(Assignment { setting, origin: Origin::Variable(name.clone()) }),
+            Err(message) => problems.push(Problem { place: format!("${}", plain(name)), message }),
+        }
+    }
+    for (origin, message) in contradictions(&assignments) {
+        problems.push(Problem { place: origin.to_string(), message });
+    }
+    if problems.is_empty() { Ok(assignments) } else { Err(ConfigError::Mistakes(problems)) }
+}
+
+/// The variables that begin most like a mistaken one.
+fn suggestion(keys: &[Key], mistaken: &str) -> String {
+    let common =
+        |name: &str| name.bytes().zip(mistaken.bytes()).take_while(|(one, other)| one == other).count();
+    let names: Vec<String> = keys.iter().map(Key::variable).collect();
+    let most = names.iter().map(|name| common(name)).max().unwrap_or(0);
+    let near: Vec<&str> = names.iter().filter(|name| common(name) == most).map(String::as_str).collect();
+    format!("the nearest are {}", near.join(", "))
+}
+
+fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
+    let mut assignments = Vec::new();
+    if let Some(path) = &options.state_dir {
+        // Relative to where the command was given, as with every other command.
+        let setting = Setting::StateDir(std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        assignments.push(Assignment { setting, origin: Origin::Flag("--state-dir") });
+    }
+    let mut texts = Vec::new();
+    if !options.allow_missing.is_empty() {
+        texts.push((Key::AllowMissing, "--allow-missing", options.allow_missing.join(",")));
+    }
+    texts.extend(options.log_level.iter().map(|level| (Key::LogLevel, "--log-level", level.clone())));
+    for (key, flag, text) in texts {
+        let setting = Setting::parse(&key, &Raw::from_text(&key, &text))
+            .map_err(|message| ConfigError::Mistakes(vec![Problem { place: flag.to_owned(), message }]))?;
+        assignments.push(Assignment { setting, origin: Origin::Flag(flag) });
+    }
+    Ok(assignments)
+}
+
+/// Text of unknown origin, short and without anything that could drive a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    let shown = text.chars().take(CHARACTERS_MAX);
+    shown.map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! The effective settings, each with where it came from, and the rule of who may change what.
+//!
+//! Sources are applied from the weakest to the strongest. What a working directory says is applied by
+//! [`Settings::tighten`], which never loosens anything: the directory may be a stranger's repository.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use engine::AdmissionLimits;
+use policy::Policy;
+use sandbox::{Guarantee, Limits};
+
+use super::key::{Amount, Key, NUMBERS, Number, Scope};
+use super::value::{LogLevel, Setting};
+
+const MB: u64 = 1 << 20;
+const KB: u64 = 1 << 10;
+/// The policy gives a sandbox one file per so many bytes of disk, and never fewer than the least.
+const BYTES_PER_INODE: u64 = 8192;
+const INODES_LEAST: u64 = 1024;
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Variable(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => write!(f, "${name}"),
+            Self::Flag(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+/// One setting as somebody gave it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Assignment {
+    pub(crate) setting: Setting,
+    pub(crate) origin: Origin,
+}
+
+/// A value in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Valued<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+impl<T> Valued<T> {
+    fn default(value: T) -> Self {
+        Self { value, origin: Origin::Default }
+    }
+
+    fn set(&mut self, value: T, origin: Origin) {
+        *self = Self { value, origin };
+    }
+}
+
+/// What a source asked for and did not get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ignored {
+    pub(crate) key: Key,
+    pub(crate) origin: Origin,
+    pub(crate) reason: String,
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    numbers: [Valued<u64>; NUMBERS],
+    pub(crate) allow_missing: Valued<Vec<Guarantee>>,
+    /// Nothing: the customary place.
+    pub(crate) state_dir: Valued<Option<PathBuf>>,
+    pub(crate) log_level: Valued<LogLevel>,
+    pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
+}
+
+impl Settings {
+    /// What is in force when nobody says anything.
+    pub(crate) fn built_in(policy: &Policy, admission: AdmissionLimits) -> Self {
+        let number = |number| match number {
+            Number::Limit(Scope::Default, amount) => amount_of(&policy.defaults, amount),
+            Number::Limit(Scope::Max, amount) => amount_of(&policy.maxima, amount),
+            Number::RunsMax => admission.runs_max as u64,
+            Number::QueueMax => admission.queue_max as u64,
+            Number::AdmissionMemoryMb => admission.memory_bytes / MB,
+        };
+        Self {
+            numbers: Number::ALL.map(|key| Valued::default(number(key))),
+            allow_missing: Valued::default(policy.absence_allowed.clone()),
+            state_dir: Valued::default(None),
+            log_level: Valued::default(LogLevel::Info),
+            interpreters: BTreeMap::new(),
+        }
+    }
+
+    /// A number in force. A default is never above its maximum; if it were, the maximum is what counts.
+    pub(crate) fn number(&self, number: Number) -> &Valued<u64> {
+        let own = &self.numbers[number.index()];
+        match number {
+            Number::Limit(Scope::Default, amount) => {
+                let most = &self.numbers[Number::Limit(Scope::Max, amount).index()];
+                if most.value < own.value { most } else { own }
+            }
+            _ => own,
+        }
+    }
+
+    /// Applies what a trusted source says.
+    pub(crate) fn apply(&mut self, assignment: Assignment) {
+        let Assignment { setting, origin } = assignment;
+        match setting {
+            Setting::Number(number, value) => self.numbers[number.index()].set(value, origin),
+            Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
+            Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
+            Setting::LogLevel(level) => self.log_level.set(level, origin),
+            Setting::Interpreter(language, path) => {
+                self.interpreters.insert(language, Valued { value: path, origin });
+            }
+        }
+    }
+
+    /// Applies what an untrusted source says, as far as it makes the wall tighter; returns why not otherwise.
+    pub(crate) fn tighten(&mut self, assignment: Assignment) -> Option<Ignored> {
+        let reason = match &assignment.setting {
+            Setting::Number(number, value) => {
+                let current = self.number(*number);
+                if *value < current.value {
+                    self.apply(assignment);
+                    return None;
+                }
+                if *value == current.value {
+                    return None;
+                }
+                let (asked, current) = (number.written(*value), number.written(current.value));
+                format!("it asks for {asked}, but a file in the working directory cannot go above {current}")
+            }
+            Setting::AllowMissing(_) => {
+                "a working directory cannot accept that a guarantee is missing".to_owned()
+            }
+            Setting::StateDir(_) => "a working directory cannot choose where state is kept".to_owned(),
+            Setting::LogLevel(_) => "a working directory cannot change what is logged".to_owned(),
+            Setting::Interpreter(..) => {
+                "a working directory cannot choose a program that is started outside the sandbox".to_owned()
+            }
+        };
+        Some(Ignored { key: assignment.setting.key(), origin: assignment.origin, reason })
+    }
+
+    /// Writes the settings into a policy.
+    pub(crate) fn fill_policy(&self, policy: &mut Policy) {
+        self.fill_limits(Scope::Default, &mut policy.defaults);
+        self.fill_limits(Scope::Max, &mut policy.maxima);
+        policy.absence_allowed.clone_from(&self.allow_missing.value);
+    }
+
+    fn fill_limits(&self, scope: Scope, limits: &mut Limits) {
+        let get = |amount| self.number(Number::Limit(scope, amount)).value;
+        // Every range ends far below 2^32 where the field is that narrow.
+        let narrow = |amount| u32::try_from(get(amount)).unwrap_or(u32::MAX);
+        limits.wall_ms = get(Amount::TimeoutMs);
+        limits.memory_bytes = get(Amount::MemoryMb) * MB;
+        limits.cpus_milli = narrow(Amount::Cpus);
+        limits.processes = narrow(Amount::Processes);
+        limits.disk_bytes = get(Amount::DiskMb) * MB;
+        limits.disk_inodes = (limits.disk_bytes / BYTES_PER_INODE).max(INODES_LEAST);
+        limits.open_files = narrow(Amount::OpenFiles);
+        limits.output_bytes = get(Amount::OutputKb) * KB;
+    }
+
+    /// How much may run at once.
+    pub(crate) fn admission(&self) -> AdmissionLimits {
+        let count = |number| usize::try_from(self.number(number).value).unwrap_or(usize::MAX);
+        AdmissionLimits {
+            runs_max: count(Number::RunsMax),
+            queue_max: count(Number::QueueMax),
+            memory_bytes: self.number(Number::AdmissionMemoryMb).value * MB,
+        }
+    }
+}
+
+fn amount_of(limits: &Limits, amount: Amount) -> u64 {
+    match amount {
+        Amount::TimeoutMs => limits.wall_ms,
+        Amount::MemoryMb => limits.memory_bytes / MB,
+        Amount::Cpus => u64::from(limits.cpus_milli),
+        Amount::Processes => u64::from(limits.processes),
+        Amount::DiskMb => limits.disk_bytes / MB,
+        Amount::OpenFiles => u64::from(limits.open_files),
+        Amount::OutputKb => limits.output_bytes / KB,
+    }
+}
+
+/// Defaults above the maximum that the same source sets: surely a mistake, and never silently resolved.
+pub(crate) fn contradictions(assignments: &[Assignment]) -> Vec<(Origin, String)> {
+    let given = |wanted: Number| {
+        assignments.iter().rev().find_map(|assignment| match assignment.setting {
+            Setting::Number(number, value) if number == wanted => Some((value, &assignment.origin)),
+            _ => None,
+        })
+    };
+    let mut found = Vec::new();
+    for amount in Amount::ALL {
+        let (default, max) = (Number::Limit(Scope::Default, amount), Number::Limit(Scope::Max, amount));
+        if let (Some((value, origin)), Some((most, _))) = (given(default), given(max))
+            && value > most
+        {
+            let (key, max_key) = (Key::Number(default).name(), Key::Number(max).name());
+            let (value, most) = (default.written(value), max.written(most));
+            found.push((origin.clone(), format!("{key} is {value}, above {max_key}, which is {most}")));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX_MEMORY: Number = Number::Limit(Scope::Max, Amount::MemoryMb);
+    const DEFAULT_MEMORY: Number = Number::Limit(Scope::Default, Amount::MemoryMb);
+
+    fn settings() -> Settings {
+        let admission = AdmissionLimits { runs_max: 8, queue_max: 256, memory_bytes: 4096 * MB };
+        Settings::built_in(&Policy::built_in(2), admission)
+    }
+
+    fn here(setting: Setting) -> Assignment {
+        Assignment { setting, origin: Origin::File { path: PathBuf::from("palisade.toml"), line: 3 } }
+    }
+
+    #[test]
+    fn without_any_source_the_policy_is_the_built_in_one() {
+        let mut policy = Policy::built_in(2);
+        policy.defaults.memory_bytes = 1;
+        policy.maxima.disk_inodes = 1;
+        settings().fill_policy(&mut policy);
+        assert_eq!(policy, Policy::built_in(2));
+        let admission = AdmissionLimits { runs_max: 8, queue_max: 256, memory_bytes: 4096 * MB };
+        assert_eq!(settings().admission(), admission);
+    }
+
+    #[test]
+    fn a_working_directory_can_lower_every_number_and_raise_none() {
+        for number in Number::ALL {
+            let mut settings = settings();
+            let before = settings.number(number).value;
+            let ignored = settings.tighten(here(Setting::Number(number, before + 1)));
+            assert!(ignored.is_some_and(|ignored| ignored.reason.contains("cannot go above")), "{number:?}");
+            assert_eq!(settings.number(number).value, before);
+            assert_eq!(settings.tighten(here(Setting::Number(number, before))), None);
+            assert_eq!(
+                settings.number(number).origin,
+                Origin::Default,
+                "{number:?}: the same value changes nothing"
+            );
+            assert_eq!(settings.tighten(here(Setting::Number(number, before - 1))), None);
+            assert_eq!(settings.number(number).value, before - 1);
+        }
+    }
+
+    #[test]
+    fn a_working_directory_cannot_set_anything_else() {
+        let mut settings = settings();
+        let hostile = [
+            Setting::AllowMissing(vec![Guarantee::NetworkNone]),
+            Setting::AllowMissing(Vec::new()),
+            Setting::StateDir(PathBuf::from("/tmp/x")),
+            Setting::LogLevel(LogLevel::Error),
+            Setting::Interpreter("python".to_owned(), PathBuf::from("/tmp/evil")),
+        ];
+        for setting in hostile {
+            assert!(settings.tighten(here(setting.clone())).is_some(), "{setting:?}");
+        }
+        assert!(settings.allow_missing.value.is_empty() && settings.interpreters.is_empty());
+        assert_eq!(settings.state_dir.value, None);
+        assert_eq!(settings.log_level.origin, Origin::Default);
+    }
+
+    #[test]
+    fn a_lower_maximum_holds_the_default_down() {
+        let mut settings = settings();
+        settings.tighten(here(Setting::Number(MAX_MEMORY, 128)));
+        assert_eq!(settings.number(DEFAULT_MEMORY).value, 128);
+        assert_eq!(settings.number(DEFAULT_MEMORY).origin, settings.number(MAX_MEMORY).origin);
+        let raised = settings.tighten(here(Setting::Number(DEFAULT_MEMORY, 256)));
+        assert!(raised.is_some(), "a default between the maximum and the built-in default is no tightening");
+        let mut policy = Policy::built_in(2);
+        settings.fill_policy(&mut policy);
+        assert_eq!((policy.defaults.memory_bytes, policy.maxima.memory_bytes), (128 * MB, 128 * MB));
+    }
+
+    #[test]
+    fn the_smallest_disk_still_has_inodes() {
+        let mut settings = settings();
+        settings.tighten(here(Setting::Number(Number::Limit(Scope::Max, Amount::DiskMb), 1)));
+        let mut policy = Policy::built_in(2);
+        settings.fill_policy(&mut policy);
+        assert_eq!(policy.maxima.disk_inodes, INODES_LEAST);
+    }
+
+    #[test]
+    fn a_default_above_the_maximum_of_the_same_source_is_a_mistake() {
+        let both = [here(Setting::Number(DEFAULT_MEMORY, 600)), here(Setting::Number(MAX_MEMORY, 500))];
+        assert_eq!(contradictions(&both).len(), 1);
+        assert!(contradictions(&both[..1]).is_empty());
+    }
+}

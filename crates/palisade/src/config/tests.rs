@@ -1,0 +1,218 @@
+//! All sources together, in folders of a test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use sandbox::Guarantee;
+
+use super::key::{Amount, Number, Scope};
+use super::*;
+use crate::test_folder::TestFolder;
+
+const MAX_MEMORY: Number = Number::Limit(Scope::Max, Amount::MemoryMb);
+
+struct Scene {
+    folder: TestFolder,
+    surroundings: Surroundings,
+    options: Options,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = TestFolder::new();
+        let place = |name: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let surroundings = Surroundings {
+            system: place("etc"),
+            user: Some(place("user")),
+            working: Some(place("work")),
+            variables: BTreeMap::new(),
+        };
+        Self { folder, surroundings, options: Options::default() }
+    }
+
+    fn write(&self, place: &str, text: &str) -> PathBuf {
+        let path = self.folder.file(&format!("{place}/palisade.toml"), text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        path
+    }
+
+    fn variable(&mut self, name: &str, value: &str) {
+        self.surroundings.variables.insert(name.to_owned(), value.into());
+    }
+
+    fn load(&self) -> Result<Loaded, ConfigError> {
+        load_from(&self.surroundings, &self.options)
+    }
+
+    fn error(&self) -> String {
+        self.load().err().map(|error| error.to_string()).unwrap()
+    }
+
+    fn max_memory(&self) -> (u64, Origin) {
+        let loaded = self.load().unwrap();
+        let found = loaded.settings.number(MAX_MEMORY);
+        (found.value, found.origin.clone())
+    }
+}
+
+fn max_memory(mb: u64) -> String {
+    format!("[limits.max]\nmemory_mb = {mb}\n")
+}
+
+#[test]
+fn without_any_file_the_defaults_are_in_force() {
+    let loaded = Scene::new().load().unwrap();
+    let (mut policy, cores) = built_in();
+    loaded.settings.fill_policy(&mut policy);
+    assert_eq!(policy, built_in().0);
+    assert_eq!(loaded.settings.admission().runs_max, AdmissionLimits::for_machine(cores).runs_max);
+    assert!(loaded.ignored.is_empty());
+    assert_eq!(loaded.files.len(), 3);
+}
+
+#[test]
+fn a_stronger_source_overrides_a_weaker_one() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.max_memory(), (4096, Origin::Default));
+    let path = scene.write("etc", &max_memory(8192));
+    assert_eq!(scene.max_memory(), (8192, Origin::File { path, line: 2 }));
+    let path = scene.write("user", &max_memory(6000));
+    assert_eq!(scene.max_memory(), (6000, Origin::File { path, line: 2 }));
+    let path = scene.write("work", &max_memory(1000));
+    assert_eq!(scene.max_memory(), (1000, Origin::File { path, line: 2 }));
+    scene.variable("PALISADE_LIMITS_MAX_MEMORY_MB", "7000");
+    assert_eq!(scene.max_memory(), (7000, Origin::Variable("PALISADE_LIMITS_MAX_MEMORY_MB".to_owned())));
+    scene.variable("PALISADE_ALLOW_MISSING", "cpu_limited");
+    scene.options.allow_missing = vec!["memory_limited".to_owned()];
+    let allowed = scene.load().unwrap().settings.allow_missing;
+    assert_eq!(allowed.value, [Guarantee::MemoryLimited], "a flag overrides, it does not add");
+    assert_eq!(allowed.origin, Origin::Flag("--allow-missing"));
+}
+
+#[test]
+fn a_hostile_working_directory_cannot_weaken_the_wall() {
+    let scene = Scene::new();
+    scene.write("user", "allow_missing = [\"cpu_limited\"]\n[limits.max]\nmemory_mb = 1000\n");
+    scene.write(
+        "work",
+        "allow_missing = ['network_none']\nstate_dir = '/tmp/theirs'\nlog.level = 'error'\n\
+         interpreters.python = '/tmp/evil'\nadmission.runs_max = 4096\nadmission.queue_max = 3\n\
+         [limits.max]\nmemory_mb = 2000\nprocesses = 10\n[limits.default]\ntimeout_ms = 600000\nmemory_mb = 100\n",
+    );
+    let loaded = scene.load().unwrap();
+    let ignored: Vec<String> = loaded.ignored.iter().map(|ignored| ignored.key.name()).collect();
+    let expected = [
+        "allow_missing",
+        "state_dir",
+        "log.level",
+        "interpreters.python",
+        "admission.runs_max",
+        "limits.max.memory_mb",
+        "limits.default.timeout_ms",
+    ];
+    assert_eq!(ignored, expected);
+    let settings = loaded.settings;
+    assert_eq!(settings.allow_missing.value, [Guarantee::CpuLimited]);
+    assert_eq!(settings.state_dir.value, None);
+    assert!(settings.interpreters.is_empty());
+    assert_eq!(settings.admission().queue_max, 3);
+    let (mut policy, _) = built_in();
+    settings.fill_policy(&mut policy);
+    assert_eq!((policy.maxima.memory_bytes, policy.maxima.processes), (1000 << 20, 10));
+    assert_eq!((policy.defaults.memory_bytes, policy.defaults.processes), (100 << 20, 10));
+    assert_eq!(policy.defaults.wall_ms, 30_000);
+}
+
+#[test]
+fn standing_in_the_users_own_folder_does_not_make_its_file_a_strangers() {
+    let mut scene = Scene::new();
+    scene.surroundings.working = scene.surroundings.user.clone();
+    scene.write("user", "allow_missing = ['cpu_limited']\n");
+    let loaded = scene.load().unwrap();
+    assert!(loaded.ignored.is_empty());
+    assert_eq!(loaded.settings.allow_missing.value, [Guarantee::CpuLimited]);
+}
+
+#[test]
+fn a_mistake_anywhere_is_an_error() {
+    for place in ["etc", "user", "work"] {
+        let scene = Scene::new();
+        let path = scene.write(place, "\n[limits.max]\nmemory_mb = 'lots'\n");
+        let message = scene.error();
+        let expected =
+            format!("{}:3: limits.max.memory_mb: it must be a whole number from 16", path.display());
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
+fn mistaken_variables_are_errors_and_strangers_are_not() {
+    let mut scene = Scene::new();
+    scene.variable("PALISADE_SERVICE_HOST", "10.0.0.1");
+    scene.variable("PALISADE_LIMITS_MAX_CPUS", "");
+    scene.load().unwrap();
+    scene.variable("PALISADE_LOG_LEVEL", "debug");
+    let message = scene.error();
+    assert!(
+        message.contains("$PALISADE_LOG_LEVEL") && message.contains("nearest are PALISADE_LOG"),
+        "{message}"
+    );
+    scene.variable("PALISADE_LOG_LEVEL", "");
+    scene.variable("PALISADE_LIMITS_DEFAULT_MEMORY_MB", "200");
+    scene.variable("PALISADE_LIMITS_MAX_MEMORY_MB", "100");
+    assert!(scene.error().contains("above limits.max.memory_mb"));
+}
+
+#[test]
+fn a_trusted_file_must_not_be_writable_by_others() {
+    let scene = Scene::new();
+    let path = scene.write("etc", &max_memory(100));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    let message = scene.error();
+    assert!(message.contains("chmod go-w"), "{message}");
+    fs::remove_file(&path).unwrap();
+    let path = scene.write("work", &max_memory(100));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(scene.max_memory().0, 100, "the working directory is not trusted anyway");
+}
+
+#[test]
+fn only_plain_files_of_bounded_size_are_read() {
+    let scene = Scene::new();
+    let path = scene.write("work", &"# long\n".repeat(10_000));
+    assert!(scene.error().contains("larger than 65536 bytes"));
+    fs::remove_file(&path).unwrap();
+    let secret = scene.folder.file("secret", "password = 1\n");
+    std::os::unix::fs::symlink(&secret, &path).unwrap();
+    let message = scene.error();
+    assert!(message.contains("symbolic link") && !message.contains("password"), "{message}");
+    fs::remove_file(&path).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+    assert!(scene.error().contains("not a plain file"));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(scene.error().contains("not a plain file"));
+}
+
+#[test]
+fn a_link_to_the_users_own_file_is_followed() {
+    let scene = Scene::new();
+    let real = scene.folder.file("dotfiles/palisade.toml", max_memory(321));
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::symlink(&real, scene.folder.path().join("user/palisade.toml")).unwrap();
+    assert_eq!(scene.max_memory().0, 321);
+}
+
+#[test]
+fn a_state_directory_given_as_flag_may_be_relative() {
+    let mut scene = Scene::new();
+    scene.options.state_dir = Some(PathBuf::from("here"));
+    let found = scene.load().unwrap().settings.state_dir;
+    assert!(found.value.is_some_and(|path| path.is_absolute() && path.ends_with("here")));
+    scene.options.log_level = Some("loud".to_owned());
+    assert!(scene.error().contains("--log-level: it must be one of"));
+}

@@ -1,0 +1,215 @@
+//! Values, from a file or a variable, checked once and typed from then on.
+
+use std::path::PathBuf;
+
+use sandbox::Guarantee;
+
+use super::key::{Key, Number};
+use super::plain;
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// A value as it was found.
+#[derive(Debug, Clone)]
+pub(crate) enum Raw {
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Raw>),
+    /// Something no setting takes; the word for it.
+    Other(&'static str),
+}
+
+impl Raw {
+    /// What the text of a variable or flag means for this setting.
+    pub(crate) fn from_text(key: &Key, text: &str) -> Self {
+        let text = text.trim();
+        let as_text = || Self::Text(text.to_owned());
+        match key {
+            Key::Number(_) => {
+                let whole = text.parse().map(Self::Integer).ok();
+                whole.or_else(|| text.parse().map(Self::Float).ok()).unwrap_or_else(as_text)
+            }
+            Key::AllowMissing if text == "none" => Self::List(Vec::new()),
+            Key::AllowMissing => {
+                Self::List(text.split(',').map(|name| Self::Text(name.trim().to_owned())).collect())
+            }
+            Key::StateDir | Key::LogLevel | Key::Interpreter(_) => as_text(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Text(text) => format!("\"{}\"", plain(text)),
+            Self::List(_) => "a list".to_owned(),
+            Self::Other(word) => (*word).to_owned(),
+        }
+    }
+}
+
+/// A setting with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Setting {
+    /// In the unit of the name; thousandths where it is a fraction.
+    Number(Number, u64),
+    AllowMissing(Vec<Guarantee>),
+    StateDir(PathBuf),
+    LogLevel(LogLevel),
+    Interpreter(String, PathBuf),
+}
+
+impl Setting {
+    /// Checks a value, or says what would be right.
+    pub(crate) fn parse(key: &Key, raw: &Raw) -> Result<Self, String> {
+        match key {
+            Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
+            Key::AllowMissing => parse_guarantees(raw).map(Self::AllowMissing),
+            Key::StateDir => parse_path(raw).map(Self::StateDir),
+            Key::Interpreter(language) => {
+                parse_path(raw).map(|path| Self::Interpreter(language.clone(), path))
+            }
+            Key::LogLevel => parse_level(raw).map(Self::LogLevel),
+        }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Number(number, _) => Key::Number(*number),
+            Self::AllowMissing(_) => Key::AllowMissing,
+            Self::StateDir(_) => Key::StateDir,
+            Self::LogLevel(_) => Key::LogLevel,
+            Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
+        }
+    }
+}
+
+fn parse_number(number: Number, raw: &Raw) -> Result<u64, String> {
+    let (least, most) = number.range();
+    let kept = match raw {
+        Raw::Integer(value) if number.is_fraction() => {
+            u64::try_from(*value).ok().and_then(|v| v.checked_mul(1000))
+        }
+        Raw::Integer(value) => u64::try_from(*value).ok(),
+        // Beyond the range saturates and is refused below.
+        Raw::Float(value) if number.is_fraction() && *value >= 0.0 => Some((value * 1000.0).round() as u64),
+        _ => None,
+    };
+    kept.filter(|value| (least..=most).contains(value)).ok_or_else(|| {
+        let kind = if number.is_fraction() { "a number" } else { "a whole number" };
+        let (least, most) = (number.written(least), number.written(most));
+        format!("it must be {kind} from {least} to {most}, not {}", raw.shown())
+    })
+}
+
+fn parse_guarantees(raw: &Raw) -> Result<Vec<Guarantee>, String> {
+    let known = || Guarantee::ALL.map(Guarantee::name).join(", ");
+    let Raw::List(list) = raw else {
+        return Err(format!("it must be a list of guarantees, not {}; there are {}", raw.shown(), known()));
+    };
+    let mut guarantees = list
+        .iter()
+        .map(|raw| {
+            let found = if let Raw::Text(name) = raw { Guarantee::from_name(name) } else { None };
+            found.ok_or_else(|| format!("{} is not a guarantee; there are {}", raw.shown(), known()))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    guarantees.sort_unstable();
+    guarantees.dedup();
+    Ok(guarantees)
+}
+
+fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
+    match raw {
+        Raw::Text(text) if text.starts_with('/') && !text.contains('\0') => Ok(PathBuf::from(text)),
+        _ => Err(format!("it must be an absolute path such as \"/usr/bin/name\", not {}", raw.shown())),
+    }
+}
+
+fn parse_level(raw: &Raw) -> Result<LogLevel, String> {
+    let found = match raw {
+        Raw::Text(text) => LogLevel::ALL.into_iter().find(|level| level.name() == text),
+        _ => None,
+    };
+    let known = LogLevel::ALL.map(LogLevel::name).join(", ");
+    found.ok_or_else(|| format!("it must be one of {known}, not {}", raw.shown()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::{Amount, Scope};
+    use super::*;
+
+    const MEMORY: Key = Key::Number(Number::Limit(Scope::Max, Amount::MemoryMb));
+    const CPUS: Key = Key::Number(Number::Limit(Scope::Max, Amount::Cpus));
+
+    fn from_text(key: &Key, text: &str) -> Result<Setting, String> {
+        Setting::parse(key, &Raw::from_text(key, text))
+    }
+
+    #[test]
+    fn numbers_have_ranges_that_the_message_names() {
+        assert_eq!(
+            from_text(&MEMORY, " 1024 "),
+            Ok(Setting::Number(Number::Limit(Scope::Max, Amount::MemoryMb), 1024))
+        );
+        for bad in ["0", "-1", "1.5", "many", "99999999999999999999", "nan", "inf", "15", ""] {
+            let message = from_text(&MEMORY, bad).unwrap_err();
+            assert!(message.contains("from 16 to 1048576"), "{bad}: {message}");
+        }
+    }
+
+    #[test]
+    fn cores_may_be_fractions() {
+        assert_eq!(
+            from_text(&CPUS, "1.5"),
+            Ok(Setting::Number(Number::Limit(Scope::Max, Amount::Cpus), 1500))
+        );
+        assert_eq!(from_text(&CPUS, "2"), Ok(Setting::Number(Number::Limit(Scope::Max, Amount::Cpus), 2000)));
+        for bad in ["0", "0.05", "-1", "nan", "inf", "1e300"] {
+            assert!(from_text(&CPUS, bad).unwrap_err().contains("from 0.1 to 1024"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn guarantees_are_known_names() {
+        let two = vec![Guarantee::MemoryLimited, Guarantee::CpuLimited];
+        assert_eq!(
+            from_text(&Key::AllowMissing, "cpu_limited, memory_limited,cpu_limited"),
+            Ok(Setting::AllowMissing(two))
+        );
+        assert_eq!(from_text(&Key::AllowMissing, "none"), Ok(Setting::AllowMissing(Vec::new())));
+        assert!(from_text(&Key::AllowMissing, "all").unwrap_err().contains("files_hidden"));
+    }
+
+    #[test]
+    fn paths_are_absolute_and_levels_are_words() {
+        assert!(from_text(&Key::StateDir, "state").is_err());
+        assert!(from_text(&Key::Interpreter("python".to_owned()), "~/python").is_err());
+        assert_eq!(from_text(&Key::LogLevel, "debug"), Ok(Setting::LogLevel(LogLevel::Debug)));
+        assert!(from_text(&Key::LogLevel, "loud").unwrap_err().contains("error, warn, info, debug, trace"));
+    }
+}

@@ -1,0 +1,40 @@
+//! What an operator can do about what is missing, as exact commands.
+
+use engine::Engine;
+use sandbox::BackendError;
+
+use crate::machine::Machine;
+
+/// For the machine as a whole.
+pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>) -> Vec<String> {
+    let mut list = Vec::new();
+    if let Some(error) = wall_problem {
+        let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
+        list.push(match error {
+            BackendError::Unsupported { remedy, .. } => format!("{error}: {remedy}"),
+            _ => format!("{error}{cause}"),
+        });
+        return list;
+    }
+    let cgroups = machine.native.cgroup_state();
+    if let Some(reason) = cgroups.reason {
+        list.push(format!(
+            "limits of memory, processes or processor share are kept by stand-ins, as no cgroup is delegated ({reason}): \
+             start palisade with `systemd-run --user --scope -p Delegate=yes palisade ...`, or run it as root"
+        ));
+    }
+    if machine.native.shares_own_identity() {
+        list.push(
+            "sandboxes have this user's own id on the host: as root, `apt-get install uidmap` and `usermod --add-subuids \
+             100000-165535 --add-subgids 100000-165535 USER` give them ids of their own"
+                .to_owned(),
+        );
+    }
+    list
+}
+
+/// For one language that does not work.
+pub(super) fn for_language(engine: &Engine, name: &str) -> Option<String> {
+    let command = engine.runtimes().install_command(name)?;
+    Some(format!("{name}: {command}"))
+}

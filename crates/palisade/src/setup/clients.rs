@@ -1,0 +1,204 @@
+//! The clients that can be set up: where each keeps its list of servers, and in which form. Data only.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+/// How a client's file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Strict: a comment makes it unreadable to the client.
+    Json,
+    /// Comments and trailing commas are welcome.
+    Jsonc,
+    Toml,
+}
+
+/// What a client's own file is relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    Home,
+    /// `$XDG_CONFIG_HOME`, or `.config` in the home.
+    Config,
+    /// `$CLAUDE_CONFIG_DIR`, or the home.
+    Claude,
+    /// `$CODEX_HOME`, or `.codex` in the home.
+    Codex,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// On the command line.
+    pub(crate) name: &'static str,
+    /// For people.
+    pub(crate) title: &'static str,
+    base: Base,
+    file: &'static str,
+    /// Relative to the project, where the client has such a file.
+    project: Option<&'static str>,
+    pub(crate) format: Format,
+    /// The key whose members are the servers.
+    pub(crate) container: &'static str,
+    /// Fields that this client expects beside `command` and `args`.
+    extras: &'static [Extra],
+    /// What to do next.
+    pub(crate) after: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extra {
+    /// `"type": "stdio"`, first.
+    Type,
+    /// `"env": {}`, last.
+    Env,
+}
+
+/// All of them.
+pub(crate) const CLIENTS: [Client; 8] = [
+    Client {
+        name: "claude-code",
+        title: "Claude Code",
+        base: Base::Claude,
+        file: ".claude.json",
+        project: Some(".mcp.json"),
+        format: Format::Json,
+        container: "mcpServers",
+        extras: &[Extra::Type, Extra::Env],
+        after: "start a new session; /mcp lists the server",
+    },
+    Client {
+        name: "claude-desktop",
+        title: "Claude Desktop",
+        base: Base::Config,
+        file: "Claude/claude_desktop_config.json",
+        project: None,
+        format: Format::Json,
+        container: "mcpServers",
+        extras: &[],
+        after: "quit Claude Desktop and start it again",
+    },
+    Client {
+        name: "cursor",
+        title: "Cursor",
+        base: Base::Home,
+        file: ".cursor/mcp.json",
+        project: Some(".cursor/mcp.json"),
+        format: Format::Jsonc,
+        container: "mcpServers",
+        extras: &[],
+        after: "switch the server on in Cursor's settings, under MCP",
+    },
+    Client {
+        name: "vscode",
+        title: "VS Code",
+        base: Base::Config,
+        file: "Code/User/mcp.json",
+        project: Some(".vscode/mcp.json"),
+        format: Format::Jsonc,
+        container: "servers",
+        extras: &[Extra::Type],
+        after: "run \"MCP: List Servers\" from the command palette and start it",
+    },
+    Client {
+        name: "codex",
+        title: "Codex",
+        base: Base::Codex,
+        file: "config.toml",
+        project: None,
+        format: Format::Toml,
+        container: "mcp_servers",
+        extras: &[],
+        after: "start a new session; /mcp lists the server",
+    },
+    Client {
+        name: "gemini",
+        title: "Gemini CLI",
+        base: Base::Home,
+        file: ".gemini/settings.json",
+        project: Some(".gemini/settings.json"),
+        format: Format::Jsonc,
+        container: "mcpServers",
+        extras: &[],
+        after: "start a new session in a trusted folder; /mcp lists the server",
+    },
+    Client {
+        name: "zed",
+        title: "Zed",
+        base: Base::Config,
+        file: "zed/settings.json",
+        project: None,
+        format: Format::Jsonc,
+        container: "context_servers",
+        extras: &[Extra::Env],
+        after: "open the agent panel's settings; the server starts by itself",
+    },
+    Client {
+        name: "windsurf",
+        title: "Windsurf",
+        base: Base::Home,
+        file: ".codeium/windsurf/mcp_config.json",
+        project: None,
+        format: Format::Json,
+        container: "mcpServers",
+        extras: &[],
+        after: "refresh the list of MCP servers in Cascade",
+    },
+];
+
+/// Where files are: of this user, or of a test.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) home: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) claude: Option<PathBuf>,
+    pub(crate) codex: Option<PathBuf>,
+    pub(crate) project: PathBuf,
+}
+
+/// Whose file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    User,
+    Project,
+}
+
+impl Client {
+    pub(crate) fn by_name(name: &str) -> Option<&'static Self> {
+        CLIENTS.iter().find(|client| client.name == name)
+    }
+
+    /// Names of all clients, or only of those with a file in the project.
+    pub(crate) fn names(reach: Reach) -> String {
+        let fitting = CLIENTS.iter().filter(|client| reach == Reach::User || client.project.is_some());
+        fitting.map(|client| client.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Its file, if it has one of that reach.
+    pub(crate) fn path(&self, reach: Reach, places: &Places) -> Option<PathBuf> {
+        if reach == Reach::Project {
+            return self.project.map(|file| places.project.join(file));
+        }
+        let base = match self.base {
+            Base::Home => places.home.clone(),
+            Base::Config => places.config.clone(),
+            Base::Claude => places.claude.clone().unwrap_or_else(|| places.home.clone()),
+            Base::Codex => places.codex.clone().unwrap_or_else(|| places.home.join(".codex")),
+        };
+        Some(base.join(self.file))
+    }
+
+    /// What is written for a server that is started as `command mcp`.
+    pub(crate) fn entry(&self, command: &str) -> Value {
+        let mut entry = Map::new();
+        if self.extras.contains(&Extra::Type) {
+            entry.insert("type".to_owned(), json!("stdio"));
+        }
+        entry.insert("command".to_owned(), json!(command));
+        entry.insert("args".to_owned(), json!(["mcp"]));
+        if self.extras.contains(&Extra::Env) {
+            entry.insert("env".to_owned(), json!({}));
+        }
+        Value::Object(entry)
+    }
+}

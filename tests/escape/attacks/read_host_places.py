@@ -1,0 +1,11 @@
+# attack: lists the places where a host keeps secrets: homes, state, sockets, system settings
+# family: file reads
+# walls: root
+# without: escaped
+from attack import *
+
+secret = ["/root", "/var", "/run", "/boot", "/srv", "/opt", "/mnt", "/media", "/lost+found", "/sys", "/home/" + HOST["user"]]
+files = ["/etc/shadow", "/etc/machine-id", "/etc/hostname", "/etc/fstab", "/etc/sudoers", "/etc/ssh/sshd_config"]
+tries = [(d, lambda p=p: len(os.listdir(p))) for d in secret for p in places(d)]
+tries += [(f, lambda p=p: os.open(p, os.O_RDONLY)) for f in files for p in places(f)]
+judge(tries)

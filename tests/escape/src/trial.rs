@@ -1,0 +1,149 @@
+//! Running one attack as one user, behind the walls and without them, and judging what it says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use harness::{Build, Palisade, User, baseline, shared_folder};
+use serde_json::Value;
+
+use crate::attack::{self, Attack, Without};
+use crate::bait::Bait;
+
+/// The longest limit of any attack is far below.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SPAWNER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What one run of an attack showed.
+#[derive(Debug)]
+pub struct Shown {
+    /// Its verdict about itself, if it came to one.
+    pub line: Option<String>,
+    /// The outcome that palisade reports.
+    pub outcome: String,
+    /// The whole result.
+    pub result: Value,
+}
+
+impl Shown {
+    fn escaped(&self) -> bool {
+        self.result["stdout"].as_str().is_some_and(|text| text.contains("ESCAPED"))
+    }
+}
+
+/// Runs an attack behind all walls, then without its own; the error says what was not as it should be.
+pub fn judge(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
+    let real = run(attack, Build::Real, user, bait);
+    let behind = judge_real(attack, &real, bait);
+    let without = match attack.without {
+        Without::Never(_) => Ok(()),
+        _ => judge_breach(attack, &real, &run(attack, Build::Breach, user, bait)),
+    };
+    behind.and(without).map_err(|problem| format!("{} as {user:?}: {problem}", attack.name))
+}
+
+fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String> {
+    if shown.escaped() {
+        return Err(format!("ESCAPED behind all walls: {:?}", shown.line));
+    }
+    let expected =
+        if attack.outcomes.is_empty() { vec!["completed".to_owned()] } else { attack.outcomes.clone() };
+    if !expected.contains(&shown.outcome) {
+        return Err(format!("outcome {} instead of {expected:?}: {}", shown.outcome, shown.result));
+    }
+    let speaks = matches!(shown.outcome.as_str(), "completed") || attack.family == "deception";
+    if speaks && shown.line.is_none() {
+        return Err(format!("no verdict: {}", shown.result));
+    }
+    let (alive, own): (Vec<_>, Vec<_>) =
+        baseline::look(&bait.marker).processes.into_iter().partition(|line| is_daemon(line));
+    if !alive.is_empty() {
+        return Err(format!("alive after the answer: {alive:?}"));
+    }
+    // The marker is in palisade's own arguments too; its spawner ends a moment after it.
+    let none = baseline::Left {
+        mounts: usize::MAX,
+        cgroups: baseline::look("").cgroups,
+        ..baseline::Left::default()
+    };
+    let gone = baseline::wait_until_back(&none, &bait.marker, SPAWNER_PATIENCE);
+    if own.is_empty() { Ok(()) } else { gone }
+}
+
+/// Attacks name their daemons `sleep-MARKER`; the line begins with the process number.
+fn is_daemon(line: &str) -> bool {
+    line.split(' ').nth(1).is_some_and(|word| word.starts_with("sleep-"))
+}
+
+fn judge_breach(attack: &Attack, real: &Shown, breach: &Shown) -> Result<(), String> {
+    let off = attack.walls.join(", ");
+    match attack.without {
+        Without::Escaped if !breach.escaped() => {
+            Err(format!("did not get out with {off} off: {:?} {}", breach.line, breach.result))
+        }
+        Without::Differs if breach.line.is_none() || breach.line == real.line => {
+            Err(format!("the same with {off} off: {:?}", breach.line))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One run; attacks on the next run are run twice, and the second tells.
+pub fn run(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
+    if attack.family == "persistence" {
+        once(attack, build, user, bait);
+    }
+    once(attack, build, user, bait)
+}
+
+fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
+    let module = shared_folder().join("attack.py");
+    fs::copy(attack::folder().join("support/attack.py"), &module).unwrap();
+    let host = format!("HOST={}", bait.host);
+    let limits: Vec<&str> = attack.limits.iter().map(String::as_str).collect();
+    let start = |language: &str, input: String, code: &str| {
+        Palisade::new(build, user, &["run", language, "--json", "--var", &host, "--input", &input])
+            .args(&limits)
+            .args(&["-c", code])
+    };
+    let mut palisade = match attack.path.extension().and_then(|extension| extension.to_str()) {
+        Some("py") => start("python", format!("{}=attack.py", module.display()), &attack.code),
+        Some("sh") => start("bash", format!("{}=attack.py", module.display()), &attack.code),
+        Some("c") => {
+            start("bash", format!("{}=attack", compiled(attack).display()), "chmod +x attack; exec ./attack")
+        }
+        other => panic!("{}: no way to start {other:?}", attack.name),
+    };
+    if build == Build::Breach {
+        palisade = palisade.env("PALISADE_WALLS_OFF", &format!("{},verify", attack.walls.join(",")));
+    }
+    let ended = palisade.within(PATIENCE).end();
+    let result: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| {
+        panic!("{}: no JSON ({error}): {} {}", attack.name, ended.stdout, ended.stderr)
+    });
+    let stdout = result["stdout"].as_str().unwrap_or_default();
+    let line =
+        stdout.lines().find(|line| line.contains("ESCAPED: ") || line.contains("HELD: ")).map(str::to_owned);
+    Shown { line, outcome: result["outcome"].as_str().unwrap_or_default().to_owned(), result }
+}
+
+/// The binary of a C attack, compiled once per test process; the sandbox shows the libraries of the host.
+fn compiled(attack: &Attack) -> PathBuf {
+    static DONE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(binary) = done.get(&attack.name) {
+        return binary.clone();
+    }
+    let binary = shared_folder().join(attack.name.replace('.', "-"));
+    let status = Command::new("gcc").args(["-O1", "-s", "-w", "-o"]).arg(&binary).arg(&attack.path).status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "{}: a C compiler is needed (apt-get install gcc)",
+        attack.name
+    );
+    done.insert(attack.name.clone(), binary.clone());
+    binary
+}

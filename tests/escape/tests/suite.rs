@@ -1,0 +1,86 @@
+//! Every attack of `attacks/`, one test per family, for each user: held behind the walls, seen to succeed without.
+//!
+//! System-call numbers in the attacks are those of x86_64.
+
+use escape::attack::{self, FAMILIES, Without};
+use escape::bait::{Bait, Tidy};
+use escape::trial;
+
+fn family_is_held(family: &str) {
+    if std::env::consts::ARCH != "x86_64" {
+        eprintln!("SKIPPED {family}: the attacks are written for x86_64");
+        return;
+    }
+    let _tidy = Tidy;
+    let attacks: Vec<_> = attack::all().into_iter().filter(|attack| attack.family == family).collect();
+    let only = std::env::var("PALISADE_ATTACK").ok();
+    let mut problems = Vec::new();
+    for user in harness::users() {
+        let bait = Bait::lay(&format!("{}-{user:?}", family.replace(' ', "-")).to_lowercase());
+        let chosen =
+            attacks.iter().filter(|attack| only.as_ref().is_none_or(|name| attack.name.contains(name)));
+        let found: Vec<String> =
+            chosen.filter_map(|attack| trial::judge(attack, user, &bait).err()).collect();
+        let escaped = found.iter().filter(|problem| problem.contains("ESCAPED behind")).count();
+        println!("{user:?}: {} attacks, {escaped} escaped ({family})", attacks.len());
+        problems.extend(found);
+    }
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn no_file_of_the_host_can_be_read() {
+    family_is_held("file reads");
+}
+
+#[test]
+fn nothing_of_the_host_can_be_written() {
+    family_is_held("writes");
+}
+
+#[test]
+fn no_network_can_be_reached() {
+    family_is_held("network");
+}
+
+#[test]
+fn no_other_process_can_be_touched() {
+    family_is_held("process");
+}
+
+#[test]
+fn the_kernel_offers_no_way_out() {
+    family_is_held("kernel surface");
+}
+
+#[test]
+fn no_resource_can_be_exhausted() {
+    family_is_held("exhaustion");
+}
+
+#[test]
+fn nothing_a_program_says_is_believed() {
+    family_is_held("deception");
+}
+
+#[test]
+fn nothing_is_left_for_the_next_run() {
+    family_is_held("persistence");
+}
+
+#[test]
+fn nothing_is_alive_after_the_answer() {
+    family_is_held("resurrection");
+}
+
+#[test]
+fn every_family_has_attacks_and_most_are_seen_to_succeed() {
+    const ATTACKS_MIN: usize = 50;
+    let attacks = attack::all();
+    for family in FAMILIES {
+        assert!(attacks.iter().any(|attack| attack.family == family), "{family}");
+    }
+    let never = attacks.iter().filter(|attack| matches!(attack.without, Without::Never(_))).count();
+    println!("{} attacks, {never} of them never tried without walls", attacks.len());
+    assert!(attacks.len() >= ATTACKS_MIN && never * 2 < attacks.len());
+}
