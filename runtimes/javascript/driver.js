@@ -151,6 +151,12 @@ class Report {
     this.message = this.line = this.column = this.repr = this.json = '';
   }
 
+  // Takes the last expression as the function around it gives it.
+  take(give, awaits) {
+    if (awaits) return give().then((value) => this.value(value));
+    return this.value(give());
+  }
+
   value(value) {
     if (value === undefined) return;
     try {
@@ -235,6 +241,8 @@ function placeOf(error, programs) {
     const program = programs.find(head[1]);
     return program ? program.place(Number(head[2]), head[3].length) : null;
   }
+  const wanted = /does not provide an export named '(.*)'$/m.exec(describe(error));
+  if (wanted && error instanceof SyntaxError) return programs.placeOfImport(wanted[1]);
   const frames = stack.slice(stack.indexOf('\n    at ') + 1);
   for (const found of frames.matchAll(/(?:\(|at (?:async )?)([^()\s]*|[^()]*):(\d+):(\d+)\)?$/gm)) {
     const program = programs.find(found[1]);
@@ -285,8 +293,11 @@ class Program {
   // Column of the source for a column of the code, both from 0.
   unshift(line, column) {
     let by = 0;
-    for (const [shiftLine, from, delta] of this.shifts) {
-      if (shiftLine === line && column >= from) by = delta;
+    for (const [shiftLine, from, delta, width] of this.shifts) {
+      if (shiftLine !== line) continue;
+      // Within what was put in: the text that follows it is meant.
+      if (column < from && column >= from - width) return from - delta;
+      if (column >= from) by = delta;
     }
     return Math.max(0, column - by);
   }
@@ -315,6 +326,16 @@ class Programs {
 
   find(name) {
     return this.byName.get(name.startsWith('file://') ? decodeURIComponent(name.slice(7)) : name);
+  }
+
+  // V8 names what is missing; where it was wanted is looked for.
+  placeOfImport(name) {
+    for (const program of this.byName.values()) {
+      const lines = program.source.split('\n');
+      const line = lines.findIndex((text) => /\b(?:import|export)\b/.test(text) && text.split(/[^\w$]+/).includes(name));
+      if (line >= 0) return { ...program.place(line + 1, 0), column: Array.from(lines[line].slice(0, lines[line].indexOf(name))).length + 1 };
+    }
+    return null;
   }
 
   repairFrame(line) {
@@ -526,10 +547,12 @@ function runLast([, id, , source, code, stdinPath, count, ...rest]) {
   const report = new Report(id);
   const loader = new Loader(source);
   let running = true;
+  let isIdle = false;
+  process.on('beforeExit', () => { isIdle = true; });
   process.on('exit', (status) => {
-    if (running && status === 0) {
+    if (running && isIdle && status === 0) {
       process.exitCode = UNSETTLED;
-      writeSync(2, `Warning: the program ended while its top-level await was not settled\n`);
+      writeSync(2, 'Warning: the program ended while its top-level await was not settled\n');
     }
     if (report.status === 'ok') {
       report.exitCode = Number(process.exitCode ?? status) || 0;
@@ -550,7 +573,7 @@ function runLast([, id, , source, code, stdinPath, count, ...rest]) {
     if (process.listenerCount('uncaughtException') === 0 && !process.hasUncaughtExceptionCaptureCallback()) die(error);
   });
   const [text, prepared] = begin(loader, die, source, code, stdinPath, count, rest);
-  const onValue = (value) => report.value(value);
+  const onValue = (give, awaits) => report.take(give, awaits);
   const kind = prepared?.kind ?? (compiles(text) || !isModuleError(text) ? 'commonjs' : 'module');
   if (kind === 'commonjs') {
     try {
@@ -672,23 +695,33 @@ class Session {
     const expression = `${code}\n//# sourceURL=${program.name}`;
     const options = { expression, replMode: true, awaitPromise: true, objectGroup: 'run' };
     const { current } = this;
+    let isInterruptible = true;
+    let settle = null;
     const evaluate = () => this.inspector.post('Runtime.evaluate', options, (error, answer) => {
-      if (this.current !== current) return;
-      if (error) return this.fail(new Error(error.message));
-      const { exceptionDetails: details, result } = answer;
-      if (details) return this.fail(this.take(details.exception), details, program);
-      if (prepared?.value !== false) current.report.value(this.take(result));
-      return this.finish('ok');
+      settle = () => this.settle(current, prepared, program, error, answer);
+      if (!isInterruptible) settle();
     });
     define(TURN, evaluate, false);
     try {
       this.turn.runInThisContext({ breakOnSigint: true });
     } catch (error) {
       if (error?.code !== 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw error;
-      this.finish('interrupted');
+      settle = () => this.finish('interrupted');
     } finally {
       delete globalThis[TURN];
     }
+    // Only now: a signal above would have ended the driver's own steps as well.
+    isInterruptible = false;
+    settle?.();
+  }
+
+  settle(current, prepared, program, error, answer) {
+    if (this.current !== current) return;
+    if (error) return this.fail(new Error(error.message));
+    const { exceptionDetails: details, result } = answer;
+    if (details) return this.fail(this.take(details.exception), details, program);
+    if (prepared?.value !== false) current.report.value(this.take(result));
+    return this.finish('ok');
   }
 
   // The object behind the inspector's description of it.

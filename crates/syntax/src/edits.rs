@@ -6,9 +6,10 @@
 use oxc_span::Span;
 use serde::Serialize;
 
-/// From this column of a line on, the product's columns are larger by `by` (0-based, UTF-16 units as V8 counts).
+/// Line of the product, column behind something put in, by how much columns are larger from there on, and how many
+/// columns before it were put in. Columns are 0-based, in UTF-16 units, as V8 counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Shift(pub(crate) u32, pub(crate) u32, pub(crate) i64);
+pub(crate) struct Shift(pub(crate) u32, pub(crate) u32, pub(crate) i64, pub(crate) i64);
 
 struct Edit {
     start: usize,
@@ -140,7 +141,8 @@ impl Product {
         let by = self.column - self.source_column;
         if by != self.by {
             self.by = by;
-            self.shifts.push(Shift(self.line + 1, u32::try_from(self.column).unwrap_or(0), by));
+            let put = column_after(0, text);
+            self.shifts.push(Shift(self.line + 1, u32::try_from(self.column).unwrap_or(0), by, put));
         }
     }
 }
@@ -187,7 +189,7 @@ mod tests {
         let mut edits = Edits::new("a; b\nc");
         edits.insert(2, "XX");
         edits.replace(3, 4, "bbb");
-        assert_eq!(edits.apply(), ("a;XX bbb\nc".to_owned(), vec![Shift(1, 4, 2), Shift(1, 8, 4)]));
+        assert_eq!(edits.apply(), ("a;XX bbb\nc".to_owned(), vec![Shift(1, 4, 2, 2), Shift(1, 8, 4, 3)]));
     }
 
     #[test]
@@ -196,7 +198,7 @@ mod tests {
         edits.replace(0, 12, "X");
         let (text, shifts) = edits.apply();
         assert_eq!(text, "X\n\n three");
-        assert_eq!(shifts, [Shift(3, 0, -1)]);
+        assert_eq!(shifts, [Shift(3, 0, -1, 0)]);
     }
 
     #[test]

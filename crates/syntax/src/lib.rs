@@ -100,13 +100,14 @@ pub fn prepare(source: &str, language: Language, mode: Mode) -> Result<Prepared,
     let last = last_expression(parsed.program);
     let mut before = String::new();
     let value = last.is_some();
-    if mode == Mode::Last
-        && let Some(last) = &last
-    {
+    let mut behind = "";
+    if let Some(last) = last.as_ref().filter(|_| mode == Mode::Last) {
+        let (head, tail) = last.around(VALUE);
         match last.after {
-            Some(after) => edits.insert(after, format!(";{VALUE}((")),
-            None => before = format!("{VALUE}(("),
+            Some(after) => edits.insert(after, format!(";{head}")),
+            None => before = head,
         }
+        behind = tail;
         without_semicolon(&mut edits, last.span);
     }
     if mode == Mode::Keep {
@@ -121,9 +122,7 @@ pub fn prepare(source: &str, language: Language, mode: Mode) -> Result<Prepared,
         }
     }
     let (mut code, shifts) = edits.apply();
-    if mode == Mode::Last && value {
-        code.push_str("\n))");
-    }
+    code.push_str(behind);
     let kind = if mode == Mode::Keep { Kind::Repl } else { parsed.kind };
     let uses = parsed.facts.uses;
     Ok(Prepared {

@@ -109,7 +109,8 @@ fn parse_as<'a>(
     let mut facts = Facts { source, ..Facts::default() };
     facts.visit_program(program);
     // A script that awaits at the top level parses only as a module, and the other way round.
-    let kind = if is_module || facts.awaits { Kind::Module } else { Kind::CommonJs };
+    let assigns_exports = program.body.iter().any(|it| matches!(it, Statement::TSExportAssignment(_)));
+    let kind = if (is_module && !assigns_exports) || facts.awaits { Kind::Module } else { Kind::CommonJs };
     let scoping = match analysis {
         Analysis::Grammar => None,
         Analysis::Names => {
@@ -124,9 +125,12 @@ fn parse_as<'a>(
 }
 
 fn problem(source: &str, diagnostic: &OxcDiagnostic) -> Problem {
-    let label = diagnostic.labels.first();
+    // Of a name declared twice the later place is the mistake.
+    let is_twice = diagnostic.message.contains("already been declared");
+    let label = if is_twice { diagnostic.labels.last() } else { diagnostic.labels.first() };
     let offset = label.map_or(0, |label| label.offset());
-    let hint = label.and_then(|label| label.label()).map(|text| format!(": {text}")).unwrap_or_default();
+    let hint = label.and_then(|label| label.label()).filter(|_| !is_twice);
+    let hint = hint.map(|text| format!(": {text}")).unwrap_or_default();
     Problem::at(source, offset, format!("{}{hint}", diagnostic.message))
 }
 
@@ -235,13 +239,17 @@ pub(crate) fn last_expression(program: &Program<'_>) -> Option<LastExpression> {
     match program.body.split_last() {
         Some((Statement::ExpressionStatement(last), before)) => {
             let previous = before.last().map(GetSpan::span).or(program.directives.last().map(|it| it.span));
-            Some(LastExpression { span: last.span, after: previous.map(|span| span.end) })
+            let mut facts = Facts::default();
+            facts.visit_expression(&last.expression);
+            let after = previous.map(|span| span.end);
+            Some(LastExpression { span: last.span, after, awaits: facts.awaits })
         }
         Some(_) => None,
         // A text alone is read as a directive.
         None => program.directives.last().map(|it| LastExpression {
             span: it.span,
             after: program.directives.iter().rev().nth(1).map(|it| it.span.end),
+            awaits: false,
         }),
     }
 }
@@ -250,4 +258,16 @@ pub(crate) fn last_expression(program: &Program<'_>) -> Option<LastExpression> {
 pub(crate) struct LastExpression {
     pub(crate) span: Span,
     pub(crate) after: Option<u32>,
+    awaits: bool,
+}
+
+impl LastExpression {
+    /// What stands before and behind it. As the body of a function it keeps its own place in V8's eyes; as an
+    /// argument its errors would be those of the call.
+    pub(crate) fn around(&self, function: &str) -> (String, &'static str) {
+        match self.awaits {
+            true => (format!("await {function}(async()=>("), "\n),true)"),
+            false => (format!("{function}(()=>("), "\n))"),
+        }
+    }
 }

@@ -125,9 +125,10 @@ fn the_last_expression_is_handed_over_without_moving_a_line() {
         (prepared.before, prepared.code)
     };
     let pair = |before: &str, code: &str| (before.to_owned(), code.to_owned());
-    assert_eq!(last("1+1"), pair("__palisade_value((", "1+1\n))"));
-    assert_eq!(last("a() // x\n\nb; // y\n"), pair("", "a();__palisade_value(( // x\n\nb  // y\n\n))"));
-    assert_eq!(last("'text'"), pair("__palisade_value((", "'text'\n))"));
+    assert_eq!(last("1+1"), pair("__palisade_value(()=>(", "1+1\n))"));
+    assert_eq!(last("a() // x\n\nb; // y\n"), pair("", "a();__palisade_value(()=>( // x\n\nb  // y\n\n))"));
+    assert_eq!(last("'text'"), pair("__palisade_value(()=>(", "'text'\n))"));
+    assert_eq!(last("await x"), pair("await __palisade_value(async()=>(", "await x\n),true)"));
     assert_eq!(last("let x = 1"), pair("", "let x = 1"));
     assert_eq!(last(""), pair("", ""));
 }

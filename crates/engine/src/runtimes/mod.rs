@@ -199,7 +199,8 @@ impl Runtime {
         let script =
             self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
         let check = inside(script).to_string_lossy().into_owned();
-        let memory_mb = (call.limits.memory_bytes >> 20).to_string();
+        // Files of the sandbox are memory too: this much can be in use before the host ends the run.
+        let heap_mb = ((call.limits.memory_bytes + call.limits.disk_bytes) >> 20).to_string();
         let values = [
             ("{executable}", self.found.executable.as_str()),
             ("{driver}", &driver),
@@ -208,7 +209,7 @@ impl Runtime {
             ("{prepared}", PREPARED),
             ("{mode}", call.mode),
             ("{source}", call.source),
-            ("{memory_mb}", &memory_mb),
+            ("{heap_mb}", &heap_mb),
         ];
         let fill =
             |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
