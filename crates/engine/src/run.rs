@@ -85,7 +85,7 @@ impl Engine {
         };
         let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        let sandbox = self.build(&runtime, &allowed.limits, opening(&runtime, &allowed.limits)?).await?;
+        let sandbox = self.build(&runtime, &allowed.limits, opening(&runtime)?).await?;
         Ok(Prepared { runtime, allowed, permit, sandbox, started })
     }
 
@@ -111,8 +111,8 @@ impl Engine {
 }
 
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
-fn opening(runtime: &Runtime, limits: &Limits) -> Result<Vec<u8>, RunError> {
-    let argv = runtime.command(&Call { mode: FRESH, source: &runtime.source_path(), limits });
+fn opening(runtime: &Runtime) -> Result<Vec<u8>, RunError> {
+    let argv = runtime.command(&Call { mode: FRESH, source: &runtime.source_path() });
     let open = OpenProcess { process: MAIN, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
     wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
@@ -178,7 +178,7 @@ impl Prepared {
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
-        let call = Call { mode: FRESH, source: &path, limits: &self.allowed.limits };
+        let call = Call { mode: FRESH, source: &path };
         let preparation = match self.runtime.prepare_command(&call) {
             Some((argv, is_required)) => {
                 let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());

@@ -72,7 +72,7 @@ impl Engine {
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let limits = limits(&runtime, &self.policy().maxima);
         let source = runtime.source_path();
-        let call = Call { mode: "last", source: &source, limits: &limits };
+        let call = Call { mode: "last", source: &source };
         let Some(argv) = runtime.check_command(&call) else {
             let message = format!("{language} programs cannot be checked without running them");
             return Err(RunError::new("check_unsupported", message).remedy("run the program instead"));

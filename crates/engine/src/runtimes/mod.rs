@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
-use sandbox::{Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
+use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
 use tokio::sync::Mutex;
 
 use self::definition::Definition;
@@ -199,8 +199,6 @@ impl Runtime {
         let script =
             self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
         let check = inside(script).to_string_lossy().into_owned();
-        // Files of the sandbox are memory too: this much can be in use before the host ends the run.
-        let heap_mb = ((call.limits.memory_bytes + call.limits.disk_bytes) >> 20).to_string();
         let values = [
             ("{executable}", self.found.executable.as_str()),
             ("{driver}", &driver),
@@ -209,7 +207,6 @@ impl Runtime {
             ("{prepared}", PREPARED),
             ("{mode}", call.mode),
             ("{source}", call.source),
-            ("{heap_mb}", &heap_mb),
         ];
         let fill =
             |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
@@ -233,7 +230,6 @@ pub(crate) struct Call<'a> {
     pub(crate) mode: &'a str,
     /// Absolute path of the program inside.
     pub(crate) source: &'a str,
-    pub(crate) limits: &'a Limits,
 }
 
 fn inside(name: &str) -> PathBuf {
