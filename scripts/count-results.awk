@@ -1,6 +1,6 @@
 # Reads the output of one test runner and prints "PASSED FAILED SKIPPED", or nothing when it gave no result.
 #
-# usage: awk -v runner=libtest|nextest|unittest -f count-results.awk LOG
+# usage: awk -v runner=libtest|nextest|unittest|plain -f count-results.awk LOG
 # One runner per log, named by the caller: a failing test may print lines that look like those of another.
 
 {
@@ -42,6 +42,15 @@ runner == "unittest" && /^(OK|FAILED|NO TESTS RAN)( \(.*\))?$/ {
     skipped = number_after($0, "skipped=")
     passed = ran - failed - skipped
     if (passed < 0) passed = 0 # errors of set-up code count without a test having run
+}
+
+# our own scripts, as the last line: 7 passed, 0 failed, 1 skipped
+runner == "plain" { seen = 0 }
+runner == "plain" && /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {
+    seen = 1
+    passed = number_before($0, " passed")
+    failed = number_before($0, " failed")
+    skipped = number_before($0, " skipped")
 }
 
 END { if (seen) print passed + 0, failed + 0, skipped + 0 }

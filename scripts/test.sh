@@ -225,6 +225,12 @@ run_cargo_tests() {
     fi
 }
 
+# Real MCP clients: minutes, and a package registry the first time.
+run_client_tests() {
+    if [ -n "${PALISADE_QUICK:-}" ]; then return 0; fi
+    suite clients plain "$suite_timeout_s" bash tests/clients/run.sh
+}
+
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) export PALISADE_QUICK=1 ;;
@@ -249,4 +255,5 @@ check tidy "$check_timeout_s" cargo xtask tidy
 build_binaries
 run_driver_tests
 run_cargo_tests
+run_client_tests
 finish

@@ -56,6 +56,19 @@ expect nextest "" <<'SAMPLE'
 error: command `cargo test --no-run` exited with code 101
 SAMPLE
 
+expect plain "7 1 2" <<'SAMPLE'
+ok one
+9 passed, 0 failed, 0 skipped
+FAILED two: 3 passed, 4 failed
+
+7 passed, 1 failed, 2 skipped
+SAMPLE
+
+expect plain "" <<'SAMPLE'
+7 passed, 1 failed, 2 skipped
+and then it crashed
+SAMPLE
+
 expect unittest "5 0 0" <<'SAMPLE'
 .....
 ----------------------------------------------------------------------

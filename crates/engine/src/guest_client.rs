@@ -126,7 +126,14 @@ impl GuestReader {
 impl GuestWriter {
     pub(crate) async fn send(&mut self, message: &ToGuest) -> Result<(), GuestError> {
         let frame = wire::encode(message).map_err(|_| GuestError::Protocol)?;
-        Ok(self.stream.write_all(&frame).await?)
+        within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&frame).await?) }).await
+    }
+
+    /// Sends as much of a frame as the guest takes now; safe to cancel.
+    pub(crate) async fn write(&mut self, frame: &mut Vec<u8>) -> Result<(), GuestError> {
+        let count = self.stream.write(frame).await?;
+        frame.drain(..count);
+        Ok(())
     }
 
     /// Bytes for a driver, in pieces.

@@ -5,7 +5,9 @@
 //! measured. This crate never names a backend and never believes a guest.
 
 mod admission;
+mod conversation;
 mod driver;
+mod feed;
 mod guest_client;
 mod output;
 mod request;
@@ -37,6 +39,8 @@ pub use validate::{Finding, MissingImport, Validation};
 pub struct EngineConfig {
     /// Where state is kept.
     pub state_dir: PathBuf,
+    /// Put before a probe's command line, so that it ends with this process (see [`Runtimes`]); may be empty.
+    pub launcher: Vec<String>,
     /// What runs may have.
     pub policy: Policy,
     /// How many at once.
@@ -61,7 +65,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
-            runtimes: Runtimes::new(config.state_dir, config.interpreters),
+            runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
             executable: config.executable,

@@ -121,6 +121,11 @@ impl RunError {
 }
 
 impl RunResult {
+    /// A request that was refused before any engine saw it.
+    pub fn refused(error: RunError) -> Self {
+        Self::unstarted(Outcome::Refused, "none", error)
+    }
+
     /// Whether a control group kept that promise.
     pub fn enforced_by_cgroup(&self, guarantee: Guarantee) -> bool {
         let enforcement = self.enforced.get(guarantee);

@@ -12,30 +12,25 @@ use std::time::{Duration, Instant};
 use policy::{Allowed, Decision};
 use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
-use wire::{CHUNK_BYTES_MAX, Exit, FileKind, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{Exit, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::admission::Permit;
+use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
 use crate::driver::{self, DriverEar, DriverRun};
-use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::feed::Feed;
+use crate::guest_client::{self, GuestError};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
-use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
+use crate::result::{RunError, RunResult, RunUsage, Value};
 use crate::runtimes::{Call, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
 
-/// The one program of a fresh run.
-const MAIN: u32 = 1;
-/// What makes its program ready.
-const PREPARE: u32 = 2;
 /// The mode of a driver in which one run is all.
 const FRESH: &str = "last";
-/// Files looked at after a run, and how much of them is brought back.
-const ARTIFACTS_MAX: u32 = 4096;
-const ARTIFACT_BYTES_MAX: usize = 64 << 20;
-/// What may still be read from a sandbox that was killed.
-const REST_PATIENCE: Duration = Duration::from_millis(200);
+/// How long that may take.
+const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who stopped a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,10 +60,16 @@ impl Engine {
         &self,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
-        stop: oneshot::Receiver<Stop>,
+        mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let name = self.backend().name();
-        match self.prepare(&request).await {
+        let prepared = tokio::select! {
+            biased;
+            // A run that is stopped while it waits for its turn gives up its place in the queue at once.
+            Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
+            prepared = self.prepare(&request) => prepared,
+        };
+        match prepared {
             Ok(prepared) => prepared.run(self, request, events, stop).await,
             Err(Unstarted { outcome, error }) => RunResult::unstarted(outcome, name, error),
         }
@@ -77,6 +78,7 @@ impl Engine {
     async fn prepare(&self, request: &RunRequest) -> Result<Prepared, Unstarted> {
         request.check()?;
         let runtime = self.runtimes().find(&request.language).await?;
+        check_names(request, &runtime)?;
         let allowed = match policy::decide(self.policy(), runtime.floor(), &request.ask) {
             Decision::Allow(allowed) => allowed,
             Decision::Deny(denial) => {
@@ -108,6 +110,21 @@ impl Engine {
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
         if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
     }
+}
+
+/// Names that this language keeps for itself.
+fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
+    if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
+        let message =
+            format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
+        return Err(RunError::bad("variables", &message, "rename it"));
+    }
+    let source = runtime.source();
+    if request.inputs.iter().any(|input| input.path == source) {
+        let message = format!("`{source}` is where the program itself goes");
+        return Err(RunError::bad("inputs", &message, "give the input another name"));
+    }
+    Ok(())
 }
 
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
@@ -150,12 +167,18 @@ impl Prepared {
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
         if matches!(end, End::Compile(_)) {
-            session.tell_compile_failure(self.runtime.source()).await;
+            session.tell_compile_failure(self.runtime.source());
         }
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            result.artifacts = session.collect(&request.inputs, self.runtime.source()).await;
+            let collect = session.collect(&request.inputs, self.runtime.source());
+            match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
+                Ok(collected) => (result.artifacts, result.warnings) = collected,
+                Err(_) => {
+                    result.warnings.push("the program's files could not be brought back in time".to_owned())
+                }
+            }
         }
         let ended = Instant::now();
         let usage = self.sandbox.destroy().await.unwrap_or_default();
@@ -197,11 +220,14 @@ impl Prepared {
             ear: DriverEar::default(),
             preparation,
             events: None,
+            untold: None,
+            unsent: Vec::new(),
             unsent_window: STDIN_WINDOW_BYTES,
         })
     }
 
-    /// Carries input and output until something ends the run.
+    /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
+    /// that does not listen, or a guest that does not read, only holds up its own program.
     async fn follow(
         &mut self,
         session: &mut Session,
@@ -212,9 +238,10 @@ impl Prepared {
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
         let mut watch = self.sandbox.watch();
-        let mut stop_open = true;
+        let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
+            let Session { reader, writer, events, untold, unsent, .. } = &mut *session;
             tokio::select! {
                 biased;
                 stopped = &mut stop, if stop_open => match stopped {
@@ -222,18 +249,17 @@ impl Prepared {
                     Err(_) => stop_open = false,
                 },
                 () = &mut clock => return End::Clock,
-                ending = &mut watch => match ending {
-                    // What the guest said before is still in the stream; its end comes by itself.
-                    sandbox::Ending::Gone => return End::Watch(sandbox::Ending::Gone),
-                    other => return End::Watch(other),
-                },
-                message = session.reader.next() => match message {
-                    Ok(message) => if let Some(end) = session.take(message).await { return end },
+                ending = &mut watch => return End::Watch(ending),
+                () = tell(events, untold), if untold.is_some() => {}
+                message = reader.next(), if untold.is_none() => match message {
+                    Ok(message) => if let Some(end) = session.take(message) { return end },
                     Err(_) => return End::Lost,
                 },
-                piece = stdin.next(window), if stdin.wants(window) => {
-                    if session.feed(piece).await.is_err() { return End::Lost }
+                written = writer.write(unsent), if !unsent.is_empty() => {
+                    // Nobody reads any more; what the guest said before still decides.
+                    if written.is_err() { unsent.clear(); stdin = Feed::Over }
                 }
+                piece = stdin.next(window), if unsent.is_empty() && stdin.wants(window) => session.feed(piece),
             }
         }
     }
@@ -253,7 +279,7 @@ impl Prepared {
             _ => None,
         };
         (result.stdout, result.stderr) = (output.stdout, output.stderr);
-        result.warnings = warnings;
+        result.warnings.extend(warnings);
         result.error = error.map(|error| match done.error_message {
             Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
                 message,
@@ -293,10 +319,8 @@ impl Prepared {
                 told.message = "the interpreter could not be started in the sandbox".to_owned();
                 Outcome::Unavailable
             }
-            GuestError::Refused { .. } => {
-                told.code = "inputs_do_not_fit".to_owned();
-                told.remedy =
-                    Some("give a larger limits.disk_mb, or send fewer or smaller inputs".to_owned());
+            GuestError::Refused { errno } => {
+                (told.code, told.remedy) = explain_refusal(*errno);
                 Outcome::Refused
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
@@ -307,174 +331,20 @@ impl Prepared {
     }
 }
 
-/// The conversation with a guest during one run.
-struct Session {
-    reader: GuestReader,
-    writer: GuestWriter,
-    output: Output,
-    ear: DriverEar,
-    /// Present until the program is ready and the driver was told to run it.
-    preparation: Option<Preparation>,
-    events: Option<mpsc::Sender<RunEvent>>,
-    /// How much standard input may still be sent before the guest says it was taken.
-    unsent_window: usize,
-}
-
-/// A program that is being made ready.
-struct Preparation {
-    /// Whether the program runs only if this succeeds.
-    is_required: bool,
-    /// What the driver will be told.
-    order: Vec<u8>,
-    ear: DriverEar,
-}
-
-impl Session {
-    /// Deals with one message; `Some` when it ends the run.
-    async fn take(&mut self, message: FromGuest) -> Option<End> {
-        match message {
-            FromGuest::Output { process: PREPARE, stream, data } => {
-                if let (Some(preparation), Stream::Stdout) = (&mut self.preparation, stream) {
-                    preparation.ear.hear(&data);
-                }
-                None
-            }
-            FromGuest::Exited { process: PREPARE, exit } => self.prepared(exit).await,
-            FromGuest::Failed { request: PREPARE, .. } => self.prepared(Exit::Code(127)).await,
-            FromGuest::Output { stream, data, .. } => {
-                let kept = self.output.keep(stream, &data).to_vec();
-                if let Some(events) = self.events.as_ref().filter(|_| !kept.is_empty()) {
-                    // A caller that stopped listening still gets the result.
-                    events.send(RunEvent::Output { stream, data: kept }).await.ok();
-                }
-                self.output.overflowed.then_some(End::Output)
-            }
-            FromGuest::Control { data, .. } => {
-                self.ear.hear(&data);
-                None
-            }
-            FromGuest::StdinTaken { bytes, .. } => {
-                self.unsent_window = (self.unsent_window + bytes as usize).min(STDIN_WINDOW_BYTES);
-                None
-            }
-            FromGuest::Exited { process: MAIN, exit } => Some(End::Program(exit)),
-            FromGuest::Failed { request: MAIN, .. } => Some(End::Lost),
-            _ => None,
-        }
-    }
-
-    /// The program is ready, or never will be.
-    async fn prepared(&mut self, exit: Exit) -> Option<End> {
-        let preparation = self.preparation.as_ref()?;
-        if preparation.is_required && exit != Exit::Code(0) {
-            return Some(End::Compile(exit));
-        }
-        let order = self.preparation.take()?.order;
-        self.writer.control(MAIN, &order).await.is_err().then_some(End::Lost)
-    }
-
-    /// What a compiler would have written.
-    async fn tell_compile_failure(&mut self, source: &str) {
-        let done = self.preparation.as_ref().and_then(|it| it.ear.done()).unwrap_or_default();
-        let Some(message) = done.error_message else { return };
-        let place = |number: Option<u32>| number.map(|number| format!(":{number}")).unwrap_or_default();
-        let text = format!("{source}{}{}: {message}\n", place(done.error_line), place(done.error_column));
-        let data = text.into_bytes();
-        self.take(FromGuest::Output { process: MAIN, stream: Stream::Stderr, data }).await;
-    }
-
-    async fn feed(&mut self, piece: Option<Vec<u8>>) -> Result<(), GuestError> {
-        match piece {
-            Some(data) => {
-                self.unsent_window = self.unsent_window.saturating_sub(data.len());
-                self.writer.send(&ToGuest::Stdin { process: MAIN, data }).await
-            }
-            None => self.writer.send(&ToGuest::StdinEnd { process: MAIN }).await,
-        }
-    }
-
-    /// Output that was on its way when the sandbox was killed.
-    async fn read_rest(&mut self, end: End) {
-        if matches!(end, End::Program(_)) {
-            return;
-        }
-        let read = async {
-            while let Some(message) = self.reader.rest().await {
-                self.take(message).await;
-            }
-        };
-        tokio::time::timeout(REST_PATIENCE, read).await.ok();
-    }
-
-    /// Files that the run made or changed, as far as they fit.
-    async fn collect(&mut self, inputs: &[crate::InputFile], source: &str) -> Vec<Artifact> {
-        let listed = guest_client::list_files(&mut self.reader, &mut self.writer, ARTIFACTS_MAX).await;
-        let mut room = ARTIFACT_BYTES_MAX;
-        let mut artifacts = Vec::new();
-        for entry in listed.unwrap_or_default() {
-            let is_wanted = entry.kind == FileKind::Regular && entry.path != source;
-            if !is_wanted || !crate::request::is_plain_path(&entry.path) || room == 0 {
-                continue;
-            }
-            let read = guest_client::read_file(&mut self.reader, &mut self.writer, &entry.path, room).await;
-            let Ok(content) = read else { continue };
-            let is_input = inputs.iter().any(|input| input.path == entry.path && input.content == content);
-            if !is_input {
-                room -= content.len().min(room);
-                artifacts.push(Artifact { path: entry.path, content });
-            }
-        }
-        artifacts
-    }
-}
-
-/// Standard input in pieces.
-enum Feed {
-    Bytes(Vec<u8>, usize),
-    Stream(mpsc::Receiver<Vec<u8>>, Vec<u8>),
-    Over,
-}
-
-impl Feed {
-    fn new(stdin: Stdin) -> Self {
-        match stdin {
-            Stdin::Empty => Self::Bytes(Vec::new(), 0),
-            Stdin::Bytes(bytes) => Self::Bytes(bytes, 0),
-            Stdin::Stream(receiver) => Self::Stream(receiver, Vec::new()),
-        }
-    }
-
-    fn wants(&self, window: usize) -> bool {
-        window > 0 && !matches!(self, Self::Over)
-    }
-
-    /// The next piece; `None` is the end, given once. Safe to cancel.
-    async fn next(&mut self, window: usize) -> Option<Vec<u8>> {
-        let most = window.min(CHUNK_BYTES_MAX);
-        let piece = match self {
-            Self::Bytes(bytes, sent) => {
-                let piece = bytes[*sent..].chunks(most).next().map(<[u8]>::to_vec);
-                *sent += piece.as_ref().map_or(0, Vec::len);
-                piece
-            }
-            Self::Stream(receiver, held) => {
-                while held.is_empty() {
-                    match receiver.recv().await {
-                        Some(bytes) => *held = bytes,
-                        None => break,
-                    }
-                }
-                let rest = held.split_off(held.len().min(most));
-                let piece = std::mem::replace(held, rest);
-                (!piece.is_empty()).then_some(piece)
-            }
-            Self::Over => None,
-        };
-        if piece.is_none() {
-            *self = Self::Over;
-        }
-        piece
-    }
+/// Why a file could not be placed, from the kernel's answer inside the sandbox.
+fn explain_refusal(errno: i32) -> (String, Option<String>) {
+    const EFBIG: i32 = 27;
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    let (code, remedy) = if [EFBIG, ENOSPC, EDQUOT].contains(&errno) {
+        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
+    } else {
+        (
+            "bad_inputs",
+            "check the inputs' paths: one may be a directory of another, or longer than a name may be",
+        )
+    };
+    (code.to_owned(), Some(remedy.to_owned()))
 }
 
 fn micros(duration: Duration) -> u64 {

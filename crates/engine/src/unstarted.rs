@@ -1,9 +1,11 @@
 //! Why a run did not start: the words a caller gets when no code was run.
 
-use sandbox::{BackendError, Outcome};
+use sandbox::{BackendError, Outcome, Usage};
 
 use crate::result::RunError;
+use crate::run::Stop;
 use crate::runtimes::RuntimeError;
+use crate::verdict::{self, End, Verdict};
 
 /// A run that did not start.
 pub(crate) struct Unstarted {
@@ -24,6 +26,12 @@ impl From<RuntimeError> for Unstarted {
 }
 
 impl Unstarted {
+    pub(crate) fn stopped(stop: Stop) -> Self {
+        let limits = sandbox::Limits::default();
+        let Verdict { outcome, error, .. } = verdict::judge(End::Stopped(stop), &Usage::default(), &limits);
+        Self { outcome, error: error.unwrap_or_default() }
+    }
+
     pub(crate) fn busy(busy: crate::Busy) -> Self {
         let mut error = RunError::new("busy", busy.reason);
         error.retryable = busy.retry_after_ms > 0;

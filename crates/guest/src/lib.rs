@@ -133,6 +133,10 @@ impl Guest {
             ToGuest::Stdin { process, data } => self.with(process, |open| open.send_stdin(data)),
             ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
+            ToGuest::KillRest => {
+                sys::kill_rest();
+                Ok(())
+            }
             ToGuest::PutFile { request, path, append, data } => {
                 let done = files::put(&path, append, &data).map(|()| FromGuest::Done { request });
                 self.answer(request, done)

@@ -52,6 +52,15 @@ pub(crate) fn next_death() -> io::Result<Option<(Pid, Exit)>> {
     Ok(Pid::from_raw(number).map(|pid| (pid, exit)))
 }
 
+/// Kills every process of the sandbox but this one. See kill(2): -1 leaves out the caller and process 1.
+pub(crate) fn kill_rest() {
+    if !rustix::process::getpid().is_init() {
+        return;
+    }
+    // SAFETY: takes no pointers; process 1 of a namespace reaches only its own namespace.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
 /// Forks and execs a program whose descriptors 0 to 3 are the ones given.
 pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd; 4]) -> io::Result<Pid> {
     let text = |value: &str| CString::new(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));

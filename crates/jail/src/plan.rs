@@ -25,6 +25,8 @@ pub struct JailPlan {
     pub scratch: Scratch,
     /// Limits of each process.
     pub rlimits: Rlimits,
+    /// Whether a cgroup counts memory; else calls whose memory no process shows are refused.
+    pub memory_counted: bool,
     /// Host name inside.
     pub hostname: String,
 }

@@ -11,6 +11,9 @@ use crate::breach::Wall;
 /// A size that no honest program needs: locked memory, message queues.
 const SMALL_BYTES: u64 = 64 << 10;
 const PENDING_SIGNALS: u64 = 1024;
+/// No core file, and no core handler of the host either: 0 would still start one, 1 is the kernel's word for
+/// neither. See core(5) and the kernel's coredump.c. Programs may not change it (`seccomp::profile`).
+pub(crate) const CORE_BYTES: u64 = 1;
 const LAST_CAPABILITY_MAX: u32 = 63;
 
 /// Lets the host read this process's namespaces: a change of identity made it private. See proc(5).
@@ -45,7 +48,7 @@ pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, limits.open_files),
         (Resource::Nproc, limits.processes),
-        (Resource::Core, 0),
+        (Resource::Core, CORE_BYTES),
         (Resource::Memlock, SMALL_BYTES),
         (Resource::Msgqueue, SMALL_BYTES),
         (Resource::Sigpending, PENDING_SIGNALS),

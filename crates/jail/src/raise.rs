@@ -58,15 +58,17 @@ pub(crate) fn raise(
     steps.take("host name", || {
         if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
     })?;
-    steps.take("limits", || privileges::limit(&plan.rlimits))?;
     // Nothing after this opens a file but Landlock, which closes what it opens.
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
+    // After the descriptors are in place: there may be room for few.
+    steps.take("limits", || privileges::limit(&plan.rlimits))?;
     steps.take("capabilities", privileges::drop_all)?;
     // After the last change of credentials, which would clear it; see prctl(2), PR_SET_PDEATHSIG.
     steps.take("parent death", privileges::die_with_parent)?;
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last: the filter forbids nearly everything above.
-    steps.take("seccomp", || filter.install())?;
+    let memory = if plan.memory_counted { seccomp::Memory::Counted } else { seccomp::Memory::Shown };
+    steps.take("seccomp", || filter.install(memory))?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report::send(report.as_fd(), &built, Some(scratch.as_fd()))
         .map_err(|error| JailError::new("report", &error))?;

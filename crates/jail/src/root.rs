@@ -29,6 +29,9 @@ const ROOT_INODES: &str = "4096";
 const ROOT_AT: &str = "/tmp";
 const SCRATCH_AT: &str = "/usr";
 
+/// The host's terminals come from the same stock.
+const TERMINALS_MAX: &str = "16";
+
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
@@ -39,7 +42,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 ];
 
 /// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
-const MASKED: [&str; 19] = [
+const MASKED: [&str; 20] = [
     "acpi",
     "asound",
     "cmdline",
@@ -55,6 +58,7 @@ const MASKED: [&str; 19] = [
     "kmsg",
     "latency_stats",
     "modules",
+    "pressure",
     "sched_debug",
     "scsi",
     "sysrq-trigger",
@@ -227,13 +231,15 @@ impl Root {
         self.directories(Path::new("dev/pts"))?;
         for name in DEVICES {
             let tree = copy_mount(CWD, &Path::new("/dev").join(name))?;
+            // Devices can be used through a read-only mount; their nodes, which are the host's, cannot be changed.
+            sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().readonly().nosuid())?;
             let place = self.mount_point(&Path::new("/dev").join(name), false)?;
             attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
         }
         for (name, target) in DEVICE_LINKS {
             self.symlink(&Path::new("/dev").join(name), Path::new(target))?;
         }
-        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", TERMINALS_MAX)];
         let pts = new_filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
         attach(pts.as_fd(), self.descriptor.as_fd(), Path::new("dev/pts"))
     }

@@ -108,7 +108,7 @@ fn exit(status: i32) -> ! {
 /// The spawner's first act is to clean itself.
 fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     breach::remember();
-    sys::scrub_environment();
+    sys::scrub_start();
     sys::reset_signals();
     sys::ignore_child_signal();
     // Away from the terminal: its signals are for the server to handle.

@@ -43,6 +43,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
 fn config(options: &Options) -> io::Result<EngineConfig> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
+    crate::log::set_level(settings.log_level.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;
@@ -51,5 +52,6 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
         settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
-    Ok(EngineConfig { state_dir, policy, admission, interpreters, executable })
+    let launcher = crate::tied::launcher();
+    Ok(EngineConfig { state_dir, launcher, policy, admission, interpreters, executable })
 }

@@ -6,12 +6,15 @@
 mod cli;
 mod config;
 mod doctor;
+mod log;
 mod machine;
+mod mcp;
 mod render;
 mod setup;
 mod state;
 #[cfg(test)]
 mod test_folder;
+mod tied;
 
 use std::process::ExitCode;
 
@@ -25,10 +28,14 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
+    if let Some(status) = tied::take_role() {
+        return status;
+    }
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
+        Command::Mcp => mcp::stdio::main(&cli.options),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),

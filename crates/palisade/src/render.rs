@@ -1,6 +1,6 @@
 //! A run's result in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
 
-use engine::RunResult;
+use engine::{RunResult, RunUsage};
 use sandbox::{Enforced, Enforcement, Guarantee};
 use serde_json::{Map, Value, json};
 use wire::Exit;
@@ -17,17 +17,44 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
     }
     put("stdout", json!(text(&result.stdout, inline_bytes_max)));
     put("stderr", json!(text(&result.stderr, inline_bytes_max)));
+    if is_cut(result, inline_bytes_max) {
+        put("truncated", json!({ "stdout_bytes": result.stdout.len(), "stderr_bytes": result.stderr.len() }));
+    }
     if let Some(value) = &result.value {
         put("value", json!(value));
     }
     if let Some(error) = &result.error {
         put("error", json!(error));
     }
-    put("usage", json!(result.usage));
+    if !result.artifacts.is_empty() {
+        let listed = result
+            .artifacts
+            .iter()
+            .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
+        put("artifacts", listed.collect());
+    }
+    put("usage", usage(&result.usage));
     put("isolation", isolation(result.backend, &result.enforced));
     put("clamped", json!(result.clamped));
     put("warnings", json!(result.warnings));
     Value::Object(fields)
+}
+
+/// Whether a stream is longer than what is shown of it.
+pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
+    result.stdout.len().max(result.stderr.len()) > inline_bytes_max
+}
+
+/// Times to the microsecond: more digits are noise.
+fn usage(usage: &RunUsage) -> Value {
+    let ms = |time: f64| (time * 1000.0).round() / 1000.0;
+    json!(RunUsage {
+        wall_ms: ms(usage.wall_ms),
+        cpu_ms: ms(usage.cpu_ms),
+        queued_ms: ms(usage.queued_ms),
+        start_ms: ms(usage.start_ms),
+        ..*usage
+    })
 }
 
 /// The wall that was used, with what keeps each promise.
@@ -53,17 +80,43 @@ fn kept(enforcement: &Enforcement) -> Value {
 }
 
 /// Output as text: bytes that are not UTF-8 are shown as `\xNN`, the middle of a long text is left out.
-fn text(bytes: &[u8], bytes_max: usize) -> String {
+pub(crate) fn text(bytes: &[u8], bytes_max: usize) -> String {
     if bytes.len() <= bytes_max {
         return visible(bytes);
     }
     let half = bytes_max / 2;
-    let (head, tail) = (&bytes[..half], &bytes[bytes.len() - half..]);
-    let left_out = bytes.len() - 2 * half;
+    let head = &bytes[..whole_characters(&bytes[..half])];
+    let tail = from_character(&bytes[bytes.len() - half..]);
+    let left_out = bytes.len() - head.len() - tail.len();
     format!("{}\n[... {left_out} bytes left out ...]\n{}", visible(head), visible(tail))
 }
 
-fn visible(bytes: &[u8]) -> String {
+/// How much of this ends with a whole character; bytes that are no text count as whole.
+pub(crate) fn whole_characters(bytes: &[u8]) -> usize {
+    /// A character has at most four bytes.
+    const UNFINISHED_MAX: usize = 3;
+    for back in 1..=UNFINISHED_MAX.min(bytes.len()) {
+        let at = bytes.len() - back;
+        let promised = match bytes[at] {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            0x80..=0xbf => continue,
+            _ => return bytes.len(),
+        };
+        return if promised > back { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+/// The same bytes without the rest of a character that began before.
+pub(crate) fn from_character(bytes: &[u8]) -> &[u8] {
+    let is_rest = |byte: &u8| (0x80..=0xbf).contains(byte);
+    let rest = bytes.iter().take(3).take_while(|byte| is_rest(byte)).count();
+    &bytes[rest..]
+}
+
+pub(crate) fn visible(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -89,5 +142,10 @@ mod tests {
         let cut = text(&[b'a'; 100], 10);
         assert!(cut.starts_with("aaaaa\n[... 90 bytes") && cut.ends_with("\naaaaa"));
         assert_eq!(text(b"short", 10), "short");
+    }
+    #[test]
+    fn a_cut_does_not_split_characters() {
+        let cut = text("€".repeat(20).as_bytes(), 20);
+        assert_eq!(cut, "€€€\n[... 42 bytes left out ...]\n€€€");
     }
 }

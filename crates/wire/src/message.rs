@@ -48,6 +48,8 @@ pub enum ToGuest {
         /// Signal number.
         signal: i32,
     },
+    /// Kill every process but the guest: what a program left behind.
+    KillRest,
     /// Write a file beneath the workspace; parents are made.
     PutFile {
         /// Answered by `Done` or `Failed` with this number.

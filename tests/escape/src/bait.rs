@@ -12,6 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use harness::shared_folder;
 use serde_json::{Value, json};
@@ -24,9 +25,15 @@ const SUITE: &str = "palisade-suite-";
 /// Above the numbers that a sandbox in the making puts its own descriptors at.
 const ROOT_FD_MIN: i32 = 40;
 
+/// A file of the host that every sandbox shows.
+const SHOWN: &str = "/usr/bin/env";
+const KNOCK_PAUSE: Duration = Duration::from_millis(50);
+
 /// Everything laid out; dropping it takes it away.
 pub struct Bait {
     victim: Child,
+    /// Held, so that a sandbox which shares the lock sees it taken.
+    _locked: File,
     folder: PathBuf,
     /// What the attacks are told, as the variable `HOST`.
     pub host: Value,
@@ -55,6 +62,10 @@ impl Bait {
         open_to_all(&socket, 0o777);
         greet_unix(file_listener);
         greet_unix(UnixListener::bind_addr(&SocketAddr::from_abstract_name(&marker).unwrap()).unwrap());
+        let locked = File::open(SHOWN).unwrap();
+        // Another suite on this machine may hold it already; that serves as well.
+        rustix::fs::flock(&locked, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok();
+        knock();
         let victim = Command::new("sleep").arg("600").spawn().unwrap();
         let instances = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
         let host = json!({
@@ -63,7 +74,7 @@ impl Bait {
             "victim": victim.id(), "user": harness::ORDINARY_USER, "key": 0x5041_0000 + std::process::id() % 0xffff,
             "inotify_instances": instances.trim().parse::<u64>().unwrap(),
         });
-        Self { victim, folder, host, marker }
+        Self { victim, _locked: locked, folder, host, marker }
     }
 
     /// A file of the host that everybody may read.
@@ -119,6 +130,19 @@ fn inherit_root() {
     let root =
         ROOT.get_or_init(|| rustix::io::fcntl_dupfd_cloexec(File::open("/").unwrap(), ROOT_FD_MIN).unwrap());
     rustix::io::fcntl_setfd(root, rustix::io::FdFlags::empty()).unwrap();
+}
+
+/// Opens a file of the system again and again, as a host that starts programs does.
+fn knock() {
+    static KNOCKING: OnceLock<()> = OnceLock::new();
+    KNOCKING.get_or_init(|| {
+        std::thread::spawn(|| {
+            loop {
+                drop(File::open(SHOWN));
+                std::thread::sleep(KNOCK_PAUSE);
+            }
+        });
+    });
 }
 
 fn open_to_all(path: &Path, mode: u32) {

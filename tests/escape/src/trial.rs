@@ -42,7 +42,12 @@ pub fn judge(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
         Without::Never(_) => Ok(()),
         _ => judge_breach(attack, &real, &run(attack, Build::Breach, user, bait)),
     };
-    behind.and(without).map_err(|problem| format!("{} as {user:?}: {problem}", attack.name))
+    let problems: Vec<String> = [behind, without].into_iter().filter_map(Result::err).collect();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} as {user:?}: {}", attack.name, problems.join("; and ")))
+    }
 }
 
 fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String> {

@@ -71,10 +71,14 @@ fn nothing_survives_a_palisade_that_is_killed_at_any_moment() {
             all_dead(&word, AFTERLIFE);
             assert!(mounts() <= mounts_before, "round {round} as {user:?} left a mount");
         }
-        // The next start sweeps what the killed ones left.
-        assert_eq!(run_plain(user, "bash", "echo ok", &[]).stdout, "ok\n");
     }
-    wait_for_no_new_abandoned_cgroups(&abandoned);
+    // Later starts sweep what the killed ones left; a group made a moment ago may belong to one that is starting.
+    until(SOON, "later starts sweep the cgroups of killed ones", || {
+        for user in users() {
+            assert_eq!(run_plain(user, "bash", "echo ok", &[]).stdout, "ok\n");
+        }
+        abandoned_cgroups().is_subset(&abandoned).then_some(())
+    });
 }
 
 #[test]
@@ -238,6 +242,8 @@ fn many_that_start_at_once_all_succeed() {
     let rounds = if is_quick() { 5 } else { 50 };
     let wrong = Mutex::new(Vec::new());
     for user in users() {
+        // Made once, before many threads want it at the same time.
+        harness::state_dir(user);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -270,7 +276,7 @@ fn a_live_run_is_not_disturbed_by_others_that_start_and_die() {
             Palisade::new(Build::Real, user, &["run", "python", "--timeout", "100s", "-c", &code])
                 .into_command();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        until(SOON, "it runs", || (marked(&word).len() >= 3).then_some(()));
+        until(SOON, "it runs", || (!marked(&word).is_empty()).then_some(()));
         for _ in 0..if is_quick() { 3 } else { 10 } {
             assert_eq!(run_plain(user, "bash", "echo ok", &[]).stdout, "ok\n");
             let mut other = start(user, "sleep 100");

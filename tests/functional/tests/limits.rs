@@ -107,7 +107,7 @@ fn the_number_of_files_is_limited() {
 /// What `tempfile` does: the file is gone when the program ends, and the host must have noticed before.
 #[test]
 fn a_disk_that_was_full_only_for_a_moment_is_noticed() {
-    let code = "import tempfile\nwith tempfile.TemporaryFile() as f: f.write(bytes(20 << 20))";
+    let code = "import tempfile, time\nwith tempfile.TemporaryFile() as f:\n    try: f.write(bytes(20 << 20))\n    finally: time.sleep(0.1)";
     for user in users() {
         expect(user, "disk_full", "python", code, SMALL_DISK);
     }
@@ -141,7 +141,7 @@ fn forks_of_a_shell_are_limited() {
 
 #[test]
 fn threads_are_limited() {
-    let code = "import threading, time\nfor _ in range(100): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()";
+    let code = "import threading, time\ntry:\n    for _ in range(100): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\nfinally: time.sleep(0.1)";
     for user in users() {
         expect(user, "process_limit", "python", code, FEW_PROCESSES);
     }

@@ -146,16 +146,18 @@ fn arguments_arrive_as_they_are() {
     }
 }
 
-/// As with every interpreter: what follows the program's file belongs to the program.
+/// Options may follow the file, as the contract writes the command; after `--` all belongs to the program.
 #[test]
-fn options_after_the_file_belong_to_the_program() {
+fn options_after_two_dashes_belong_to_the_program() {
     let file = readable_file("options.sh", b"printf '<%s>' \"$@\"");
+    let file = file.to_str().unwrap();
     for user in users() {
         for option in ["--json", "--verbose", "--timeout=1s", "--help", "-c"] {
-            let ended =
-                Palisade::new(Build::Real, user, &["run", "bash", file.to_str().unwrap(), option]).end();
+            let ended = Palisade::new(Build::Real, user, &["run", "bash", file, "--", option]).end();
             assert_eq!(ended.stdout, format!("<{option}>"), "{}", ended.stderr);
         }
+        let ended = Palisade::new(Build::Real, user, &["run", "bash", file, "--json"]).end();
+        assert!(ended.stdout.starts_with('{'), "{}", ended.stdout);
     }
 }
 

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -53,15 +53,29 @@ pub enum Build {
     Breach,
 }
 
-/// A folder of this test process that every user can enter; its subfolders belong to one user each.
+/// A folder that every user can enter, shared by all test processes; what one process makes in it carries its
+/// number and is removed by a later one.
 pub fn shared_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("palisade-suite-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("palisade-suite-{}", rustix::process::geteuid().as_raw()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        remove_leftovers(&folder);
         folder
     })
+}
+
+/// Entries end with the number of the process that made them.
+fn remove_leftovers(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            std::fs::remove_dir_all(entry.path()).or_else(|_| std::fs::remove_file(entry.path())).ok();
+        }
+    }
 }
 
 /// Path of a build, reachable by every user.
@@ -69,24 +83,36 @@ pub fn binary(build: Build) -> &'static Path {
     static REAL: OnceLock<PathBuf> = OnceLock::new();
     static BREACH: OnceLock<PathBuf> = OnceLock::new();
     let (slot, variable, fallback) = match build {
-        Build::Real => (&REAL, "PALISADE_BIN", "../../target/release/palisade"),
+        Build::Real => (&REAL, "PALISADE_BIN", "../../target/real/palisade"),
         Build::Breach => (&BREACH, "PALISADE_BREACH_BIN", "../../target/breach/palisade"),
     };
     slot.get_or_init(|| {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join(fallback);
         let source = std::env::var_os(variable).map_or(beside, PathBuf::from);
-        let copy = shared_folder().join(format!("palisade-{build:?}").to_lowercase());
-        std::fs::copy(&source, &copy).unwrap_or_else(|error| {
-            panic!("{} is not built ({error}): run ./scripts/test.sh", source.display())
-        });
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
-        copy
+        copy_once(&source, &format!("palisade-{build:?}").to_lowercase())
     })
 }
 
-/// A state directory that belongs to that user.
+/// One copy per build, whoever comes first; the file's time and size are in its name.
+fn copy_once(source: &Path, name: &str) -> PathBuf {
+    let found = std::fs::metadata(source)
+        .unwrap_or_else(|error| panic!("{} is not built ({error}): run ./scripts/test.sh", source.display()));
+    let made = found.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let copy = shared_folder().join(format!("{name}.{made}.{}", found.len()));
+    if !copy.exists() {
+        let unfinished = shared_folder().join(format!("{name}-{}", std::process::id()));
+        std::fs::copy(source, &unfinished).unwrap();
+        std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(&unfinished, &copy).unwrap();
+    }
+    copy
+}
+
+/// A state directory of this test process that belongs to that user.
 pub fn state_dir(user: User) -> PathBuf {
-    let folder = shared_folder().join(format!("state-{user:?}").to_lowercase());
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = shared_folder().join(format!("state-{user:?}-{}", std::process::id()).to_lowercase());
     if !folder.exists() {
         std::fs::create_dir_all(&folder).unwrap();
         if is_other_user(user) {

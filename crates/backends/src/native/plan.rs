@@ -89,6 +89,7 @@ impl System {
                     + GUEST_PROCESSES
                     + if cgroups.may_limit_processes() { SPARE_PROCESSES } else { 0 },
             },
+            memory_counted: cgroups.may_limit_memory(),
             hostname: HOSTNAME.to_owned(),
         }
     }

@@ -77,7 +77,7 @@ impl NativeSandbox {
         }
         self.stream = None;
         // What no cgroup counts can only be read while the processes are there.
-        self.watch.usage(&self.cgroups);
+        self.watch.last_look(&self.cgroups);
         self.kill().map_err(at("kill"))?;
         // Process 1 is reported dead only when everything in its namespace is.
         match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {

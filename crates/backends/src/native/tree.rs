@@ -2,6 +2,7 @@
 //!
 //! Orphans become children of the sandbox's process 1, so its descendants are the whole sandbox.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use super::status::{Status, cpu_ticks};
@@ -22,29 +23,92 @@ pub(super) struct TreeUse {
 pub(super) fn measure(first: i32) -> TreeUse {
     let mut sum = TreeUse::default();
     let mut ticks = cpu_ticks(first).1;
+    let mut shared = Shared::default();
     for pid in members(first) {
         if let Ok(status) = Status::read(pid) {
-            sum.memory_bytes += status.bytes("RssAnon");
+            sum.memory_bytes +=
+                ["RssAnon", "VmSwap", "VmPTE"].map(|name| status.bytes(name)).iter().sum::<u64>();
             sum.processes += status.number("Threads").max(1);
-            ticks += cpu_ticks(pid).0;
+            let (own, waited) = cpu_ticks(pid);
+            ticks += own + if pid == first { 0 } else { waited };
+            shared.add(pid);
         }
     }
+    sum.memory_bytes += shared.bytes() + socket_bytes(first);
     sum.cpu_us = ticks * (1_000_000 / TICKS_PER_SECOND);
     sum
 }
 
 /// Memory with pages that several processes share counted once, where the kernel lets us look.
 pub(super) fn proportional_bytes(first: i32) -> u64 {
-    members(first).into_iter().map(proportional_of).sum()
+    let mut shared = Shared::default();
+    let own: u64 = members(first)
+        .into_iter()
+        .map(|pid| {
+            shared.add(pid);
+            proportional_of(pid)
+        })
+        .sum();
+    own + shared.bytes() + socket_bytes(first)
 }
 
 fn proportional_of(pid: i32) -> u64 {
-    let anonymous = |text: String| {
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:").map(str::trim))?;
-        line.split(' ').next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    let Ok(status) = Status::read(pid) else { return 0 };
+    let precise = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| {
+        let of = |name: &str| text.lines().find_map(|line| kilobytes(line.strip_prefix(name)?));
+        Some(of("Pss_Anon:")? + of("SwapPss:").unwrap_or(0))
+    });
+    precise.unwrap_or_else(|| status.bytes("RssAnon") + status.bytes("VmSwap")) + status.bytes("VmPTE")
+}
+
+fn kilobytes(text: &str) -> Option<u64> {
+    text.trim().split(' ').next()?.parse::<u64>().ok().map(|number| number * 1024)
+}
+
+/// Shared anonymous memory. It stays while one process maps it, touched or not, so its whole length counts,
+/// once per piece.
+#[derive(Default)]
+struct Shared {
+    pieces: BTreeMap<String, u64>,
+}
+
+impl Shared {
+    fn add(&mut self, pid: i32) {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        for line in maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)")) {
+            // start-end permissions offset device inode path; see proc(5).
+            let mut fields = line.split_whitespace();
+            let (Some(range), Some(inode)) = (fields.next(), fields.nth(3)) else { continue };
+            let bytes = range.split_once('-').and_then(|(start, end)| {
+                let number = |text| u64::from_str_radix(text, 16).ok();
+                number(end)?.checked_sub(number(start)?)
+            });
+            let piece = self.pieces.entry(inode.to_owned()).or_default();
+            *piece = (*piece).max(bytes.unwrap_or(0));
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pieces.values().sum()
+    }
+}
+
+/// What waits in the sandbox's sockets. For local ones the kernel does not tell, so beyond a few each counts as
+/// full.
+fn socket_bytes(first: i32) -> u64 {
+    const LOCAL_FREE: usize = 64;
+    const LOCAL_BYTES_MAX: u64 = 416 << 10;
+    let table = |name: &str| fs::read_to_string(format!("/proc/{first}/net/{name}")).unwrap_or_default();
+    let local = table("unix").lines().skip(1).count().saturating_sub(LOCAL_FREE) as u64 * LOCAL_BYTES_MAX;
+    let queued = |text: String| -> u64 {
+        let queues = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(4)?.split_once(':'));
+        let bytes = queues.map(|(sent, received)| {
+            let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+            number(sent) + number(received)
+        });
+        bytes.sum()
     };
-    let precise = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(anonymous);
-    precise.unwrap_or_else(|| Status::read(pid).map_or(0, |status| status.bytes("RssAnon")))
+    local + ["tcp", "tcp6", "udp", "udp6"].map(|name| queued(table(name))).iter().sum::<u64>()
 }
 
 fn members(first: i32) -> Vec<i32> {

@@ -19,10 +19,25 @@ const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "Cap
 const NO_CAPABILITY: &str = "0000000000000000";
 /// seccomp(2): a filter is in force.
 const SECCOMP_FILTER: &str = "2";
-/// Mount points that may be written beside the writable space: devices, terminals, and procfs, whose own
-/// permissions and masks guard it.
-const WRITABLE_SYSTEM: [&str; 7] =
-    ["/proc", "/dev/pts", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Mount points that may be written beside the writable space: terminals, and procfs, whose own permissions and
+/// masks guard it.
+const WRITABLE_SYSTEM: [&str; 2] = ["/proc", "/dev/pts"];
+/// Device nodes: usable, not changeable.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// Devices that kernels with tunnel drivers built in show, down and without address, in every new namespace.
+const FALLBACK_TUNNELS: [&str; 10] = [
+    "tunl0",
+    "gre0",
+    "gretap0",
+    "erspan0",
+    "ip_vti0",
+    "ip6_vti0",
+    "sit0",
+    "ip6tnl0",
+    "ip6gre0",
+    "ip6gretap0",
+];
 
 /// What to look at.
 pub(super) struct Seen<'a> {
@@ -114,7 +129,8 @@ impl Seen<'_> {
     }
 
     fn is_planned(&self, point: &str) -> bool {
-        let system = point == "/" || WRITABLE_SYSTEM.iter().any(|known| Path::new(point).starts_with(known));
+        let mut system = WRITABLE_SYSTEM.iter().chain(&DEVICES);
+        let system = point == "/" || system.any(|known| Path::new(point).starts_with(known));
         system
             || self.may_write(point)
             || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
@@ -123,14 +139,10 @@ impl Seen<'_> {
     fn network(&self) -> Result<(), BackendError> {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid))
             .map_err(|error| incomplete(format!("its interfaces cannot be read: {error}")))?;
-        let other = text.lines().skip(2).find_map(|line| {
-            let name = line.split(':').next()?.trim();
-            (name != "lo").then_some(name)
-        });
-        match other {
-            // Kernels with tunnel drivers built in show their fallback devices, down, in every namespace.
-            Some(name) if !name.contains('0') => Err(incomplete(format!("it has the interface {name}"))),
-            _ => Ok(()),
+        let names = text.lines().skip(2).filter_map(|line| line.split(':').next().map(str::trim));
+        match names.filter(|name| *name != "lo" && !FALLBACK_TUNNELS.contains(name)).next() {
+            Some(name) => Err(incomplete(format!("it has the interface {name}"))),
+            None => Ok(()),
         }
     }
 
@@ -143,7 +155,7 @@ impl Seen<'_> {
             ("Max file size", limits.file_bytes),
             ("Max open files", limits.open_files),
             ("Max processes", limits.processes),
-            ("Max core file size", 0),
+            ("Max core file size", 1),
         ];
         for (name, most) in wanted {
             let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
@@ -202,7 +214,7 @@ impl Seen<'_> {
             enforced.keep(Guarantee::MemoryLimited, &[M::Cgroup]);
         } else {
             let note =
-                "no memory cgroup: measured every 25 ms, so use may overshoot by what is allocated meanwhile";
+                "no memory cgroup: measured every 10 ms, so use may overshoot by what is allocated meanwhile";
             enforced.keep_with_note(Guarantee::MemoryLimited, &[M::Watchdog], note);
         }
         if self.cgroups.limits_processes() {
@@ -283,6 +295,7 @@ mod tests {
             files: Vec::new(),
             scratch: jail::Scratch { bytes: 0, inodes: 0, directories: Vec::new() },
             rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1 },
+            memory_counted: false,
             hostname: String::new(),
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get();

@@ -3,7 +3,7 @@
 //! With control groups this looks now and then at processor time and disk; without, it is the memory limit.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::sandbox::{Ending, Limits, Usage};
 use jail::Wall;
@@ -12,11 +12,12 @@ use super::cgroup::CgroupSet;
 use super::tree;
 
 /// Short runs are looked at early, so that their peak is seen at all.
-const FIRST: Duration = Duration::from_millis(3);
-/// With control groups the kernel does the urgent part.
-const CALM: Duration = Duration::from_millis(100);
-/// Without them memory is watched: the overshoot is what can be allocated in this time.
-const ALERT: Duration = Duration::from_millis(25);
+const FIRST: Duration = Duration::from_millis(2);
+/// Then this often: the disk is full only while it is, and without control groups memory may overshoot by what
+/// can be allocated in this time.
+const CALM: Duration = Duration::from_millis(10);
+/// A look at many processes takes a while; at most this share of the time is spent looking.
+const LOOKING_SHARE: u32 = 10;
 
 /// What the host keeps in mind about one sandbox.
 pub(super) struct Watch {
@@ -33,22 +34,33 @@ impl Watch {
 
     /// Completes when a limit is passed.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
-        let calm = if cgroups.limits_memory() { CALM } else { ALERT };
         let mut pause = FIRST;
         loop {
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(calm);
+            let started = Instant::now();
             self.look(cgroups);
             if let Some(ending) = self.passed(cgroups) {
                 return ending;
             }
+            pause = (pause * 2).min(CALM).max(started.elapsed() * LOOKING_SHARE);
         }
     }
 
-    /// Everything used so far. Called while the processes live where no cgroup counts for us.
+    /// Everything used so far.
     pub(super) fn usage(&mut self, cgroups: &CgroupSet) -> Usage {
         self.look(cgroups);
         self.seen
+    }
+
+    /// The last look while the processes live. The main one is gone already; where no cgroup counts refusals, a
+    /// tree that was full with it is taken for one.
+    pub(super) fn last_look(&mut self, cgroups: &CgroupSet) {
+        self.look(cgroups);
+        if !cgroups.limits_processes()
+            && tree::measure(self.pid).processes >= u64::from(self.limits.processes)
+        {
+            self.seen.process_refusals = self.seen.process_refusals.max(1);
+        }
     }
 
     fn look(&mut self, cgroups: &CgroupSet) {

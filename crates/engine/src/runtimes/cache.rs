@@ -5,14 +5,16 @@
 //! killed server leaves either the old answer or the new one. A damaged answer is asked for again.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use super::definition::Definition;
@@ -24,6 +26,9 @@ const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
 const FOLDER: &str = "runtimes";
+
+/// How often this process asked: makes each probe's folder its own.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// An interpreter's answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -52,17 +57,24 @@ pub(crate) fn recall(
     read(&state_dir.join(FOLDER), &key(definition, command))
 }
 
+/// Where and how to ask.
+pub(crate) struct Place {
+    pub(crate) state_dir: PathBuf,
+    pub(crate) path: OsString,
+    /// Put before the probe's command line.
+    pub(crate) launcher: Vec<String>,
+}
+
 /// The same, by asking.
 pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
-    state_dir: &Path,
-    path: &OsStr,
+    place: &Place,
 ) -> Result<(Found, Option<Vec<u8>>), String> {
-    let folder = state_dir.join(FOLDER);
+    let folder = place.state_dir.join(FOLDER);
     let key = key(definition, command);
-    let work = folder.join(format!("{key}.{}", std::process::id()));
-    let question = Question { definition, command, path, folder: &folder, key: &key, work: &work };
+    let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
+    let question = Question { definition, command, place, folder: &folder, key: &key, work: &work };
     let asked = question.ask();
     fs::remove_dir_all(&work).ok();
     asked?;
@@ -88,7 +100,7 @@ fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
 struct Question<'a> {
     definition: &'a Definition,
     command: &'a Path,
-    path: &'a OsStr,
+    place: &'a Place,
     /// Where answers are kept.
     folder: &'a Path,
     key: &'a str,
@@ -97,9 +109,28 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// Makes the probe's folder and holds its lock; removes folders whose lock nobody holds, as their server was
+    /// killed. The lock of the whole keeps others from finding one that is just being made.
+    fn prepare(&self) -> io::Result<fs::File> {
+        make_private(self.folder)?;
+        let whole = fs::File::open(self.folder)?;
+        rustix::fs::flock(&whole, FlockOperation::LockExclusive)?;
+        for entry in fs::read_dir(self.folder)?.flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let Ok(lock) = fs::File::open(entry.path()) else { continue };
+            if is_folder && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+        make_private(self.work)?;
+        let lock = fs::File::open(self.work)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+
     fn ask(&self) -> Result<(), String> {
         let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
-        make_private(self.work).map_err(problem)?;
+        let _lock = self.prepare().map_err(problem)?;
         for (name, content) in self.definition.files() {
             fs::write(self.work.join(name), content).map_err(problem)?;
         }
@@ -109,8 +140,9 @@ impl Question<'_> {
                 .replace("{folder}", &self.work.to_string_lossy())
                 .replace("{out}", &out.to_string_lossy())
         };
-        let argv: Vec<String> = self.definition.interpreter.probe.iter().map(fill).collect();
-        let mut found: Found = serde_json::from_slice(&run_probe(&argv, self.path)?)
+        let probe = self.definition.interpreter.probe.iter().map(fill);
+        let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
+        let mut found: Found = serde_json::from_slice(&run_probe(&argv, &self.place.path)?)
             .map_err(|error| format!("its probe answered nonsense: {error}"))?;
         if found.binds.len() > BINDS_MAX {
             return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));

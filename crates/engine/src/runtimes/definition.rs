@@ -74,6 +74,9 @@ pub(crate) struct Drive {
     /// File in the folder that is placed in the sandbox.
     pub(crate) driver: String,
     pub(crate) variables: VariableStyle,
+    /// Names that no variable can have.
+    #[serde(default)]
+    pub(crate) reserved: Vec<String>,
     /// Program and arguments inside.
     pub(crate) command: Vec<String>,
 }

@@ -139,6 +139,11 @@ impl Runtime {
         format!("{WORKSPACE}/{}", self.definition.source)
     }
 
+    /// Whether the language keeps that name for itself.
+    pub(crate) fn reserves(&self, name: &str) -> bool {
+        self.definition.drive.reserved.iter().any(|reserved| reserved == name)
+    }
+
     pub(crate) fn variable_style(&self) -> VariableStyle {
         self.definition.drive.variables
     }
@@ -242,13 +247,15 @@ pub struct Runtimes {
     path: OsString,
     /// Named by the operator.
     named: BTreeMap<String, PathBuf>,
+    /// Makes a probe end with this process.
+    launcher: Vec<String>,
     ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>) -> Self {
+    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>, launcher: Vec<String>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { state_dir, path, named, ready: Mutex::default() }
+        Self { state_dir, path, named, launcher, ready: Mutex::default() }
     }
 
     /// Names of all languages, installed or not.
@@ -301,9 +308,13 @@ impl Runtimes {
         }
         let title = definition.title.clone();
         let broken = |reason: String| RuntimeError::Broken { title, reason };
-        let (state_dir, path) = (self.state_dir.clone(), self.path.clone());
+        let place = cache::Place {
+            state_dir: self.state_dir.clone(),
+            path: self.path.clone(),
+            launcher: self.launcher.clone(),
+        };
         let asked = tokio::task::spawn_blocking(move || {
-            let (found, compiled) = cache::find_out(&definition, &command, &state_dir, &path)?;
+            let (found, compiled) = cache::find_out(&definition, &command, &place)?;
             Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))
         });
         asked.await.map_err(|error| error.to_string()).flatten().map_err(broken)
@@ -331,7 +342,9 @@ mod tests {
         let link = state.join("named-bash");
         std::fs::create_dir_all(&state).unwrap();
         std::os::unix::fs::symlink(&bash, &link).unwrap();
-        let with = |path: PathBuf| Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]));
+        let with = |path: PathBuf| {
+            Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]), Vec::new())
+        };
         let used = with(link.clone()).find("bash").await;
         let missing = with(state.join("nothing")).find("bash").await;
         let no_program = with(state.clone()).find("bash").await;

@@ -20,27 +20,42 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// The compiled filter.
+/// What the host can see of a sandbox's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// A cgroup counts all of it.
+    Counted,
+    /// Only what processes show.
+    Shown,
+}
+
+/// The compiled filters.
 pub(crate) struct Filter {
-    program: BpfProgram,
+    counted: BpfProgram,
+    shown: BpfProgram,
 }
 
 impl Filter {
     /// Compiles the lists.
     pub(crate) fn compile() -> Self {
-        Self { program: program::assemble(ARCH, &answers()) }
+        let program = |memory| program::assemble(ARCH, &answers(memory));
+        Self { counted: program(Memory::Counted), shown: program(Memory::Shown) }
     }
 
     /// Puts this process and all its children behind the filter, for good.
-    pub(crate) fn install(&self) -> io::Result<()> {
+    pub(crate) fn install(&self, memory: Memory) -> io::Result<()> {
         if Wall::Seccomp.off() {
             return Ok(());
         }
-        seccompiler::apply_filter(&self.program).map_err(io::Error::other)
+        let program = match memory {
+            Memory::Counted => &self.counted,
+            Memory::Shown => &self.shown,
+        };
+        seccompiler::apply_filter(program).map_err(io::Error::other)
     }
 }
 
-fn answers() -> BTreeMap<u32, Answer> {
+fn answers(memory: Memory) -> BTreeMap<u32, Answer> {
     let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
     let allowed =
         profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
@@ -48,7 +63,12 @@ fn answers() -> BTreeMap<u32, Answer> {
         profile::conditional().into_iter().map(|(call, rules)| (number(call), Answer::When(rules)));
     let absent = profile::ABSENT.iter().copied().chain(profile::FUTURE);
     let absent = absent.map(|call| (number(call), Answer::Refuse(libc::ENOSYS as u16)));
-    allowed.chain(conditional).chain(absent).collect()
+    let unseen = match memory {
+        Memory::Counted => Answer::Allow,
+        Memory::Shown => Answer::Refuse(libc::ENOSYS as u16),
+    };
+    let unseen = profile::UNSEEN_MEMORY.iter().map(|call| (number(*call), unseen.clone()));
+    allowed.chain(conditional).chain(absent).chain(unseen).collect()
 }
 
 #[cfg(test)]
@@ -70,11 +90,11 @@ mod tests {
     const ALLOW: u32 = 0x7fff_0000;
 
     fn answer(call: libc::c_long, arguments: [u64; 6]) -> u32 {
-        emulator::run(&Filter::compile().program, ARCH, call as u32, arguments)
+        emulator::run(&Filter::compile().counted, ARCH, call as u32, arguments)
     }
 
     /// The same lists through seccompiler: the allow-list, and the calls to answer ENOSYS.
-    fn oracle() -> [BpfProgram; 2] {
+    fn oracle(memory: Memory) -> [BpfProgram; 2] {
         let compile = |rules: BTreeMap<i64, Vec<SeccompRule>>, otherwise, matched| {
             BpfProgram::try_from(SeccompFilter::new(rules, otherwise, matched, TARGET).unwrap()).unwrap()
         };
@@ -89,7 +109,7 @@ mod tests {
         };
         let mut allowed = BTreeMap::new();
         let mut absent = BTreeMap::new();
-        for (number, answer) in answers() {
+        for (number, answer) in answers(memory) {
             match answer {
                 Answer::Allow => drop(allowed.insert(i64::from(number), Vec::new())),
                 Answer::When(rules) => {
@@ -110,8 +130,12 @@ mod tests {
 
     #[test]
     fn every_answer_is_the_one_seccompiler_gives() {
-        let program = Filter::compile().program;
-        let [allowed, absent] = oracle();
+        let filter = Filter::compile();
+        compare(&filter.counted, &oracle(Memory::Counted));
+        compare(&filter.shown, &oracle(Memory::Shown));
+    }
+
+    fn compare(program: &BpfProgram, [allowed, absent]: &[BpfProgram; 2]) {
         let interesting = [
             0,
             1,
@@ -140,9 +164,9 @@ mod tests {
             for first in interesting {
                 for second in interesting {
                     let arguments = [first, second, second, first, 0, 0];
-                    let ours = emulator::run(&program, ARCH, number, arguments);
-                    let theirs = match emulator::run(&absent, ARCH, number, arguments) {
-                        ALLOW => emulator::run(&allowed, ARCH, number, arguments),
+                    let ours = emulator::run(program, ARCH, number, arguments);
+                    let theirs = match emulator::run(absent, ARCH, number, arguments) {
+                        ALLOW => emulator::run(allowed, ARCH, number, arguments),
                         stricter => stricter,
                     };
                     assert_eq!(ours, theirs, "call {number} with {first:#x}, {second:#x}");
@@ -154,14 +178,14 @@ mod tests {
     #[test]
     fn another_architecture_is_killed() {
         const I386: u32 = 0x4000_0003;
-        let program = Filter::compile().program;
+        let program = Filter::compile().counted;
         assert_eq!(emulator::run(&program, I386, 0, [0; 6]), 0x8000_0000);
     }
 
     #[test]
     fn it_fits_the_kernel() {
         const BPF_MAXINSNS: usize = 4096;
-        assert!(Filter::compile().program.len() <= BPF_MAXINSNS);
+        assert!(Filter::compile().counted.len() <= BPF_MAXINSNS);
     }
 
     #[test]
@@ -172,6 +196,7 @@ mod tests {
             .iter()
             .chain(profile::ALLOWED_LEGACY)
             .chain(profile::ABSENT)
+            .chain(profile::UNSEEN_MEMORY)
             .chain(conditional.keys());
         for number in lists {
             assert!(seen.insert(*number), "call {number} is listed twice");

@@ -83,10 +83,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_removexattr,
     SYS_lremovexattr,
     SYS_fremovexattr,
-    // Watching files, waiting, timers.
-    SYS_inotify_init1,
-    SYS_inotify_add_watch,
-    SYS_inotify_rm_watch,
+    // Waiting, timers.
     SYS_epoll_create1,
     SYS_epoll_ctl,
     SYS_epoll_pwait,
@@ -126,25 +123,11 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_munlock,
     SYS_mlockall,
     SYS_munlockall,
-    SYS_memfd_create,
     SYS_membarrier,
     SYS_pkey_alloc,
     SYS_pkey_free,
     SYS_pkey_mprotect,
     SYS_get_mempolicy,
-    // Shared memory and semaphores, in a namespace of their own (databases, numeric libraries).
-    SYS_shmget,
-    SYS_shmat,
-    SYS_shmdt,
-    SYS_shmctl,
-    SYS_semget,
-    SYS_semop,
-    SYS_semtimedop,
-    SYS_semctl,
-    SYS_msgget,
-    SYS_msgsnd,
-    SYS_msgrcv,
-    SYS_msgctl,
     // Processes and threads: how many is limited elsewhere; new namespaces are stopped below.
     SYS_execve,
     SYS_execveat,
@@ -220,7 +203,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_getcpu,
     SYS_getrusage,
     SYS_getrlimit,
-    SYS_setrlimit,
     // Sockets that exist: the network namespace holds only loopback; making one is stopped below.
     SYS_bind,
     SYS_listen,
@@ -242,6 +224,24 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_uname,
     SYS_sysinfo,
     SYS_getrandom,
+];
+
+/// Memory that no process's own figures show: only where a cgroup counts it. In a namespace of their own
+/// (databases, numeric libraries).
+pub(super) const UNSEEN_MEMORY: &[c_long] = &[
+    SYS_memfd_create,
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmdt,
+    SYS_shmctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
 ];
 
 /// The same for calls that only older architectures have.
@@ -274,7 +274,6 @@ pub(super) const ALLOWED_LEGACY: &[c_long] = &[
     SYS_epoll_wait,
     SYS_eventfd,
     SYS_signalfd,
-    SYS_inotify_init,
     SYS_fork,
     SYS_vfork,
     SYS_getpgrp,
@@ -297,6 +296,10 @@ pub(super) const ABSENT: &[c_long] = &[
     SYS_io_uring_register,
     // Helps attacks on the kernel to win races; garbage collectors fall back.
     SYS_userfaultfd,
+    // Files of the system are the host's own: watching them shows what the host runs. Tools fall back to polling.
+    SYS_inotify_init1,
+    SYS_inotify_add_watch,
+    SYS_inotify_rm_watch,
     // Probed by runtimes and allocators.
     SYS_landlock_create_ruleset,
     SYS_memfd_secret,
@@ -330,10 +333,21 @@ const CLONE_NAMESPACES: u32 = (CLONE_NEWNS
     | CLONE_NEWUSER
     | CLONE_NEWPID
     | CLONE_NEWNET) as u32;
+/// A limit that programs may not change: see `privileges::CORE_BYTES`.
+const CORE_LIMIT: u32 = RLIMIT_CORE;
 /// The kind of a socket without its close-on-exec and non-blocking flags.
 const SOCKET_KIND: u32 = 0xf;
-/// Injects input into, or reconfigures, a terminal that others may share.
-const TERMINAL_TRICKS: [u32; 4] = [TIOCSTI as u32, TIOCLINUX_NUMBER, TIOCSETD_NUMBER, TIOCCONS_NUMBER];
+/// Inject input into, or reconfigure, a terminal that others may share; name the host's disk.
+const FORBIDDEN_REQUESTS: [u32; 6] = [
+    TIOCSTI as u32,
+    TIOCLINUX_NUMBER,
+    TIOCSETD_NUMBER,
+    TIOCCONS_NUMBER,
+    FS_IOC_GETFSUUID_NUMBER,
+    FS_IOC_GETFSSYSFSPATH_NUMBER,
+];
+const FS_IOC_GETFSUUID_NUMBER: u32 = 0x8011_1500;
+const FS_IOC_GETFSSYSFSPATH_NUMBER: u32 = 0x8081_1501;
 const TIOCLINUX_NUMBER: u32 = 0x541c;
 const TIOCCONS_NUMBER: u32 = 0x541d;
 const TIOCSETD_NUMBER: u32 = 0x5423;
@@ -346,18 +360,27 @@ pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
     let mut rules = BTreeMap::new();
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel.
     rules.insert(SYS_clone, vec![vec![masked(0, CLONE_NAMESPACES, 0)]]);
-    // Streams, datagrams and local sequences; no raw, packet, netlink, vsock, alg or other family.
-    let kinds = [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET];
-    let sockets = [AF_UNIX, AF_INET, AF_INET6].iter().flat_map(|family| {
-        kinds.iter().map(|kind| vec![equal(0, *family as u32), masked(1, SOCKET_KIND, *kind as u32)])
-    });
-    rules.insert(SYS_socket, sockets.collect());
+    // Local sockets, TCP and UDP; no raw, packet, netlink, vsock or alg family, and no rarer protocol.
+    let kind = |kind: c_int| masked(1, SOCKET_KIND, kind as u32);
+    let protocol = |number: c_int| equal(2, number as u32);
+    let mut sockets: Vec<Rule> = [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET]
+        .map(|wanted| vec![equal(0, AF_UNIX as u32), kind(wanted)])
+        .to_vec();
+    for family in [AF_INET, AF_INET6] {
+        for (wanted, own_protocol) in [(SOCK_STREAM, IPPROTO_TCP), (SOCK_DGRAM, IPPROTO_UDP)] {
+            for number in [0, own_protocol] {
+                sockets.push(vec![equal(0, family as u32), kind(wanted), protocol(number)]);
+            }
+        }
+    }
+    rules.insert(SYS_socket, sockets);
     rules.insert(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
-    // Any request but the terminal tricks.
-    rules.insert(SYS_ioctl, vec![TERMINAL_TRICKS.iter().map(|request| differs(1, *request)).collect()]);
+    // Any request but those.
+    rules.insert(SYS_ioctl, vec![FORBIDDEN_REQUESTS.iter().map(|request| differs(1, *request)).collect()]);
     rules.insert(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
     // Own limits only: the guest has the same user and must not be starved through its limits.
-    rules.insert(SYS_prlimit64, vec![vec![equal(0, 0)]]);
+    rules.insert(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)]]);
+    rules.insert(SYS_setrlimit, vec![vec![differs(0, CORE_LIMIT)]]);
     // Pipes, sockets and plain files; devices are also refused by the kernel for want of a capability.
     let nodes =
         |argument| [0, S_IFREG, S_IFIFO, S_IFSOCK].map(|kind| vec![masked(argument, S_IFMT, kind)]).to_vec();

@@ -17,5 +17,5 @@ pub(crate) use descriptors::{close_from, place};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::raise_loopback;
 pub(crate) use process::{
-    exit_now, ignore_child_signal, reset_signals, scrub_environment, with_child_signal_default,
+    exit_now, ignore_child_signal, reset_signals, scrub_start, with_child_signal_default,
 };

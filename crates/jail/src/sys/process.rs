@@ -38,13 +38,30 @@ unsafe extern "C" {
     static mut environ: *mut *mut libc::c_char;
 }
 
-/// Overwrites the environment with zeros, so that no sandbox inherits a page with a secret in it.
-pub(crate) fn scrub_environment() {
+/// Overwrites arguments and environment with zeros: no sandbox inherits a page with a secret in it, and
+/// /proc/1/cmdline inside does not show how the server was started.
+pub(crate) fn scrub_start() {
     // SAFETY: single-threaded here, so nobody else reads or changes the pointer.
-    let mut entry = unsafe { environ };
-    if entry.is_null() {
+    let environment = unsafe { environ };
+    if environment.is_null() {
         return;
     }
+    scrub_strings(environment);
+    let count = std::env::args_os().count();
+    // SAFETY: nothing here ever set a variable, so the array is still where the kernel put it: after the
+    // arguments and the null pointer that ends them (see execve(2), and the ELF process start-up layout).
+    let arguments = unsafe { environment.sub(count + 1) };
+    // SAFETY: the pointer before the environment ends the arguments, if the layout is as described.
+    let end = unsafe { *environment.sub(1) };
+    if end.is_null() {
+        scrub_strings(arguments);
+    }
+    // SAFETY: single-threaded here; a null environment is a valid empty one.
+    unsafe { environ = std::ptr::null_mut() };
+}
+
+/// Overwrites every string of an array that ends with a null pointer.
+fn scrub_strings(mut entry: *mut *mut libc::c_char) {
     loop {
         // SAFETY: the array ends with a null pointer, which stops this loop.
         let text = unsafe { *entry };
@@ -58,8 +75,6 @@ pub(crate) fn scrub_environment() {
         // SAFETY: still within the array, as its end has not been seen.
         entry = unsafe { entry.add(1) };
     }
-    // SAFETY: single-threaded here; a null environment is a valid empty one.
-    unsafe { environ = std::ptr::null_mut() };
 }
 
 /// Ends this process at once, running nothing on the way.

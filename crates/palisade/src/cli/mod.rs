@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod run;
+mod save;
 mod terminal;
 
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Run(run::RunArguments),
     /// Look at a program without running it
     Check(check::CheckArguments),
+    /// Serve MCP on standard input and output, as a client starts it
+    Mcp,
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration

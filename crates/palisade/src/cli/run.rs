@@ -4,15 +4,16 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use engine::{InputFile, RunEvent, RunRequest, RunResult, Stdin, Stop};
+use engine::{InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
 use policy::Ask;
 use sandbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, Stream};
 
-use super::{Options, Paint};
+use super::{Options, Paint, save};
 use crate::machine::{self, Machine};
 use crate::render;
 
@@ -31,6 +32,8 @@ const INTERRUPTED: u8 = 130;
 /// Pieces of standard input and of news that may wait.
 const CHANNEL_PIECES: usize = 16;
 const READ_BYTES: usize = 64 * 1024;
+/// How long a reader has to take what a run wrote that was ended by a limit.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -89,10 +92,7 @@ pub(crate) struct RunArguments {
 pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
     let request = match request(&arguments) {
         Ok(request) => request,
-        Err(message) => {
-            complain(&message, None);
-            return ExitCode::from(REFUSED);
-        }
+        Err(error) => return finish(&arguments, &RunResult::refused(error)),
     };
     let run = machine::with_engine(options, |machine| run(machine, request, arguments.json));
     match run {
@@ -105,25 +105,44 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
 }
 
 async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult {
-    let (events, mut news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
+    let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
-    let running = machine.engine.run(request, (!is_quiet).then_some(events), stopped);
+    // Whoever reads our output may be slow; that must not stop the clock.
+    let (shown, all_shown) = oneshot::channel();
+    std::thread::spawn(move || {
+        show_all(news);
+        // Nobody may be waiting any more.
+        shown.send(()).ok();
+    });
+    let events = (!is_quiet).then_some(events);
+    let running = machine.engine.run(request, events, stopped);
     tokio::pin!(running);
-    let mut stop = Some(stop);
     let interrupted = interruption();
     tokio::pin!(interrupted);
-    loop {
+    let mut stop = Some(stop);
+    let result = loop {
         tokio::select! {
             biased;
-            Some(event) = news.recv() => show(event),
-            result = &mut running => {
-                while let Ok(event) = news.try_recv() { show(event) }
-                return result;
-            }
+            result = &mut running => break result,
             () = &mut interrupted, if stop.is_some() => {
                 if let Some(stop) = stop.take() { stop.send(Stop::Cancelled).ok(); }
             }
         }
+    };
+    // A program that ended by itself is shown to its last byte; one that was ended does not wait for a reader.
+    let is_own_end = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
+    let patience = tokio::time::sleep(if is_own_end { Duration::MAX } else { FLUSH_PATIENCE });
+    tokio::select! {
+        _ = all_shown => {}
+        () = patience => {}
+        () = &mut interrupted, if stop.is_some() => {}
+    }
+    result
+}
+
+fn show_all(mut news: mpsc::Receiver<RunEvent>) {
+    while let Some(event) = news.blocking_recv() {
+        show(event);
     }
 }
 
@@ -158,7 +177,7 @@ fn show(event: RunEvent) {
 
 fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
     if let Some(directory) = &arguments.output_dir
-        && let Err(error) = save(directory, result)
+        && let Err(error) = save::files(directory, &result.artifacts)
     {
         complain(&format!("the program's files could not be saved: {error}"), None);
         return ExitCode::from(OWN_FAILURE);
@@ -221,7 +240,7 @@ fn exit_code(result: &RunResult) -> ExitCode {
     })
 }
 
-fn request(arguments: &RunArguments) -> Result<RunRequest, String> {
+fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let mut args = arguments.args.clone();
     let (code, stdin) = match (&arguments.code, arguments.file.as_deref()) {
         (Some(code), file) => {
@@ -230,10 +249,13 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, String> {
         }
         (None, Some("-")) => (read_text(&mut io::stdin().lock(), "standard input")?, Stdin::Empty),
         (None, Some(file)) => {
-            let mut open = fs::File::open(file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+            let mut open = fs::File::open(file).map_err(|error| unreadable("bad_code", file, &error))?;
             (read_text(&mut open, file)?, Stdin::Stream(own_stdin()))
         }
-        (None, None) => return Err("give a program: a FILE, - for standard input, or -c CODE".to_owned()),
+        (None, None) => {
+            let error = RunError::new("bad_code", "there is no program");
+            return Err(error.remedy("give a FILE, - for standard input, or -c CODE"));
+        }
     };
     Ok(RunRequest {
         language: arguments.language.clone(),
@@ -255,23 +277,34 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, String> {
     })
 }
 
-fn read_text(stream: &mut impl Read, name: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let limit = engine::CODE_BYTES_MAX as u64 + 1;
-    stream.take(limit).read_to_end(&mut bytes).map_err(|error| format!("{name} cannot be read: {error}"))?;
-    String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8 text"))
+fn unreadable(code: &str, file: &str, error: &io::Error) -> RunError {
+    RunError::new(code, format!("{file} cannot be read: {error}"))
+        .remedy("check the path and its permissions")
 }
 
-fn variable(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (name, json) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=JSON"))?;
-    let value =
-        serde_json::from_str(json).map_err(|error| format!("the value of {name} is not JSON: {error}"))?;
+fn read_text(stream: &mut impl Read, name: &str) -> Result<String, RunError> {
+    let mut bytes = Vec::new();
+    let limit = engine::CODE_BYTES_MAX as u64 + 1;
+    stream.take(limit).read_to_end(&mut bytes).map_err(|error| unreadable("bad_code", name, &error))?;
+    String::from_utf8(bytes).map_err(|_| {
+        RunError::new("bad_code", format!("{name} is not UTF-8 text")).remedy("convert it to UTF-8")
+    })
+}
+
+fn variable(text: &str) -> Result<(String, serde_json::Value), RunError> {
+    let bad = |message: String| {
+        RunError::new("bad_variables", message)
+            .remedy("give NAME=JSON, for example --var 'names=[\"a\", \"b\"]'")
+    };
+    let (name, json) = text.split_once('=').ok_or_else(|| bad(format!("`{text}` is not NAME=JSON")))?;
+    let value = serde_json::from_str(json)
+        .map_err(|error| bad(format!("the value of {name} is not JSON: {error}")))?;
     Ok((name.to_owned(), value))
 }
 
-fn input(text: &str) -> Result<InputFile, String> {
+fn input(text: &str) -> Result<InputFile, RunError> {
     let (file, name) = text.split_once('=').unwrap_or((text, ""));
-    let content = fs::read(file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+    let content = fs::read(file).map_err(|error| unreadable("bad_inputs", file, &error))?;
     let own_name = || Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(InputFile { path: if name.is_empty() { own_name() } else { name.to_owned() }, content })
 }
@@ -302,30 +335,6 @@ pub(crate) fn start_reading_stdin() {
     });
 }
 
-/// Names come from inside the sandbox and were checked to be plain; links in their way are not followed.
-fn save(directory: &Path, result: &RunResult) -> io::Result<()> {
-    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-    fs::create_dir_all(directory)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    for artifact in &result.artifacts {
-        let path = Path::new(&artifact.path);
-        let mut walked = PathBuf::new();
-        for part in path.parent().into_iter().flat_map(Path::components) {
-            walked.push(part);
-            match rustix::fs::mkdirat(&root, &walked, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat2(&root, path, flags, Mode::from_raw_mode(0o644), resolve)?;
-        fs::File::from(file).write_all(&artifact.content)?;
-    }
-    Ok(())
-}
-
 fn parse_time_ms(text: &str) -> Result<u64, String> {
     let units = [("ms", 1.0), ("s", 1000.0), ("m", 60_000.0), ("", 1000.0)];
     let found = units.iter().find_map(|(unit, factor)| {
@@ -352,7 +361,7 @@ mod tests {
 
     #[test]
     fn variables_are_json() {
-        assert_eq!(variable("a=[1]"), Ok(("a".to_owned(), serde_json::json!([1]))));
+        assert_eq!(variable("a=[1]").unwrap(), ("a".to_owned(), serde_json::json!([1])));
         assert!(variable("a").is_err() && variable("a=x").is_err());
     }
 }

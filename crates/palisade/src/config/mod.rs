@@ -24,6 +24,7 @@ use self::file::Trust;
 use self::key::Key;
 use self::settings::{Assignment, contradictions};
 pub(crate) use self::settings::{Ignored, Origin, Settings};
+pub(crate) use self::value::LogLevel;
 use self::value::{Raw, Setting};
 use crate::cli::Options;
 

@@ -94,9 +94,18 @@ impl Cgroups {
 
     /// Whether a group will count processes.
     pub(super) fn may_limit_processes(&self) -> bool {
+        self.may(|hierarchy| hierarchy.pids)
+    }
+
+    /// Whether a group will count memory.
+    pub(super) fn may_limit_memory(&self) -> bool {
+        self.may(|hierarchy| hierarchy.memory)
+    }
+
+    fn may(&self, controller: impl Fn(&Hierarchy) -> bool) -> bool {
         let born = self.unified.directories.iter().map(|(hierarchy, ..)| hierarchy);
         let joined = self.old_layout.iter().filter(|hierarchy| is_writable(&hierarchy.parent));
-        born.chain(joined).any(|hierarchy| hierarchy.pids)
+        born.chain(joined).any(controller)
     }
 
     /// Adds the groups that it joins after birth.
@@ -147,6 +156,11 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     fs::create_dir(&directory)?;
     let made = File::open(&directory).and_then(|lock| {
         rustix::fs::flock(lock.as_fd(), FlockOperation::LockExclusive)?;
+        // Another server's sweep may have been faster than the lock.
+        fs::create_dir(&directory).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })?;
         hierarchy.pass_on(&directory)?;
         Ok(lock)
     });

@@ -1,0 +1,77 @@
+//! The contract's suite against the native wall.
+//!
+//! A main of its own: the spawner must be forked before any thread exists, and the standard runner has some.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use backends::native::{NativeBackend, start_spawner};
+use sandbox::{Backend, Guarantee, SandboxSpec};
+
+const NAME: &str = "native_keeps_the_contract";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    if has("--list") {
+        if !has("--ignored") {
+            println!("{NAME}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let spawner = start_spawner(become_guest).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let result = runtime.block_on(async {
+        let backend = NativeBackend::new(spawner);
+        sandbox::conformance::check(&backend).await?;
+        every_guarantee_is_kept(&backend).await?;
+        many_in_a_row(&backend).await
+    });
+    match result {
+        Ok(()) => {
+            println!(
+                "test {NAME} ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"
+            );
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            println!(
+                "{problem}\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out"
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
+    guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
+}
+
+async fn every_guarantee_is_kept(backend: &NativeBackend) -> Result<(), String> {
+    let enforced = backend.probe().await.map_err(|error| format!("probe: {error}"))?;
+    match enforced.missing(&[]).as_slice() {
+        [] => Ok(()),
+        missing => Err(format!(
+            "missing: {:?}",
+            missing.iter().map(|guarantee: &Guarantee| guarantee.name()).collect::<Vec<_>>()
+        )),
+    }
+}
+
+/// Descriptors of this server go back to what they were: nothing of a sandbox is kept.
+async fn many_in_a_row(backend: &NativeBackend) -> Result<(), String> {
+    let open = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let spec = SandboxSpec::default();
+    let mut before = 0;
+    for round in 0..50 {
+        let mut sandbox = backend.create(&spec).await.map_err(|error| format!("create: {error}"))?;
+        sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?;
+        drop(sandbox);
+        if round == 0 {
+            before = open();
+        }
+    }
+    let after = open();
+    if after > before { Err(format!("descriptors grew from {before} to {after}")) } else { Ok(()) }
+}

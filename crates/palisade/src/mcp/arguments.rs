@@ -1,0 +1,185 @@
+//! Arguments of a tool, taken strictly: what the schema does not say is refused by name, and nothing runs.
+
+use engine::RunError;
+use rmcp::model::JsonObject;
+use serde_json::{Map, Value};
+
+/// The code of every refusal made here.
+const BAD_ARGUMENTS: &str = "bad_arguments";
+/// What was wrong; boxed because it is large and rare.
+pub(crate) type Refusal = Box<RunError>;
+
+const NAME_CHARS_MAX: usize = 64;
+
+/// The properties of one object that are still to be taken.
+pub(crate) struct Arguments {
+    /// Where it stands, for messages: empty, or `limits.`.
+    place: String,
+    left: JsonObject,
+}
+
+impl Arguments {
+    /// Refuses properties that are not known.
+    pub(crate) fn new(place: &str, known: &[&str], given: JsonObject) -> Result<Self, Refusal> {
+        if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
+            let name: String = name.chars().take(NAME_CHARS_MAX).collect();
+            let message = format!("`{place}{}` is not a property here", name.escape_debug());
+            let remedy = match known {
+                [] => "give no arguments".to_owned(),
+                _ => format!("use only {}", known.join(", ")),
+            };
+            return Err(refusal(message, remedy));
+        }
+        Ok(Self { place: place.to_owned(), left: given })
+    }
+
+    /// A text that must be there.
+    pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Refusal> {
+        self.text(name)?.ok_or_else(|| {
+            let message = format!("`{}{name}` is missing", self.place);
+            refusal(message, format!("give {name} as a string"))
+        })
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Refusal> {
+        self.take(name, "a string", |value| match value {
+            Value::String(text) => Ok(text),
+            other => Err(other),
+        })
+    }
+
+    /// A whole number, not negative; `3.0` is one.
+    pub(crate) fn whole(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
+        self.take(name, "a whole number above zero", |value| match (value.as_u64(), value.as_f64()) {
+            (Some(number), _) => Ok(number),
+            (None, Some(number)) if number >= 0.0 && number.fract() == 0.0 => Ok(number as u64),
+            _ => Err(value),
+        })
+    }
+
+    /// A number.
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Refusal> {
+        self.take(name, "a number above zero", |value| value.as_f64().ok_or(value))
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<String>, Refusal> {
+        let list = self.list(name)?;
+        let place = &self.place;
+        let text = |(index, value)| match value {
+            Value::String(text) => Ok(text),
+            other => Err(ill_typed(&format!("{place}{name}[{index}]"), "a string", &other)),
+        };
+        list.into_iter().enumerate().map(text).collect()
+    }
+
+    /// A list of objects, each with these properties.
+    pub(crate) fn objects(&mut self, name: &str, known: &[&str]) -> Result<Vec<Arguments>, Refusal> {
+        let list = self.list(name)?;
+        let place = &self.place;
+        let object = |(index, value)| match value {
+            Value::Object(given) => Arguments::new(&format!("{place}{name}[{index}]."), known, given),
+            other => Err(ill_typed(&format!("{place}{name}[{index}]"), "an object", &other)),
+        };
+        list.into_iter().enumerate().map(object).collect()
+    }
+
+    /// An object with these properties; empty when absent.
+    pub(crate) fn object(&mut self, name: &str, known: &[&str]) -> Result<Arguments, Refusal> {
+        let given = self.open_object(name)?;
+        Arguments::new(&format!("{}{name}.", self.place), known, given)
+    }
+
+    /// An object with any properties; empty when absent.
+    pub(crate) fn open_object(&mut self, name: &str) -> Result<Map<String, Value>, Refusal> {
+        let object = self.take(name, "an object", |value| match value {
+            Value::Object(object) => Ok(object),
+            other => Err(other),
+        })?;
+        Ok(object.unwrap_or_default())
+    }
+
+    /// The place of this object for messages, without the last dot.
+    pub(crate) fn place(&self) -> &str {
+        self.place.trim_end_matches('.')
+    }
+
+    fn list(&mut self, name: &str) -> Result<Vec<Value>, Refusal> {
+        let list = self.take(name, "an array", |value| match value {
+            Value::Array(list) => Ok(list),
+            other => Err(other),
+        })?;
+        Ok(list.unwrap_or_default())
+    }
+
+    fn take<T>(
+        &mut self,
+        name: &str,
+        wanted: &str,
+        convert: impl FnOnce(Value) -> Result<T, Value>,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(value) = self.left.remove(name) else { return Ok(None) };
+        let place = &self.place;
+        convert(value).map(Some).map_err(|value| ill_typed(&format!("{place}{name}"), wanted, &value))
+    }
+}
+
+/// Refuses for a reason.
+pub(crate) fn refusal(message: String, remedy: impl Into<String>) -> Refusal {
+    Box::new(RunError::new(BAD_ARGUMENTS, message).remedy(remedy))
+}
+
+fn ill_typed(place: &str, wanted: &str, found: &Value) -> Refusal {
+    let found = match found {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) => return wrong(place, wanted, &number.to_string()),
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    };
+    wrong(place, wanted, found)
+}
+
+fn wrong(place: &str, wanted: &str, found: &str) -> Refusal {
+    let message = format!("`{place}` must be {wanted}, not {found}");
+    refusal(message, "correct it, or leave it out if it is optional")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn arguments(given: Value) -> Result<Arguments, Refusal> {
+        let Value::Object(given) = given else { panic!("an object") };
+        Arguments::new("", &["a", "b"], given)
+    }
+
+    #[test]
+    fn unknown_properties_are_named() {
+        let error = arguments(json!({"c": 1})).err().unwrap();
+        assert_eq!(error.code, BAD_ARGUMENTS);
+        assert!(error.message.contains("`c`") && error.remedy.unwrap().contains("a, b"));
+    }
+
+    #[test]
+    fn types_are_not_guessed() {
+        let mut given = arguments(json!({"a": "5", "b": null})).unwrap();
+        assert!(given.whole("a").unwrap_err().message.contains("not a string"));
+        assert!(given.text("b").unwrap_err().message.contains("not null"));
+        for bad in [json!(-1), json!(1.5), json!(true)] {
+            assert!(arguments(json!({"a": bad})).unwrap().whole("a").is_err(), "{bad}");
+        }
+        assert_eq!(arguments(json!({"a": 3.0})).unwrap().whole("a"), Ok(Some(3)));
+    }
+
+    #[test]
+    fn places_inside_are_named() {
+        let error = arguments(json!({"a": ["x", 1]})).unwrap().texts("a").unwrap_err();
+        assert!(error.message.contains("`a[1]`"), "{}", error.message);
+        let error = arguments(json!({"a": [{"p": 1}]})).unwrap().objects("a", &["q"]).err().unwrap();
+        assert!(error.message.contains("`a[0].p`"), "{}", error.message);
+    }
+}

@@ -1,0 +1,137 @@
+//! What works on this machine, found out once in the background: languages, a canary run of each, the wall.
+//!
+//! Languages come first because the tool list needs them. The rest starts when somebody asks or shortly after
+//! the start, so that it never delays the first answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError};
+use sandbox::{Enforced, Outcome};
+use serde_json::json;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::log::{self, LogLevel};
+
+/// How long the canaries wait for somebody to ask.
+const QUIET: Duration = Duration::from_millis(300);
+/// How long an answer about the machine waits for them.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is known so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Findings {
+    /// Whether languages were looked for.
+    pub(crate) is_looked: bool,
+    /// Languages with an interpreter, by name.
+    pub(crate) languages: BTreeMap<String, Language>,
+    /// Languages without one, and why.
+    pub(crate) unavailable: BTreeMap<String, RuntimeError>,
+    /// The wall, examined from outside.
+    pub(crate) wall: Option<Result<Enforced, String>>,
+}
+
+/// A language that was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Language {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) canary: Canary,
+}
+
+/// Whether its canary lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Canary {
+    Checking,
+    Working,
+    Broken(String),
+}
+
+impl Findings {
+    fn is_complete(&self) -> bool {
+        let is_checked = |language: &Language| language.canary != Canary::Checking;
+        self.is_looked && self.wall.is_some() && self.languages.values().all(is_checked)
+    }
+}
+
+/// Holds what is known.
+pub(crate) struct Checks {
+    known: watch::Sender<Findings>,
+    asked: Notify,
+}
+
+impl Checks {
+    /// Starts looking.
+    pub(crate) fn start(engine: Arc<Engine>) -> Arc<Self> {
+        let checks = Arc::new(Self { known: watch::Sender::new(Findings::default()), asked: Notify::new() });
+        tokio::spawn(Arc::clone(&checks).look(engine));
+        checks
+    }
+
+    /// What is known once languages were looked for.
+    pub(crate) async fn languages(&self) -> Findings {
+        let mut known = self.known.subscribe();
+        let found = known.wait_for(|findings| findings.is_looked).await;
+        found.map(|findings| findings.clone()).unwrap_or_default()
+    }
+
+    /// What is known once everything was checked, or as much as there is after a while.
+    pub(crate) async fn all(&self) -> Findings {
+        self.asked.notify_one();
+        let mut known = self.known.subscribe();
+        tokio::time::timeout(PATIENCE, known.wait_for(Findings::is_complete)).await.map(drop).ok();
+        self.languages().await
+    }
+
+    async fn look(self: Arc<Self>, engine: Arc<Engine>) {
+        let names: Vec<String> = engine.runtimes().names().map(str::to_owned).collect();
+        let mut findings = Findings { is_looked: true, ..Findings::default() };
+        for name in names {
+            match engine.runtimes().find(&name).await {
+                Ok(runtime) => {
+                    drop(findings.languages.insert(name, Language { runtime, canary: Canary::Checking }))
+                }
+                Err(error) => drop(findings.unavailable.insert(name, error)),
+            }
+        }
+        let languages: Vec<Arc<Runtime>> =
+            findings.languages.values().map(|found| Arc::clone(&found.runtime)).collect();
+        self.known.send_replace(findings);
+        tokio::time::timeout(QUIET, self.asked.notified()).await.ok();
+        let wall = engine.backend().probe().await.map_err(|error| error.to_string());
+        self.known.send_modify(|findings| findings.wall = Some(wall));
+        for runtime in languages {
+            let canary = canary(&engine, &runtime).await;
+            if let Canary::Broken(reason) = &canary {
+                let fields = [("language", json!(runtime.name())), ("reason", json!(reason))];
+                log::line(LogLevel::Warn, "language_broken", &fields);
+            }
+            self.known.send_modify(|findings| {
+                if let Some(language) = findings.languages.get_mut(runtime.name()) {
+                    language.canary = canary;
+                }
+            });
+        }
+    }
+}
+
+async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
+    let (code, expected) = runtime.canary();
+    let request =
+        RunRequest { language: runtime.name().to_owned(), code: code.to_owned(), ..RunRequest::default() };
+    // Nobody stops it; it has the default limits.
+    let (_stop, stopped) = oneshot::channel();
+    judge(&engine.run(request, None, stopped).await, expected)
+}
+
+fn judge(result: &RunResult, expected: &str) -> Canary {
+    if result.outcome == Outcome::Completed && result.stdout == expected.as_bytes() {
+        return Canary::Working;
+    }
+    let message = |error: &RunError| match &error.cause {
+        Some(cause) => format!("{} ({cause})", error.message),
+        None => error.message.clone(),
+    };
+    let said = result.error.as_ref().map_or_else(|| "it printed something else".to_owned(), message);
+    Canary::Broken(format!("its canary run ended with {}: {said}", result.outcome.name()))
+}

@@ -1,0 +1,251 @@
+//! What each tool takes and gives, as JSON Schema written by hand.
+//!
+//! Kept to what every client understands: one type per property, no formats, no null, no references. Inputs
+//! are closed objects (`variables` is the one open place); outputs may gain properties in later versions.
+
+use policy::Policy;
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+/// Properties of `run`.
+pub(crate) const RUN: [&str; 8] =
+    ["language", "code", "args", "stdin", "variables", "inputs", "timeout_ms", "limits"];
+/// Properties of one of its `inputs`.
+pub(crate) const INPUT: [&str; 3] = ["path", "text", "base64"];
+/// Properties of its `limits`.
+pub(crate) const LIMITS: [&str; 6] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb"];
+
+/// Arguments of `run`; the languages that work here, the limits in force.
+pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
+    let Policy { defaults, maxima, .. } = policy;
+    let timeout = format!("Default {}, at most {}", defaults.wall_ms, maxima.wall_ms);
+    let limits = format!(
+        "Defaults: memory_mb {}, cpus {}, processes {}, disk_mb {}, open_files {}, output_kb {}; clamped to the maxima of get_capabilities",
+        defaults.memory_bytes >> 20,
+        f64::from(defaults.cpus_milli) / 1000.0,
+        defaults.processes,
+        defaults.disk_bytes >> 20,
+        defaults.open_files,
+        defaults.output_bytes >> 10,
+    );
+    object(json!({
+        "type": "object",
+        "properties": {
+            "language": { "type": "string", "enum": languages },
+            "code": { "type": "string", "description": "The whole program" },
+            "args": { "type": "array", "items": { "type": "string" }, "description": "Its arguments" },
+            "stdin": { "type": "string", "description": "Its standard input; absent: empty" },
+            "variables": {
+                "type": "object",
+                "description": "Name to any JSON value, bound as native values before the program starts",
+                "additionalProperties": true
+            },
+            "inputs": {
+                "type": "array",
+                "description": "Placed in the working directory before the program starts",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string", "description": "Relative, e.g. data/in.csv" },
+                        "text": { "type": "string", "description": "Content; or give base64" },
+                        "base64": { "type": "string", "description": "Content that is not text" }
+                    },
+                    "required": ["path"],
+                    "additionalProperties": false
+                }
+            },
+            "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
+            "limits": {
+                "type": "object",
+                "description": limits,
+                "properties": {
+                    "memory_mb": { "type": "integer", "minimum": 1 },
+                    "cpus": { "type": "number", "exclusiveMinimum": 0 },
+                    "processes": { "type": "integer", "minimum": 1 },
+                    "disk_mb": { "type": "integer", "minimum": 1 },
+                    "open_files": { "type": "integer", "minimum": 1 },
+                    "output_kb": { "type": "integer", "minimum": 1 }
+                },
+                "additionalProperties": false
+            }
+        },
+        "required": ["language", "code"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `run`.
+pub(crate) fn run_output() -> JsonObject {
+    let outcomes = [
+        "completed",
+        "failed",
+        "compile_failed",
+        "timed_out",
+        "out_of_memory",
+        "disk_full",
+        "process_limit",
+        "output_limit",
+        "killed",
+        "cancelled",
+        "running",
+        "refused",
+        "unavailable",
+    ];
+    object(json!({
+        "type": "object",
+        "properties": {
+            "outcome": { "type": "string", "enum": outcomes },
+            "exit_code": { "type": "integer" },
+            "signal": { "type": "integer" },
+            "stdout": { "type": "string" },
+            "stderr": { "type": "string" },
+            "truncated": {
+                "type": "object",
+                "properties": { "stdout_bytes": { "type": "integer" }, "stderr_bytes": { "type": "integer" } }
+            },
+            "value": {
+                "type": "object",
+                "properties": { "repr": { "type": "string" }, "json": {}, "mime": { "type": "string" } },
+                "required": ["repr"]
+            },
+            "error": error(),
+            "usage": {
+                "type": "object",
+                "properties": {
+                    "wall_ms": { "type": "number" },
+                    "cpu_ms": { "type": "number" },
+                    "memory_peak_bytes": { "type": "integer" },
+                    "processes_peak": { "type": "integer" },
+                    "queued_ms": { "type": "number" },
+                    "start_ms": { "type": "number" }
+                }
+            },
+            "run_id": { "type": "string" },
+            "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },
+            "clamped": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "limit": { "type": "string" },
+                        "asked": { "type": "number" },
+                        "given": { "type": "number" }
+                    }
+                }
+            },
+            "warnings": { "type": "array", "items": { "type": "string" } }
+        },
+        "required": ["outcome"]
+    }))
+}
+
+/// Something went wrong: what, why, what to do.
+fn error() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" },
+            "message": { "type": "string" },
+            "line": { "type": "integer" },
+            "column": { "type": "integer" },
+            "cause": { "type": "string" },
+            "remedy": { "type": "string" },
+            "retryable": { "type": "boolean" },
+            "retry_after_ms": { "type": "integer" }
+        },
+        "required": ["code", "message"]
+    })
+}
+
+/// No arguments.
+pub(crate) fn nothing() -> JsonObject {
+    object(json!({ "type": "object", "properties": {}, "additionalProperties": false }))
+}
+
+/// Result of `get_capabilities`.
+pub(crate) fn capabilities_output() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "server": { "type": "object" },
+            "languages": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": { "type": "string" },
+                        "version": { "type": "string" },
+                        "state": { "type": "string", "enum": ["working", "broken", "checking"] },
+                        "reason": { "type": "string" },
+                        "packages": { "type": "object" }
+                    },
+                    "required": ["name", "state"]
+                }
+            },
+            "unavailable": { "type": "array", "items": { "type": "object" } },
+            "limits": { "type": "object" },
+            "bounds": { "type": "object" },
+            "isolation": { "type": "object" },
+            "policy": { "type": "object" },
+            "outcome": { "type": "string" },
+            "error": error()
+        }
+    }))
+}
+
+/// Arguments of `validate_code`.
+pub(crate) fn validate_input(languages: &[String]) -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "language": { "type": "string", "enum": languages },
+            "code": { "type": "string", "description": "The whole program" }
+        },
+        "required": ["language", "code"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `validate_code`.
+pub(crate) fn validate_output() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "valid": { "type": "boolean" },
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "line": { "type": "integer" },
+                        "column": { "type": "integer" },
+                        "message": { "type": "string" }
+                    },
+                    "required": ["message"]
+                }
+            },
+            "missing_imports": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "module": { "type": "string" },
+                        "line": { "type": "integer" },
+                        "remedy": { "type": "string" }
+                    },
+                    "required": ["module"]
+                }
+            },
+            "notes": { "type": "array", "items": { "type": "string" } },
+            "outcome": { "type": "string" },
+            "error": error()
+        }
+    }))
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}

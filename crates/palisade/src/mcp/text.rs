@@ -1,0 +1,143 @@
+//! A run's result as a model reads it at a glance: what the program wrote, and what went wrong if anything did.
+//!
+//! The complete result is the structured content; here only what differs from the ordinary is said.
+
+use engine::{RunError, RunResult};
+use sandbox::Outcome;
+use wire::Exit;
+
+use crate::render;
+
+/// A run that took longer, or waited longer, is worth a word.
+const NOTABLE_MS: f64 = 1000.0;
+
+/// The text block of a run.
+pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
+    let mut parts = Vec::new();
+    if result.outcome != Outcome::Completed {
+        parts.push(headline(result));
+    }
+    let stdout = render::text(&result.stdout, inline_bytes_max);
+    let stderr = render::text(&result.stderr, inline_bytes_max);
+    let has_labels = !stderr.is_empty() || result.outcome != Outcome::Completed;
+    if !stdout.is_empty() {
+        parts.push(labelled(if has_labels { "stdout" } else { "" }, &stdout));
+    }
+    if !stderr.is_empty() {
+        parts.push(labelled("stderr", &stderr));
+    }
+    if let Some(value) = &result.value {
+        parts.push(format!("value: {}", render::text(value.repr.as_bytes(), inline_bytes_max)));
+    }
+    match &result.error {
+        // How it ended is in the first line already; what the language says about it is news.
+        Some(error) if result.outcome == Outcome::Failed => {
+            let is_news = error.cause.is_some() || error.line.is_some() || error.remedy.is_some();
+            parts.extend(is_news.then(|| of_error(&RunError { cause: None, ..error.clone() })));
+        }
+        Some(error) => parts.push(of_error(error)),
+        None => {}
+    }
+    parts.extend(notes(result));
+    match parts.is_empty() {
+        true => "completed without output".to_owned(),
+        false => parts.join("\n"),
+    }
+}
+
+/// An error in one or two lines.
+pub(crate) fn of_error(error: &RunError) -> String {
+    let place = match (error.line, error.column) {
+        (Some(line), Some(column)) => format!(" (line {line}, column {column})"),
+        (Some(line), None) => format!(" (line {line})"),
+        _ => String::new(),
+    };
+    let mut text = format!("error: {}{place}", error.message);
+    if let Some(cause) = error.cause.as_ref().filter(|cause| **cause != error.message) {
+        text.push_str(&format!("\ncause: {cause}"));
+    }
+    if let Some(remedy) = &error.remedy {
+        text.push_str(&format!("\nremedy: {remedy}"));
+    }
+    if let Some(ms) = error.retry_after_ms {
+        text.push_str(&format!("\ntry again after {ms} ms"));
+    }
+    text
+}
+
+fn headline(result: &RunResult) -> String {
+    let how = match result.exit {
+        Some(Exit::Code(code)) => format!(" (exit status {code})"),
+        Some(Exit::Signal(signal)) => format!(" (signal {signal})"),
+        None => String::new(),
+    };
+    format!("outcome: {}{how}", result.outcome.name())
+}
+
+fn labelled(label: &str, text: &str) -> String {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    if label.is_empty() { text.to_owned() } else { format!("{label}:\n{text}") }
+}
+
+fn notes(result: &RunResult) -> Vec<String> {
+    let clamped = result.clamped.iter();
+    let mut notes: Vec<String> = clamped
+        .map(|clamp| format!("note: {} is {}, not {} as asked", clamp.limit, clamp.given, clamp.asked))
+        .collect();
+    notes.extend(result.warnings.iter().map(|warning| format!("warning: {warning}")));
+    if result.usage.wall_ms >= NOTABLE_MS {
+        notes.push(format!("took {:.1} s", result.usage.wall_ms / 1000.0));
+    }
+    if result.usage.queued_ms >= NOTABLE_MS {
+        notes.push(format!("waited {:.1} s for a place", result.usage.queued_ms / 1000.0));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{RunUsage, Value};
+
+    fn result(outcome: Outcome) -> RunResult {
+        RunResult {
+            outcome,
+            exit: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            value: None,
+            error: None,
+            artifacts: Vec::new(),
+            usage: RunUsage::default(),
+            backend: "fake",
+            enforced: sandbox::Enforced::default(),
+            clamped: Vec::new(),
+            warnings: Vec::new(),
+            phases: sandbox::StartPhases::default(),
+        }
+    }
+
+    #[test]
+    fn a_plain_success_is_its_output_alone() {
+        assert_eq!(of_run(&result(Outcome::Completed), 100), "completed without output");
+        let mut run = result(Outcome::Completed);
+        run.stdout = b"hi\n".to_vec();
+        assert_eq!(of_run(&run, 100), "hi");
+        run.value = Some(Value { repr: "42".to_owned(), json: None, mime: None });
+        assert_eq!(of_run(&run, 100), "hi\nvalue: 42");
+    }
+
+    #[test]
+    fn a_failure_says_what_where_and_what_to_do() {
+        let mut run = result(Outcome::Failed);
+        run.exit = Some(Exit::Code(3));
+        run.stdout = b"out".to_vec();
+        run.stderr = b"err\n".to_vec();
+        run.warnings = vec!["careful".to_owned()];
+        let error =
+            RunError { line: Some(2), column: Some(5), ..RunError::new("failed", "wrong").remedy("repair") };
+        run.error = Some(error);
+        let wanted = "outcome: failed (exit status 3)\nstdout:\nout\nstderr:\nerr\nerror: wrong (line 2, column 5)\nremedy: repair\nwarning: careful";
+        assert_eq!(of_run(&run, 100), wanted);
+    }
+}

@@ -1,0 +1,46 @@
+//! The tools: what is published, and which function answers.
+//!
+//! One file each. A tool that cannot work here is not published.
+
+pub(crate) mod capabilities;
+pub(crate) mod run;
+pub(crate) mod validate;
+
+use engine::RunError;
+use policy::Policy;
+use rmcp::model::{CallToolResult, ContentBlock, Tool};
+use sandbox::Outcome;
+use serde_json::{Value, json};
+
+use super::text;
+
+/// All tools that work here, by name.
+pub(crate) fn published(languages: &[String], policy: &Policy, can_validate: bool) -> Vec<Tool> {
+    let mut tools = vec![capabilities::tool()];
+    if !languages.is_empty() {
+        tools.push(run::tool(languages, policy));
+        if can_validate {
+            tools.push(validate::tool(languages));
+        }
+    }
+    tools
+}
+
+/// A tool's result with its text and its structure.
+fn answer(structured: Value, text: String, is_error: bool) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    result.structured_content = Some(structured);
+    result.is_error = Some(is_error);
+    result
+}
+
+/// The result of a call that came to nothing.
+fn refused(error: &RunError) -> CallToolResult {
+    let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
+    let text = format!("outcome: {outcome}\n{}", text::of_error(error));
+    answer(json!({ "outcome": outcome, "error": error }), text, true)
+}
+
+#[cfg(test)]
+#[path = "published_tests.rs"]
+mod tests;
