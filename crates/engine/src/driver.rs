@@ -63,9 +63,14 @@ impl DriverEar {
 
     /// The last `done` that was said, if the words make sense up to there.
     pub(crate) fn done(&self) -> Option<Done> {
+        self.messages().iter().rev().find_map(|message| parse_done(message))
+    }
+
+    /// Everything that was said, up to the first thing that makes no sense.
+    pub(crate) fn messages(&self) -> Vec<Vec<String>> {
         let mut fields =
             self.said.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
-        let mut last = None;
+        let mut messages = Vec::new();
         while let Some(count) = fields.next().and_then(|text| text.parse::<usize>().ok()) {
             if count > FIELDS_MAX {
                 break;
@@ -74,9 +79,9 @@ impl DriverEar {
             if message.len() < count {
                 break;
             }
-            last = parse_done(&message).or(last);
+            messages.push(message);
         }
-        last
+        messages
     }
 }
 

@@ -5,13 +5,17 @@
 //! measured. This crate never names a backend and never believes a guest.
 
 mod admission;
+mod conversation;
 mod driver;
+mod feed;
 mod guest_client;
 mod output;
 mod request;
 mod result;
 mod run;
 pub mod runtimes;
+mod unstarted;
+mod validate;
 mod variables;
 mod verdict;
 
@@ -29,6 +33,7 @@ pub use request::{
 pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use validate::{Finding, MissingImport, Validation};
 
 /// What the engine is made of.
 pub struct EngineConfig {
@@ -40,6 +45,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// How many at once.
     pub admission: AdmissionLimits,
+    /// This very program, which some runtimes start again inside the sandbox to read programs there.
+    pub executable: Option<PathBuf>,
     /// Interpreters by language, instead of those on the PATH.
     pub interpreters: BTreeMap<String, PathBuf>,
 }
@@ -50,6 +57,7 @@ pub struct Engine {
     runtimes: Runtimes,
     policy: Policy,
     admission: admission::Admission,
+    executable: Option<PathBuf>,
 }
 
 impl Engine {
@@ -60,6 +68,7 @@ impl Engine {
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
+            executable: config.executable,
         }
     }
 

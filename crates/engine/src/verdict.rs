@@ -14,6 +14,8 @@ use crate::run::Stop;
 pub(crate) enum End {
     /// The main process ended by itself.
     Program(Exit),
+    /// The program could not be made ready: this is how the attempt ended.
+    Compile(Exit),
     /// The wall clock.
     Clock,
     /// More output than is kept.
@@ -50,6 +52,10 @@ fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
         End::Stopped(Stop::Killed) => Outcome::Killed,
         End::Program(Exit::Code(0)) => Outcome::Completed,
         End::Program(exit) => failed(exit, usage, limits),
+        End::Compile(exit) => match failed(exit, usage, limits) {
+            Outcome::Failed => Outcome::CompileFailed,
+            limit => limit,
+        },
         End::Watch(Ending::Gone) | End::Lost if usage.oom_kills > 0 => Outcome::OutOfMemory,
         End::Watch(Ending::Gone) | End::Lost => Outcome::Killed,
     }
@@ -129,7 +135,14 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
                 "run it again; if it persists see `palisade doctor`",
             ),
         },
-        Outcome::CompileFailed | Outcome::Refused | Outcome::Unavailable => (String::new(), ""),
+        Outcome::CompileFailed => match end {
+            End::Compile(Exit::Signal(_)) => (
+                "the program is nested too deeply for the parser".to_owned(),
+                "break long chains and nested expressions up, or move data into an input file",
+            ),
+            _ => ("the program does not compile".to_owned(), ""),
+        },
+        Outcome::Refused | Outcome::Unavailable => (String::new(), ""),
     };
     let error = RunError::new(outcome.name(), message);
     Some(if remedy.is_empty() { error } else { error.remedy(remedy) })
@@ -169,6 +182,14 @@ mod tests {
         assert_eq!(outcome_of(FAILED, Usage { disk_full: true, ..none }), Outcome::DiskFull);
         let all_cpu = Usage { cpu_us: 30_000_000, ..none };
         assert_eq!(outcome_of(End::Program(Exit::Signal(24)), all_cpu), Outcome::TimedOut);
+    }
+
+    #[test]
+    fn a_program_that_was_never_ready_did_not_compile() {
+        let none = Usage::default();
+        assert_eq!(outcome_of(End::Compile(Exit::Code(1)), none), Outcome::CompileFailed);
+        assert_eq!(outcome_of(End::Compile(Exit::Signal(6)), none), Outcome::CompileFailed);
+        assert_eq!(outcome_of(End::Compile(Exit::Signal(9)), OOM), Outcome::OutOfMemory);
     }
 
     #[test]

@@ -34,10 +34,19 @@ pub struct JailPlan {
 /// A directory or file of the host to show inside, read-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
-    /// Absolute path on the host; the same inside.
+    /// Absolute path on the host.
     pub path: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
     /// Whether a missing source is skipped rather than an error.
     pub optional: bool,
+}
+
+impl Bind {
+    /// The same place outside and inside.
+    pub fn in_place(path: PathBuf, optional: bool) -> Self {
+        Self { target: path.clone(), path, optional }
+    }
 }
 
 /// A read-only file of the new root.

@@ -74,7 +74,7 @@ const EMPTY_DIRECTORY: &str = ".void";
 
 /// A bind whose source is held open.
 pub(crate) struct Source {
-    path: PathBuf,
+    target: PathBuf,
     tree: OwnedFd,
     is_directory: bool,
 }
@@ -87,7 +87,11 @@ pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
         match rustix::fs::openat2(CWD, &bind.path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
             Ok(place) => {
                 let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
-                sources.push(Source { path: bind.path.clone(), tree: place, is_directory: kind.is_dir() });
+                sources.push(Source {
+                    target: bind.target.clone(),
+                    tree: place,
+                    is_directory: kind.is_dir(),
+                });
             }
             Err(rustix::io::Errno::NOENT) if bind.optional => {}
             Err(error) => return Err(error.into()),
@@ -173,7 +177,7 @@ impl Root {
             attributes = attributes.readonly();
         }
         sys::set_mount_attributes(tree.as_fd(), attributes)?;
-        let place = self.mount_point(&source.path, source.is_directory)?;
+        let place = self.mount_point(&source.target, source.is_directory)?;
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 

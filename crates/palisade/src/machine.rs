@@ -50,5 +50,8 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
     let admission = settings.admission();
     let interpreters =
         settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
-    Ok(EngineConfig { state_dir, launcher: crate::tied::launcher(), policy, admission, interpreters })
+    // Asked once, at the start: the name may lead to another file later.
+    let executable = std::env::current_exe().ok();
+    let launcher = crate::tied::launcher();
+    Ok(EngineConfig { state_dir, launcher, policy, admission, interpreters, executable })
 }

@@ -23,12 +23,18 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Inside a sandbox, started by its guest: reads a program and nothing else.
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(syntax::role::NAME) {
+        return syntax::role::main(&arguments.collect::<Vec<_>>());
+    }
     if let Some(status) = tied::take_role() {
         return status;
     }
     let cli = Cli::parse();
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
+        Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
         Command::Mcp => mcp::stdio::main(&cli.options),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),

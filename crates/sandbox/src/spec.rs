@@ -23,11 +23,20 @@ pub struct SandboxSpec {
     pub absence_allowed: Vec<Guarantee>,
 }
 
-/// A directory or file of the host that appears at the same place inside, read-only.
+/// A directory or file of the host that appears inside, read-only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadOnlyBind {
-    /// Absolute path, the same outside and inside.
+    /// Absolute path on the host.
     pub path: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+}
+
+impl ReadOnlyBind {
+    /// The same place outside and inside.
+    pub fn in_place(path: PathBuf) -> Self {
+        Self { target: path.clone(), path }
+    }
 }
 
 /// A file made in the sandbox before anything runs there.

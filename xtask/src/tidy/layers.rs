@@ -11,15 +11,16 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// Crate, and the crates of the workspace it may use.
-const ALLOWED: [(&str, &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str]); 9] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
+    ("syntax", &[]),
     ("policy", &["sandbox"]),
     ("backends", &["sandbox", "jail"]),
     ("guest", &["wire"]),
     ("engine", &["sandbox", "policy", "wire"]),
-    ("palisade", &["engine", "backends", "policy", "sandbox", "guest", "jail", "wire"]),
+    ("palisade", &["engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax"]),
 ];
 
 /// Families of foreign crates that one crate keeps to itself: `axum` stands for `axum-extra` as well.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
-use sandbox::{BackendError, SandboxSpec, WORKSPACE};
+use sandbox::{BackendError, ReadOnlyBind, SandboxSpec, WORKSPACE};
 
 use super::cgroup::{CgroupSet, Cgroups};
 
@@ -38,17 +38,17 @@ pub(super) struct System {
 
 impl System {
     pub(super) fn detect() -> Self {
-        let mut binds = vec![Bind { path: PathBuf::from("/usr"), optional: false }];
+        let mut binds = vec![Bind::in_place(PathBuf::from("/usr"), false)];
         let mut symlinks = Vec::new();
         for path in TOP.map(PathBuf::from) {
             match fs::read_link(&path) {
                 Ok(target) => symlinks.push((path, target)),
-                Err(_) if path.is_dir() => binds.push(Bind { path, optional: false }),
+                Err(_) if path.is_dir() => binds.push(Bind::in_place(path, false)),
                 Err(_) => {}
             }
         }
         let public = ETC.map(PathBuf::from).into_iter().filter(|path| path.exists());
-        binds.extend(public.map(|path| Bind { path, optional: true }));
+        binds.extend(public.map(|path| Bind::in_place(path, true)));
         Self { binds, symlinks, files: system_files() }
     }
 
@@ -61,9 +61,14 @@ impl System {
     ) -> JailPlan {
         let limits = &spec.limits;
         let mut binds = self.binds.clone();
-        let wanted = spec.binds.iter().map(|bind| &bind.path);
-        let new = wanted.filter(|path| !self.binds.iter().any(|known| path.starts_with(&known.path)));
-        binds.extend(new.map(|path| Bind { path: path.clone(), optional: false }));
+        let is_there =
+            |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
+        let new = spec.binds.iter().filter(|wanted| !is_there(wanted));
+        binds.extend(new.map(|bind| Bind {
+            path: bind.path.clone(),
+            target: bind.target.clone(),
+            optional: false,
+        }));
         let mut files = self.files.clone();
         files.extend(
             spec.files.iter().map(|file| PlanFile { path: file.path.clone(), content: file.content.clone() }),

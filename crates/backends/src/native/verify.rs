@@ -133,7 +133,7 @@ impl Seen<'_> {
         let system = point == "/" || system.any(|known| Path::new(point).starts_with(known));
         system
             || self.may_write(point)
-            || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.path))
+            || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
     }
 
     fn network(&self) -> Result<(), BackendError> {

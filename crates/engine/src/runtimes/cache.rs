@@ -40,6 +40,9 @@ pub(crate) struct Found {
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) packages: BTreeMap<String, String>,
+    /// Modules that are part of the interpreter, where the check of a program needs to know.
+    #[serde(default)]
+    pub(crate) modules: Vec<String>,
     /// Whether the probe compiled the driver.
     #[serde(default)]
     pub(crate) compiled: bool,

@@ -22,8 +22,15 @@ pub(crate) struct Definition {
     pub(crate) title: String,
     /// File name of the program in the workspace.
     pub(crate) source: String,
+    /// Another language whose files this one uses too.
+    #[serde(default)]
+    pub(crate) base: Option<String>,
     pub(crate) interpreter: Interpreter,
+    #[serde(default)]
+    pub(crate) prepare: Option<Prepare>,
     pub(crate) drive: Drive,
+    #[serde(default)]
+    pub(crate) check: Option<Check>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default)]
@@ -40,6 +47,25 @@ pub(crate) struct Interpreter {
     pub(crate) probe: Vec<String>,
     /// The command that installs it on a Debian-like machine.
     pub(crate) install: String,
+}
+
+/// Makes a program ready, in the sandbox, before its driver is told to run it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prepare {
+    pub(crate) command: Vec<String>,
+    /// Whether a program that cannot be made ready does not run.
+    pub(crate) required: bool,
+}
+
+/// Looks at a program without running it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Check {
+    pub(crate) command: Vec<String>,
+    /// File in the folder that is placed in the sandbox.
+    #[serde(default)]
+    pub(crate) script: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,18 +89,23 @@ pub(crate) struct Canary {
 }
 
 impl Definition {
-    /// A file of the folder; empty if there is none.
+    /// A file of the folder, or of the language it builds on; empty if there is none.
     pub(crate) fn file(&self, name: &str) -> &'static [u8] {
-        let found = FILES.iter().find(|(language, file, _)| *language == self.name && *file == name);
-        found.map_or(&[], |(_, _, content)| *content)
+        let found = self.files().find(|(file, _)| *file == name);
+        found.map_or(&[], |(_, content)| content)
     }
 
-    /// All files of the folder.
+    /// All files of the folder, then those of the language it builds on.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> + '_ {
-        FILES
-            .iter()
-            .filter(|(language, ..)| *language == self.name)
-            .map(|(_, name, content)| (*name, *content))
+        let of = |folder: &str| {
+            let folder = folder.to_owned();
+            FILES
+                .iter()
+                .filter(move |(language, ..)| *language == folder)
+                .map(|(_, name, content)| (*name, *content))
+        };
+        let base = self.base.as_deref().map(of).into_iter().flatten();
+        of(&self.name).chain(base.filter(|(name, _)| *name != DEFINITION))
     }
 
     /// Added to the driver's name when it was compiled: `driver.py` becomes `driver.pyc`.
@@ -111,6 +142,8 @@ mod tests {
             let definition = parse(content).unwrap_or_else(|error| panic!("{language}: {error}"));
             assert_eq!(definition.name, *language);
             assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
+            let script = definition.check.as_ref().and_then(|check| check.script.as_deref());
+            assert!(script.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no check");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
         let names: Vec<_> = names().collect();

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
+use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
 use tokio::sync::Mutex;
 
 use self::definition::Definition;
@@ -22,6 +23,10 @@ use crate::variables::VariableStyle;
 
 /// Where drivers are inside a sandbox.
 const INSIDE: &str = "/palisade";
+/// Our own executable there, for the roles that runtimes ask for.
+const OWN_EXECUTABLE: &str = "/palisade/palisade";
+/// What was made of a program before it runs; taken away by the driver.
+const PREPARED: &str = "/tmp/.palisade-prepared";
 /// A plain environment; a runtime adds its own.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("HOME", "/home/agent"),
@@ -129,6 +134,11 @@ impl Runtime {
         &self.definition.source
     }
 
+    /// Where the program is inside.
+    pub(crate) fn source_path(&self) -> String {
+        format!("{WORKSPACE}/{}", self.definition.source)
+    }
+
     /// Whether the language keeps that name for itself.
     pub(crate) fn reserves(&self, name: &str) -> bool {
         self.definition.drive.reserved.iter().any(|reserved| reserved == name)
@@ -138,31 +148,97 @@ impl Runtime {
         self.definition.drive.variables
     }
 
-    pub(crate) fn binds(&self) -> &[PathBuf] {
-        &self.found.binds
-    }
-
-    pub(crate) fn driver(&self) -> &[u8] {
-        &self.driver
-    }
-
-    pub(crate) fn driver_path(&self) -> PathBuf {
+    fn driver_path(&self) -> PathBuf {
         let suffix = if self.found.compiled { self.definition.compiled_suffix() } else { "" };
-        PathBuf::from(format!("{INSIDE}/{}{suffix}", self.definition.drive.driver))
+        inside(&format!("{}{suffix}", self.definition.drive.driver))
     }
 
-    /// Arguments and environment of the interpreter.
-    pub(crate) fn command(&self) -> (Vec<String>, Vec<(String, String)>) {
+    /// Modules that come with the interpreter.
+    pub(crate) fn modules(&self) -> &[String] {
+        &self.found.modules
+    }
+
+    /// What must be in the sandbox: the driver, and what checks programs.
+    pub(crate) fn placed_files(&self) -> Vec<PlacedFile> {
+        let mut files = vec![PlacedFile { path: self.driver_path(), content: self.driver.clone() }];
+        if let Some(script) = self.definition.check.as_ref().and_then(|check| check.script.as_deref()) {
+            files.push(PlacedFile { path: inside(script), content: self.definition.file(script).to_vec() });
+        }
+        files
+    }
+
+    /// Parts of the host that must be visible; `own` is our own executable.
+    pub(crate) fn read_only_binds(&self, own: Option<&Path>) -> Vec<ReadOnlyBind> {
+        let mut binds: Vec<ReadOnlyBind> =
+            self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
+        let definition = &self.definition;
+        let commands = [
+            definition.prepare.as_ref().map(|it| &it.command),
+            definition.check.as_ref().map(|it| &it.command),
+        ];
+        let needs_own = commands.into_iter().flatten().flatten().any(|part| part.contains("{palisade}"));
+        // An executable that was replaced on disk meanwhile is not ours any more.
+        if let Some(own) = own.filter(|own| needs_own && own.is_file()) {
+            binds.push(ReadOnlyBind { path: own.to_owned(), target: PathBuf::from(OWN_EXECUTABLE) });
+        }
+        binds
+    }
+
+    /// The command that makes a program ready, and whether it must succeed.
+    pub(crate) fn prepare_command(&self, call: &Call<'_>) -> Option<(Vec<String>, bool)> {
+        self.definition.prepare.as_ref().map(|prepare| (self.fill(&prepare.command, call), prepare.required))
+    }
+
+    /// The command that looks at a program without running it.
+    pub(crate) fn check_command(&self, call: &Call<'_>) -> Option<Vec<String>> {
+        self.definition.check.as_ref().map(|check| self.fill(&check.command, call))
+    }
+
+    /// Arguments of the interpreter.
+    pub(crate) fn command(&self, call: &Call<'_>) -> Vec<String> {
+        self.fill(&self.definition.drive.command, call)
+    }
+
+    fn fill(&self, command: &[String], call: &Call<'_>) -> Vec<String> {
         let driver = self.driver_path().to_string_lossy().into_owned();
+        let script =
+            self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
+        let check = inside(script).to_string_lossy().into_owned();
+        let values = [
+            ("{executable}", self.found.executable.as_str()),
+            ("{driver}", &driver),
+            ("{check}", &check),
+            ("{palisade}", OWN_EXECUTABLE),
+            ("{prepared}", PREPARED),
+            ("{mode}", call.mode),
+            ("{source}", call.source),
+        ];
         let fill =
-            |part: &String| part.replace("{executable}", &self.found.executable).replace("{driver}", &driver);
-        let argv = self.definition.drive.command.iter().map(fill).collect();
+            |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
+        command.iter().map(fill).collect()
+    }
+
+    /// Environment of every program of this runtime.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.extend(self.definition.env.clone());
         env.extend(self.found.env.clone());
-        (argv, env.into_iter().collect())
+        env.into_iter().collect()
     }
+}
+
+/// What a command is started for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// `last` or `keep`.
+    pub(crate) mode: &'a str,
+    /// Absolute path of the program inside.
+    pub(crate) source: &'a str,
+}
+
+fn inside(name: &str) -> PathBuf {
+    Path::new(INSIDE).join(name)
 }
 
 /// All languages.

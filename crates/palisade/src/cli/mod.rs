@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod check;
 pub(crate) mod run;
 mod save;
 mod terminal;
@@ -15,6 +16,7 @@ Examples:
   palisade run python -c 'print(6*7)'      one program, isolated, then gone
   palisade run bash script.sh a b          a file with arguments
   echo 'print(input())' | palisade run python -
+  palisade check typescript main.ts        syntax and imports, without running it
   palisade doctor                          what this machine can enforce
   palisade setup claude-code               connect an MCP client";
 
@@ -48,6 +50,8 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Run one program in a fresh sandbox
     Run(run::RunArguments),
+    /// Look at a program without running it
+    Check(check::CheckArguments),
     /// Serve MCP on standard input and output, as a client starts it
     Mcp,
     /// Show what this machine can enforce and which languages work

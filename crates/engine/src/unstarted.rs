@@ -1,0 +1,59 @@
+//! Why a run did not start: the words a caller gets when no code was run.
+
+use sandbox::{BackendError, Outcome, Usage};
+
+use crate::result::RunError;
+use crate::run::Stop;
+use crate::runtimes::RuntimeError;
+use crate::verdict::{self, End, Verdict};
+
+/// A run that did not start.
+pub(crate) struct Unstarted {
+    pub(crate) outcome: Outcome,
+    pub(crate) error: RunError,
+}
+
+impl From<RunError> for Unstarted {
+    fn from(error: RunError) -> Self {
+        Self { outcome: Outcome::Refused, error }
+    }
+}
+
+impl From<RuntimeError> for Unstarted {
+    fn from(error: RuntimeError) -> Self {
+        RunError::new(error.code(), error.to_string()).remedy(error.remedy()).into()
+    }
+}
+
+impl Unstarted {
+    pub(crate) fn stopped(stop: Stop) -> Self {
+        let limits = sandbox::Limits::default();
+        let Verdict { outcome, error, .. } = verdict::judge(End::Stopped(stop), &Usage::default(), &limits);
+        Self { outcome, error: error.unwrap_or_default() }
+    }
+
+    pub(crate) fn busy(busy: crate::Busy) -> Self {
+        let mut error = RunError::new("busy", busy.reason);
+        error.retryable = busy.retry_after_ms > 0;
+        error.retry_after_ms = error.retryable.then_some(busy.retry_after_ms);
+        Self { outcome: Outcome::Unavailable, error }
+    }
+
+    pub(crate) fn wall(error: BackendError) -> Self {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let mut told = RunError::new("wall_unavailable", error.to_string());
+        told.cause = cause;
+        told.remedy = Some(match error {
+            BackendError::Unsupported { remedy, .. } => remedy,
+            _ => "run `palisade doctor` on the server".to_owned(),
+        });
+        Self { outcome: Outcome::Unavailable, error: told }
+    }
+
+    pub(crate) fn incomplete(missing: &[sandbox::Guarantee]) -> Self {
+        let names: Vec<&str> = missing.iter().map(|guarantee| guarantee.name()).collect();
+        let message = format!("this machine cannot enforce {}", names.join(", "));
+        let remedy = "run `palisade doctor` on the server; an operator may accept the absence by name";
+        RunError::new("guarantee_missing", message).remedy(remedy).into()
+    }
+}

@@ -1,0 +1,213 @@
+//! Looking at a program without running it: its syntax, and the modules it would miss.
+//!
+//! Each language brings a command for it (`[check]` of its runtime.toml). It runs in a sandbox of its own, with small
+//! limits, because even reading a hostile text is a risk; what it says is shown, never believed.
+
+use std::time::Duration;
+
+use sandbox::{Limits, WORKSPACE};
+use serde::Serialize;
+use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
+
+use crate::Engine;
+use crate::driver::DriverEar;
+use crate::guest_client::{self, GuestError, GuestReader};
+use crate::request::RunRequest;
+use crate::result::RunError;
+use crate::runtimes::{Call, Runtime};
+use crate::unstarted::Unstarted;
+
+const CHECK: u32 = 1;
+const CHECK_PATIENCE_MS: u64 = 10_000;
+const CHECK_MEMORY_BYTES: u64 = 256 << 20;
+const CHECK_DISK_BYTES: u64 = 16 << 20;
+/// Findings of each kind that are told.
+const FINDINGS_MAX: usize = 100;
+
+/// What there is to say about a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Validation {
+    /// Whether nothing is wrong with its syntax.
+    pub valid: bool,
+    /// What is wrong.
+    pub errors: Vec<Finding>,
+    /// Modules it imports that are not there.
+    pub missing_imports: Vec<MissingImport>,
+    /// What else may matter.
+    pub notes: Vec<String>,
+}
+
+/// Something wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Line, 1-based.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Column, 1-based, in characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A module that an import would not find.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingImport {
+    /// Its name.
+    pub module: String,
+    /// Line of the import.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Engine {
+    /// Looks at a program without running it.
+    pub async fn validate(&self, language: &str, code: &str) -> Result<Validation, RunError> {
+        let request =
+            RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
+        request.check()?;
+        let found = self.runtimes().find(language).await.map_err(Unstarted::from);
+        let runtime = found.map_err(|unstarted| unstarted.error)?;
+        let limits = limits(&runtime, &self.policy().maxima);
+        let source = runtime.source_path();
+        let call = Call { mode: "last", source: &source };
+        let Some(argv) = runtime.check_command(&call) else {
+            let message = format!("{language} programs cannot be checked without running them");
+            return Err(RunError::new("check_unsupported", message).remedy("run the program instead"));
+        };
+        let admitted = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
+        let _permit = admitted.map_err(|unstarted| unstarted.error)?;
+        let mut sandbox =
+            self.build(&runtime, &limits, Vec::new()).await.map_err(|unstarted| unstarted.error)?;
+        let stream = sandbox.take_stream();
+        let asked = async {
+            let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
+            guest_client::put_file(&mut reader, &mut writer, runtime.source(), code.as_bytes()).await?;
+            let env = runtime.environment();
+            let open = OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned() };
+            writer.send(&ToGuest::Open(open)).await?;
+            writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
+            listen(&mut reader).await
+        };
+        let answer = tokio::time::timeout(Duration::from_millis(limits.wall_ms), asked).await;
+        sandbox.destroy().await.ok();
+        Ok(match answer {
+            Ok(Ok((ear, Exit::Code(0)))) => understand(&ear.messages(), &runtime),
+            Ok(Ok((_, Exit::Signal(_)))) => {
+                gave_up("the program is nested too deeply, or too large, for the parser")
+            }
+            Err(_) => gave_up("the parser did not finish in time"),
+            Ok(Ok(_)) => return Err(RunError::new("check_failed", "the check of the program failed")),
+            Ok(Err(error)) => {
+                let mut told = RunError::new("check_failed", "the check of the program failed");
+                told.cause = Some(error.to_string());
+                return Err(told);
+            }
+        })
+    }
+}
+
+/// Small, but enough for the interpreter to start.
+fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
+    let floor = runtime.floor();
+    let defaults = Limits::default();
+    Limits {
+        wall_ms: CHECK_PATIENCE_MS.min(maxima.wall_ms),
+        memory_bytes: CHECK_MEMORY_BYTES.max(floor.memory_mb << 20).min(maxima.memory_bytes),
+        processes: defaults
+            .processes
+            .max(u32::try_from(floor.processes).unwrap_or(u32::MAX))
+            .min(maxima.processes),
+        disk_bytes: CHECK_DISK_BYTES.min(maxima.disk_bytes),
+        ..defaults
+    }
+}
+
+async fn listen(reader: &mut GuestReader) -> Result<(DriverEar, Exit), GuestError> {
+    let mut ear = DriverEar::default();
+    loop {
+        match reader.next().await? {
+            FromGuest::Output { process: CHECK, stream: Stream::Stdout, data } => ear.hear(&data),
+            FromGuest::Exited { process: CHECK, exit } => return Ok((ear, exit)),
+            FromGuest::Failed { request: CHECK, errno, .. } => return Err(GuestError::Refused { errno }),
+            _ => {}
+        }
+    }
+}
+
+fn gave_up(message: &str) -> Validation {
+    let error = Finding { line: None, column: None, message: message.to_owned() };
+    Validation { errors: vec![error], ..Validation::default() }
+}
+
+fn understand(messages: &[Vec<String>], runtime: &Runtime) -> Validation {
+    let mut validation = Validation::default();
+    for message in messages {
+        let fields: Vec<&str> = message.iter().map(String::as_str).collect();
+        match fields.as_slice() {
+            ["error", line, column, text] => validation.errors.push(Finding {
+                line: line.parse().ok(),
+                column: column.parse().ok(),
+                message: (*text).to_owned(),
+            }),
+            ["missing", module, line, remedy] => {
+                validation.add_missing(module, line, remedy);
+            }
+            ["import", module, line] if !is_there(module, runtime) => {
+                let remedy = "install the package in the sandbox, or do without it";
+                validation.add_missing(package(module), line, remedy);
+            }
+            ["note", text] => validation.notes.push((*text).to_owned()),
+            _ => {}
+        }
+    }
+    validation.errors.truncate(FINDINGS_MAX);
+    validation.missing_imports.truncate(FINDINGS_MAX);
+    validation.notes.truncate(FINDINGS_MAX);
+    validation.valid = validation.errors.is_empty();
+    validation
+}
+
+impl Validation {
+    fn add_missing(&mut self, module: &str, line: &str, remedy: &str) {
+        if !self.missing_imports.iter().any(|known| known.module == module) {
+            let missing = MissingImport {
+                module: module.to_owned(),
+                line: line.parse().ok(),
+                remedy: remedy.to_owned(),
+            };
+            self.missing_imports.push(missing);
+        }
+    }
+}
+
+/// Whether an import would be found: a file (which may come with the run), a part of the interpreter, a package.
+fn is_there(module: &str, runtime: &Runtime) -> bool {
+    let is_file =
+        module.starts_with(['.', '/', '#']) || module.contains("://") || module.starts_with("data:");
+    let name = module.strip_prefix("node:").unwrap_or(module);
+    is_file
+        || runtime.modules().iter().any(|known| known == name)
+        || runtime.packages().contains_key(package(module))
+}
+
+/// `@scope/name` or `name` of `name/part`.
+fn package(module: &str) -> &str {
+    let mut slashes = module.match_indices('/').map(|(at, _)| at);
+    let end = if module.starts_with('@') { slashes.nth(1) } else { slashes.next() };
+    &module[..end.unwrap_or(module.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_the_first_part_of_a_name() {
+        assert_eq!(package("lodash/fp"), "lodash");
+        assert_eq!(package("@a/b/c"), "@a/b");
+        assert_eq!(package("x"), "x");
+    }
+}

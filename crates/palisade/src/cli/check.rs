@@ -1,0 +1,114 @@
+//! `palisade check`: what is wrong with a program, without running it.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use engine::{RunError, Validation};
+
+use super::{Options, Paint};
+use crate::machine;
+
+const EXIT_CODES: &str = "\
+Exit status: 0 when nothing is wrong, 1 when something is, 125 when Palisade itself failed, 126 when it refused.
+Modules that are missing are told, and are no error: a file may come with the run.";
+
+const WRONG: u8 = 1;
+const OWN_FAILURE: u8 = 125;
+const REFUSED: u8 = 126;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct CheckArguments {
+    /// Language of the program
+    #[arg(value_name = "LANG")]
+    language: String,
+    /// File with the program, or - for standard input
+    #[arg(value_name = "FILE", required_unless_present = "code")]
+    file: Option<String>,
+    /// The program itself
+    #[arg(short = 'c', value_name = "CODE", conflicts_with = "file")]
+    code: Option<String>,
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
+    let code = match read(arguments) {
+        Ok(code) => code,
+        Err(message) => return fail(&RunError::new("unreadable", message), OWN_FAILURE),
+    };
+    let language = &arguments.language;
+    let answer =
+        machine::with_engine(
+            options,
+            |machine| async move { machine.engine.validate(language, &code).await },
+        );
+    match answer {
+        Ok(Ok(validation)) => {
+            if arguments.json {
+                print_json(&validation)
+            } else {
+                print(&validation, language)
+            }
+            if validation.valid { ExitCode::SUCCESS } else { ExitCode::from(WRONG) }
+        }
+        Ok(Err(error)) => fail(&error, REFUSED),
+        Err(error) => fail(&RunError::new("failed", error.to_string()), OWN_FAILURE),
+    }
+}
+
+fn read(arguments: &CheckArguments) -> Result<String, String> {
+    if let Some(code) = &arguments.code {
+        return Ok(code.clone());
+    }
+    let file = arguments.file.as_deref().unwrap_or("-");
+    let mut bytes = Vec::new();
+    let limit = engine::CODE_BYTES_MAX as u64 + 1;
+    let read = match file {
+        "-" => io::stdin().lock().take(limit).read_to_end(&mut bytes),
+        _ => std::fs::File::open(file).and_then(|open| open.take(limit).read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| format!("{file} cannot be read: {error}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("{file} is not UTF-8 text"))
+}
+
+fn print_json(validation: &Validation) {
+    let text = serde_json::to_string_pretty(validation).unwrap_or_default();
+    // Whoever reads us may have gone.
+    writeln!(io::stdout().lock(), "{text}").ok();
+}
+
+fn print(validation: &Validation, language: &str) {
+    let mut out = io::stdout().lock();
+    let place = |line: Option<u32>, column: Option<u32>| match (line, column) {
+        (Some(line), Some(column)) => format!("{line}:{column}: "),
+        (Some(line), None) => format!("{line}: "),
+        _ => String::new(),
+    };
+    for error in &validation.errors {
+        writeln!(out, "{}{}", place(error.line, error.column), error.message).ok();
+    }
+    for missing in &validation.missing_imports {
+        let place = place(missing.line, None);
+        writeln!(out, "{place}module `{}` is not there: {}", missing.module, missing.remedy).ok();
+    }
+    for note in &validation.notes {
+        writeln!(out, "note: {note}").ok();
+    }
+    if validation.valid {
+        writeln!(out, "the syntax is valid {language}").ok();
+    }
+}
+
+fn fail(error: &RunError, status: u8) -> ExitCode {
+    let paint = Paint::for_stream(&io::stderr());
+    let cause = error.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    eprintln!("{} {}{cause}", paint.bold("palisade:"), error.message);
+    if let Some(remedy) = &error.remedy {
+        eprintln!("          {}", paint.dim(remedy));
+    }
+    ExitCode::from(status)
+}

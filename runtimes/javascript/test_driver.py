@@ -1,0 +1,350 @@
+"""Plays the guest for driver.js: a socketpair on descriptor 3, files on 0, 1 and 2.
+
+Run: `python3 runtimes/javascript/test_driver.py`. Programs are made ready by the palisade that PALISADE_BIN names
+(or the last release build), as in a sandbox; without one, only what needs no preparation is tested.
+PALISADE_TEST_NODE (paths joined by ":") replaces the search for interpreters.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+DRIVER = os.path.join(FOLDER, "driver.js")
+PROBE = os.path.join(FOLDER, "probe.js")
+BUILT = os.path.join(FOLDER, "..", "..", "target", "release", "palisade")
+PALISADE = os.environ.get("PALISADE_BIN") or (BUILT if os.path.exists(BUILT) else None)
+DEADLINE_S = 30
+
+
+def interpreters():
+    given = os.environ.get("PALISADE_TEST_NODE")
+    names = given.split(":") if given else [shutil.which("node"), "/usr/bin/node"]
+    found = {}
+    for name in names:
+        if name and os.path.exists(name):
+            path, major = subprocess.check_output(
+                [name, "-p", "process.execPath + ' ' + process.versions.node.split('.')[0]"], text=True
+            ).split()
+            if int(major) >= 18:
+                found[os.path.realpath(path)] = path
+    return list(found.values())
+
+
+class Guest:
+    """One driver process and the far end of its channel."""
+
+    def __init__(self, node, workspace, language="javascript"):
+        self.workspace, self.language = workspace, language
+        self.source = os.path.join(workspace, "main.ts" if language == "typescript" else "main.js")
+        self.prepared = os.path.join(workspace, ".prepared")
+        self.host, theirs = socket.socketpair()
+        self.host.settimeout(DEADLINE_S)
+        fd = theirs.detach()
+        launch = (
+            "import os,sys; fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
+            "os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", launch, str(fd), node, "--experimental-vm-modules", DRIVER, self.prepared],
+            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, pass_fds=[fd], cwd=workspace,
+            env={"HOME": workspace, "PATH": "/usr/bin:/bin"},
+        )
+        os.close(fd)
+        self.buffer = b""
+
+    def send(self, *fields):
+        data = b"".join(field.encode() + b"\0" for field in fields)
+        self.host.sendall(b"%d\0" % len(fields) + data)
+
+    def receive(self):
+        while True:
+            head, _, rest = self.buffer.partition(b"\0")
+            if head.isdigit() and rest.count(b"\0") >= int(head):
+                *fields, self.buffer = rest.split(b"\0", int(head))
+                return [field.decode() for field in fields]
+            part = self.host.recv(1 << 16)
+            if not part:
+                return None
+            self.buffer += part
+
+    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), prepare=True):
+        with open(self.source, "w") as file:
+            file.write(code)
+        if prepare and PALISADE:
+            command = [PALISADE, "__parse", "prepare", self.language, mode, self.source, self.prepared]
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        flat = [] if variables is None else [json.dumps(variables)]
+        self.send("run", run_id, mode, self.source, "", stdin, str(len(flat)), *flat, *args)
+
+    def done(self):
+        message = self.receive()
+        while message is not None and message[0] != "done":
+            message = self.receive()
+        names = "id status exit_code message line column repr json mime".split()
+        return None if message is None else dict(zip(names, message[1:]))
+
+    def streams(self):
+        texts = []
+        for file in (self.out, self.err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "replace"))
+        return texts
+
+    def end(self):
+        try:
+            return (self.process.wait(DEADLINE_S), *self.streams())
+        finally:
+            self.kill()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.host, self.out, self.err):
+            end.close()
+
+
+class DriverCase:
+    node = None
+
+    def guest(self, language="javascript"):
+        workspace = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, workspace, True)
+        guest = Guest(self.node, workspace, language)
+        self.addCleanup(guest.kill)
+        return guest
+
+    def fresh(self, code, **more):
+        guest = self.guest()
+        guest.run(code, **more)
+        done = guest.done()
+        status, out, err = guest.end()
+        return status, out, err.replace(guest.workspace, "W"), done
+
+    def kept(self, guest, code, **more):
+        guest.run(code, mode="keep", **more)
+        return guest.done()
+
+    def needs_palisade(self):
+        if not PALISADE:
+            self.skipTest("no palisade is built: set PALISADE_BIN")
+
+    # -- a fresh run --
+
+    def test_a_program_runs_with_and_without_preparation(self):
+        for prepare in (True, False):
+            status, out, err, done = self.fresh("console.log(6*7)", prepare=prepare)
+            self.assertEqual((status, out, err, done["status"]), (0, "42\n", "", "ok"))
+            status, out, err, done = self.fresh("import fs from 'fs'; await 1; console.log(typeof fs, typeof require)", prepare=prepare)
+            self.assertEqual((status, out, err), (0, "object function\n", ""))
+            status, out, err, done = self.fresh("return console.log(typeof module)", prepare=prepare)
+            self.assertEqual((status, out), (0, "object\n"))
+
+    def test_what_was_made_ready_is_taken_away(self):
+        guest = self.guest()
+        guest.run("console.log(require('fs').readdirSync('.'))")
+        self.assertEqual(guest.end()[1], "[ 'main.js' ]\n")
+
+    def test_errors_are_told_without_the_driver(self):
+        cases = [
+            ("\n  boom()", "ReferenceError: boom is not defined", "2", "3"),
+            ("function f() {\n  throw new TypeError('t')\n}\nf()", "TypeError: t", "2", "9"),
+            ("await 0\nnull.x", "TypeError: Cannot read properties of null (reading 'x')", "2", "6"),
+            ("Promise.reject(new Error('r'))", "Error: r", "1", "16"),
+            ("let a = (", "SyntaxError: Unexpected end of input", "1", "10"),
+            ("const 'x' = 1", None, "1", "7"),
+        ]
+        for code, message, line, column in cases:
+            for prepare in (True, False):
+                with self.subTest(code=code, prepare=prepare):
+                    status, out, err, done = self.fresh(code, prepare=prepare)
+                    self.assertEqual((status, done["status"], done["line"], done["column"]), (1, "error", line, column))
+                    self.assertIn(message or "SyntaxError", done["message"])
+                    self.assertIn("W/main.js:" + line, err)
+                    self.assertNotIn("driver", err)
+                    self.assertNotIn("node:internal", err)
+
+    def test_causes_and_properties_of_errors_are_shown(self):
+        err = self.fresh("const e = new Error('outer', { cause: new Error('inner') }); e.code = 'E_X'; throw e")[2]
+        self.assertIn("[cause]: Error: inner", err)
+        self.assertIn("code: 'E_X'", err)
+        self.assertTrue(err.endswith("}\n"), err)
+
+    def test_thrown_values_that_are_no_errors(self):
+        status, out, err, done = self.fresh("throw { a: 1 }")
+        self.assertEqual((status, done["message"], done["line"]), (1, "Uncaught { a: 1 }", ""))
+
+    def test_exit_codes(self):
+        for code, status, kind in (("process.exit(5)", 5, "exit"), ("process.exitCode = 3", 3, "exit"), ("process.exit()", 0, "ok"),
+                                   ("await new Promise(() => {})", 13, "exit")):
+            found = self.fresh(code)
+            self.assertEqual((found[0], found[3]["status"], found[3]["exit_code"]), (status, kind, str(status)), code)
+
+    def test_listeners_of_the_program_are_obeyed(self):
+        status, out, err, done = self.fresh("process.on('uncaughtException', (e) => console.log('caught', e.message)); setTimeout(() => console.log('on'), 5); throw new Error('m')")
+        self.assertEqual((status, out), (0, "caught m\non\n"), err)
+        status, out, err, done = self.fresh("process.on('exit', (c) => console.log('bye', c)); throw new Error('m')")
+        self.assertEqual((status, out), (1, "bye 1\n"))
+
+    def test_values(self):
+        self.needs_palisade()
+        cases = [
+            ("1+1", "2", "2"), ("x = 3\nx;", "3", "3"), ("undefined", "", ""), ("let y = 2", "", ""), ("[1, 'ü', null, { k: true }]", "[ 1, 'ü', null, { k: true } ]", '[1,"ü",null,{"k":true}]'),
+            ("NaN", "NaN", ""), ("(-0)", "-0", ""), ("10n", "10n", ""), ("new Date(0)", "1970-01-01T00:00:00.000Z", ""), ("[,1]", "[ <1 empty item>, 1 ]", ""),
+            ("[undefined]", "[ undefined ]", ""), ("'\\ud800'", "'\\ud800'", ""), ("a = [1]; a.x = 1; a", "[ 1, x: 1 ]", ""), ("await 5", "5", "5"),
+            ("(1, 2)", "2", "2"), ("({ get a() { return 1 } })", "{ a: [Getter] }", ""), ("const o = {}; o.o = o; o", "<ref *1> { o: [Circular *1] }", ""),
+        ]
+        for code, shown, as_json in cases:
+            with self.subTest(code=code):
+                done = self.fresh(code)[3]
+                self.assertEqual((done["repr"], done["json"]), (shown, as_json))
+        done = self.fresh("'ü'.repeat(1e6)")[3]
+        self.assertTrue(9000 < len(done["repr"]) and len(done["repr"].encode()) <= 65536 and done["json"] == "")
+
+    def test_variables(self):
+        given = {"n": None, "t": True, "f": 1.5, "big": 2**64, "neg": -(2**60), "safe": 2**53 - 1, "u": "ü\u2028🐍\n\"\\", "l": [1, {"k": [2**70]}], "s": "99999999999999999999"}
+        code = "console.log(n, t, f, big, neg, safe, u === 'ü\\u2028🐍\\n\"\\\\', l[1].k[0] === 2n ** 70n, s)"
+        status, out, err, done = self.fresh(code, variables=given)
+        self.assertEqual(out, "null true 1.5 18446744073709551616n -1152921504606846976n 9007199254740991 true true 99999999999999999999\n", err)
+
+    def test_arguments_and_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("zeile")
+        guest.run("console.log(process.argv.slice(2), require('fs').readFileSync(0, 'utf8'))", stdin=path, args=["a b", ""])
+        self.assertEqual(guest.end()[1], "[ 'a b', '' ] zeile\n")
+
+    # -- the channel --
+
+    def test_the_channel_is_not_inherited(self):
+        code = "console.log(require('child_process').execSync('readlink /proc/self/fd/3; true', { stdio: ['ignore', 'pipe', 'ignore'] }).toString().includes('socket'))"
+        self.assertEqual(self.fresh(code)[1], "false\n")
+
+    def test_closing_or_replacing_the_channel_does_not_end_the_program(self):
+        for code in ("require('fs').closeSync(3); console.log('still'); process.exit(4)",
+                     "const fs = require('fs'); fs.closeSync(3); const f = fs.openSync('mine', 'w+'); console.log(fs.fstatSync(f).size ? 'spoilt' : 'still'); process.exit(4)"):
+            guest = self.guest()
+            guest.run(code)
+            self.assertIsNone(guest.done())
+            self.assertEqual(guest.end()[:2], (4, "still\n"))
+
+    def test_end_of_channel_ends_an_idle_driver(self):
+        guest = self.guest()
+        self.assertEqual(guest.receive(), ["ready"])
+        guest.host.shutdown(socket.SHUT_WR)
+        self.assertEqual(guest.end()[0], 0)
+
+    # -- a live interpreter --
+
+    def test_state_stays(self):
+        self.needs_palisade()
+        guest = self.guest()
+        self.assertEqual(self.kept(guest, "const x = 41; let f = () => x; class A { n = 1 }\nfunction g() { return 2 }")["status"], "ok")
+        self.assertEqual(self.kept(guest, "x + 1")["json"], "42")
+        self.assertEqual(self.kept(guest, "const x = 5; class A { n = 2 }; new A().n + x")["json"], "7")
+        self.assertEqual(self.kept(guest, "import path, { sep as s } from 'path'; import * as os from 'node:os'\npath.sep + s + typeof os.cpus")["json"], '"//function"')
+        self.assertEqual(self.kept(guest, "const { sep: q } = await import('path'); q + s")["json"], '"//"')
+        self.assertEqual(self.kept(guest, "const late = await new Promise((r) => setTimeout(r, 5, 9)); late")["json"], "9")
+        self.assertEqual(self.kept(guest, "export const e = late + 1; e")["json"], "10")
+        self.assertEqual(self.kept(guest, "require('fs') && import.meta.url.slice(-7)")["json"], '"main.js"')
+        self.assertEqual(self.kept(guest, "let nothing = 1")["repr"], "")
+        self.assertEqual(self.kept(guest, "x", variables={"v": 3})["json"], "5")
+        self.assertEqual(self.kept(guest, "v", variables={})["json"], "3")
+
+    def test_errors_keep_the_state_and_name_their_place(self):
+        self.needs_palisade()
+        guest = self.guest()
+        self.kept(guest, "let x = 1; function f() {\n  return boom\n}")
+        done = self.kept(guest, "\n\n  f()", run_id="r9")
+        self.assertEqual((done["id"], done["status"], done["message"], done["line"]), ("r9", "error", "ReferenceError: boom is not defined", "2"))
+        done = self.kept(guest, "let y = 2;\n  null.z")
+        self.assertEqual((done["status"], done["line"], done["column"]), ("error", "2", "8"))
+        self.assertEqual(self.kept(guest, "await 0; throw new Error('late')")["message"], "Error: late")
+        self.assertEqual(self.kept(guest, "let z = (")["line"], "1")
+        self.assertEqual(self.kept(guest, "[x, y]")["json"], "[1,2]")
+        self.assertEqual(self.kept(guest, "setTimeout(() => { throw new Error('stray') }, 1); await new Promise((r) => setTimeout(r, 50)); 3")["message"], "Error: stray")
+        self.assertEqual(self.kept(guest, "x")["json"], "1")
+        err = guest.streams()[1]
+        self.assertNotIn("driver", err)
+        self.assertNotIn("evalmachine", err)
+
+    def test_exit_ends_the_run_and_not_the_session(self):
+        guest = self.guest()
+        done = self.kept(guest, "globalThis.x = 1; process.exit(4)")
+        self.assertEqual((done["status"], done["exit_code"]), ("exit", "4"))
+        self.assertEqual(self.kept(guest, "x")["json"], "1")
+        self.kept(guest, "process.exitCode = 6")
+        guest.send("close")
+        self.assertEqual(guest.end()[0], 6)
+
+    def test_each_kept_run_has_its_own_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("one")
+        self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')", stdin=path)["json"], '"one"')
+        read = "let all = ''; for await (const part of process.stdin) all += part; all"
+        self.assertEqual(self.kept(guest, read, stdin=path)["json"], '"one"')
+        self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')")["json"], '""')
+
+    def test_interrupt_keeps_the_state(self):
+        guest = self.guest()
+        self.kept(guest, "globalThis.x = 1")
+        # The second says so in a later turn: Node drops a signal in the instant in which the first one ends.
+        for code in ("console.log('on'); for (;;) {}",
+                     "await new Promise((r) => setTimeout(r, 50)); console.log('on'); await new Promise(() => {})"):
+            guest.process.send_signal(signal.SIGINT)  # idle: nothing to stop
+            before = guest.streams()[0].count("on")
+            guest.run(code, mode="keep")
+            end = time.monotonic() + DEADLINE_S
+            while guest.streams()[0].count("on") == before and time.monotonic() < end:
+                select.select([], [], [], 0.01)
+            guest.process.send_signal(signal.SIGINT)
+            done = guest.done()
+            self.assertEqual((done["status"], done["exit_code"]), ("interrupted", "130"))
+            self.assertEqual(self.kept(guest, "x")["json"], "1")
+
+    def test_a_last_run_may_follow(self):
+        guest = self.guest()
+        self.kept(guest, "globalThis.x = 8")
+        guest.run("console.log(x); process.exitCode = 2")
+        self.assertEqual(guest.end()[:2], (2, "8\n"))
+
+    def test_typescript_stays_alive_too(self):
+        self.needs_palisade()
+        guest = self.guest("typescript")
+        self.assertEqual(self.kept(guest, "enum E { A = 3 }\nconst x: number = E.A; interface I { a: 1 }")["status"], "ok")
+        self.assertEqual(self.kept(guest, "import type { T } from 'nope'; (x as number) + E.A")["json"], "6")
+        self.assertEqual(self.kept(guest, "let y: string = null!;\n  y.length")["column"], "5")
+
+    # -- the probe --
+
+    def test_probe(self):
+        answer = json.loads(subprocess.check_output([self.node, PROBE], env={"HOME": "/root"}))
+        self.assertEqual(answer["executable"], os.path.realpath(self.node))
+        self.assertIn("fs", answer["modules"])
+        for folder in answer["binds"]:
+            self.assertNotIn(folder, ("/", "/home", "/root"))
+
+
+def load_tests(loader, tests, pattern):
+    suite = unittest.TestSuite()
+    for number, node in enumerate(interpreters()):
+        case = type("Driver%d" % number, (DriverCase, unittest.TestCase), {"node": node})
+        suite.addTests(loader.loadTestsFromTestCase(case))
+    return suite
+
+
+if __name__ == "__main__":
+    unittest.main()
