@@ -31,7 +31,6 @@ use serde_json::json;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
 use self::checks::Checks;
-use self::tools::validate::Validate;
 use self::tools::{capabilities, run, validate};
 
 /// Name of this server in the protocol.
@@ -58,8 +57,6 @@ const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) struct Server {
     engine: Arc<Engine>,
     checks: Arc<Checks>,
-    /// Who reads programs without running them, where that works.
-    validator: Option<Arc<dyn Validate>>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
     /// The list does not change while the server lives.
@@ -71,7 +68,7 @@ impl Server {
     pub(crate) fn new(engine: Arc<Engine>, ended: watch::Receiver<Option<Stop>>) -> Self {
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, checks, validator: None, ended, held, tools: OnceCell::new() }
+        Self { engine, checks, ended, held, tools: OnceCell::new() }
     }
 
     /// Completes when every run has to end, with the reason.
@@ -90,7 +87,7 @@ impl Server {
     async fn tools(&self) -> Vec<Tool> {
         let publish = async || {
             let languages: Vec<String> = self.checks.languages().await.languages.into_keys().collect();
-            tools::published(&languages, self.engine.policy(), self.validator.is_some())
+            tools::published(&languages, self.engine.policy())
         };
         self.tools.get_or_init(publish).await.clone()
     }
@@ -133,11 +130,11 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let given = request.arguments.unwrap_or_default();
         let is_modern = is_modern(&context);
-        let mut result = match (request.name.as_ref(), &self.validator) {
-            (run::NAME, _) => run::call(self, given, context).await,
-            (capabilities::NAME, _) => capabilities::call(self, given).await,
-            (validate::NAME, Some(validator)) => validate::call(validator.as_ref(), given).await,
-            (other, _) => {
+        let mut result = match request.name.as_ref() {
+            run::NAME => run::call(self, given, context).await,
+            capabilities::NAME => capabilities::call(self, given).await,
+            validate::NAME => validate::call(&self.engine, given).await,
+            other => {
                 let other: String = other.chars().take(128).collect();
                 return Err(ErrorData::invalid_params(
                     format!("there is no tool `{}`", other.escape_debug()),

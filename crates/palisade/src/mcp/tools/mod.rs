@@ -15,13 +15,10 @@ use serde_json::{Value, json};
 use super::text;
 
 /// All tools that work here, by name.
-pub(crate) fn published(languages: &[String], policy: &Policy, can_validate: bool) -> Vec<Tool> {
+pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     let mut tools = vec![capabilities::tool()];
     if !languages.is_empty() {
-        tools.push(run::tool(languages, policy));
-        if can_validate {
-            tools.push(validate::tool(languages));
-        }
+        tools.extend([run::tool(languages, policy), validate::tool(languages)]);
     }
     tools
 }

@@ -11,15 +11,13 @@ const TOKENS_MAX: usize = 1500;
 /// All there are, whatever works on this machine.
 fn tools() -> Vec<Tool> {
     let languages = ["bash", "javascript", "python", "typescript"].map(str::to_owned);
-    published(&languages, &Policy::built_in(2), true)
+    published(&languages, &Policy::built_in(2))
 }
 
 #[test]
 fn the_list_is_the_snapshot() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/tools.json");
-    let languages = ["bash", "python"].map(str::to_owned);
-    let tools = published(&languages, &Policy::built_in(2), false);
-    let text = serde_json::to_string_pretty(&json!({ "tools": tools })).unwrap() + "\n";
+    let text = serde_json::to_string_pretty(&json!({ "tools": tools() })).unwrap() + "\n";
     if std::env::var_os("PALISADE_BLESS").is_some() {
         std::fs::write(&file, &text).unwrap();
     }
@@ -43,9 +41,12 @@ fn order_is_by_name_and_nothing_is_published_that_cannot_work() {
     let mut sorted = names(&tools());
     sorted.sort();
     assert_eq!(names(&tools()), sorted);
-    assert_eq!(names(&published(&[], &Policy::built_in(2), true)), ["get_capabilities"]);
+    assert_eq!(names(&published(&[], &Policy::built_in(2))), ["get_capabilities"]);
     let python = ["python".to_owned()];
-    assert_eq!(names(&published(&python, &Policy::built_in(2), false)), ["get_capabilities", "run"]);
+    assert_eq!(
+        names(&published(&python, &Policy::built_in(2))),
+        ["get_capabilities", "run", "validate_code"]
+    );
 }
 
 #[test]
