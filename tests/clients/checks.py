@@ -190,6 +190,30 @@ async def check_capabilities(client):
     assert "python" in text_of(result)
 
 
+async def check_validate(client):
+    found = (await client.call("validate_code", {"language": "python", "code": "x = (1,\nimport surely_not_there"}))
+    assert not found.get("isError"), found
+    wrong = found["structuredContent"]
+    assert wrong["valid"] is False and wrong["errors"][0]["line"] in (1, 2), wrong
+    fine = await client.call("validate_code", {"language": "bash", "code": "echo $((6*7))"})
+    assert fine["structuredContent"]["valid"] is True, fine
+    missing = await client.call("validate_code", {"language": "python", "code": "import surely_not_there"})
+    assert missing["structuredContent"]["missing_imports"][0]["module"] == "surely_not_there", missing
+
+
+async def check_every_language(client):
+    listed = next(tool for tool in await client.list_tools() if tool["name"] == "run")
+    hello = {
+        "python": "print('hello')",
+        "bash": "echo hello",
+        "javascript": "console.log('hello')",
+        "typescript": "enum E { A = 'hello' }\nconst e: E = E.A;\nconsole.log(e)",
+    }
+    for language in listed["inputSchema"]["properties"]["language"]["enum"]:
+        result = await client.call("run", {"language": language, "code": hello[language]})
+        assert expect(result, "completed")["stdout"] == "hello\n", result
+
+
 async def check_resource(client):
     listed = await client.list_resources()
     assert [one["uri"] for one in listed] == ["palisade://capabilities"], listed
