@@ -30,6 +30,61 @@ FUTURE_FLAGS = 0x1FE0000
 CO_COROUTINE = 0x80
 
 
+# What `site` would find out, written here by the probe when it compiles this file: search path, prefixes, and the
+# lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
+SITE = None
+# Setuptools' replacement of distutils: wanted by few programs, and slow to load.
+DISTUTILS_SHIM = "__import__('_distutils_hack').add_shim()"
+
+
+def set_up_site():
+    """Makes the interpreter what it is without -S, but for sitecustomize and usercustomize."""
+    if SITE is None:
+        import site
+
+        site.main()
+        return
+    import builtins
+    import _sitebuiltins
+
+    path, sys.prefix, sys.exec_prefix, lines = SITE
+    sys.path[1:] = path
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.copyright = _sitebuiltins._Printer("copyright", sys.copyright)
+    builtins.help = _sitebuiltins._Helper()
+    for line in lines:
+        if DISTUTILS_SHIM in line:
+            sys.meta_path.insert(0, LateShim(line))
+            continue
+        try:
+            exec(line, {})
+        except Exception as error:
+            print("a line of a .pth file failed: %s" % error, file=sys.stderr)
+
+
+class LateShim:
+    """Runs a .pth line when the first module is imported that it is there for."""
+
+    def __init__(self, line):
+        self.line = line
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in ("distutils", "setuptools", "pip", "ensurepip", "_distutils_hack"):
+            return None
+        sys.meta_path.remove(self)
+        try:
+            exec(self.line, {})
+        except Exception:
+            return None
+        # The search that asked walks a list that has just changed: finish it here.
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
 class Channel:
     """The control socket: counted messages of NUL-terminated fields."""
 
@@ -595,6 +650,7 @@ def drive(dunders):
     if not folder.startswith("/"):
         folder = sys.path[0] if sys.path else ""
     session = Session(dunders, folder)
+    set_up_site()
     # What a program said before it was stopped is worth more than the writes saved.
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)

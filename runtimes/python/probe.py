@@ -99,14 +99,40 @@ def packages():
     return {name: found[name] for name in sorted(found, key=str.lower)[:PACKAGES_MAX]}
 
 
+def import_lines():
+    """The lines of .pth files that `site` executes, in its order."""
+    lines = []
+    for folder in sys.path[1:]:
+        if os.path.basename(folder) not in PACKAGE_FOLDERS or not os.path.isdir(folder):
+            continue
+        for name in sorted(os.listdir(folder)):
+            if not name.endswith(".pth") or name.startswith("."):
+                continue
+            try:
+                with open(os.path.join(folder, name), encoding="utf-8-sig") as file:
+                    text = file.read()
+            except (OSError, UnicodeDecodeError):
+                continue
+            lines += [line for line in text.splitlines() if line.startswith(("import ", "import\t"))]
+    return lines
+
+
 def compile_driver(driver, out):
+    """Compiles the driver with what `site` found out in this very process, so that it need not ask again."""
     import py_compile
 
+    with open(driver, encoding="utf-8") as file:
+        text = file.read()
+    known = (sys.path[1:], sys.prefix, sys.exec_prefix, import_lines())
+    filled = out + ".py"
+    with open(filled, "w", encoding="utf-8") as file:
+        file.write(text.replace("\nSITE = None\n", "\nSITE = %r\n" % (known,), 1))
     # Unchecked: the sandbox has no source to compare with. The name keeps the host's paths out.
     py_compile.compile(
-        driver, cfile=out, dfile="<driver>", doraise=True, optimize=0,
+        filled, cfile=out, dfile="<driver>", doraise=True, optimize=0,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
+    os.remove(filled)
     os.chmod(out, 0o644)
 
 

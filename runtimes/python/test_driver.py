@@ -50,7 +50,7 @@ class Guest:
         env = {"HOME": workspace, "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", launch, str(read_fd), python, "-X", "utf8", driver],
+            [sys.executable, "-S", "-c", launch, str(read_fd), python, "-S", "-X", "utf8", driver],
             stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
             pass_fds=[read_fd], cwd=workspace, env=env,
         )
