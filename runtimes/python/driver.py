@@ -33,8 +33,6 @@ CO_COROUTINE = 0x80
 # What `site` would find out, written here by the probe when it compiles this file: search path, prefixes, and the
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
-# Setuptools' replacement of distutils: wanted by few programs, and slow to load.
-DISTUTILS_SHIM = "__import__('_distutils_hack').add_shim()"
 
 
 def set_up_site():
@@ -51,32 +49,52 @@ def set_up_site():
     sys.path[1:] = path
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
-    builtins.copyright = _sitebuiltins._Printer("copyright", sys.copyright)
+    builtins.copyright = Words(sys.copyright)
     builtins.help = _sitebuiltins._Helper()
-    for line in lines:
-        if DISTUTILS_SHIM in line:
-            sys.meta_path.insert(0, LateShim(line))
-            continue
-        try:
-            exec(line, {})
-        except Exception as error:
-            print("a line of a .pth file failed: %s" % error, file=sys.stderr)
+    if lines:
+        late = LateLines(lines)
+        sys.meta_path.insert(0, late)
+        if not late.standard:
+            late.run()
 
 
-class LateShim:
-    """Runs a .pth line when the first module is imported that it is there for."""
+class Words:
+    """A text that shows itself; the standard library's own class would load `os` for it."""
 
-    def __init__(self, line):
-        self.line = line
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return self.text
+
+    def __call__(self):
+        print(self.text)
+
+
+class LateLines:
+    """Runs the lines of .pth files before the first import of something beyond the standard library.
+
+    They are there for packages (editable installs, patches, setuptools' distutils), and slow to run: a program
+    that uses none need not wait for them.
+    """
+
+    def __init__(self, lines):
+        self.lines = lines
+        # Unknown before Python 3.10: then the lines run at once.
+        self.standard = getattr(sys, "stdlib_module_names", frozenset()) - {"distutils", "ensurepip"}
+
+    def run(self):
+        sys.meta_path.remove(self)
+        for line in self.lines:
+            try:
+                exec(line, {})
+            except Exception as error:
+                print("a line of a .pth file failed: %s" % error, file=sys.stderr)
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in ("distutils", "setuptools", "pip", "ensurepip", "_distutils_hack"):
+        if name.partition(".")[0] in self.standard:
             return None
-        sys.meta_path.remove(self)
-        try:
-            exec(self.line, {})
-        except Exception:
-            return None
+        self.run()
         # The search that asked walks a list that has just changed: finish it here.
         for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target)

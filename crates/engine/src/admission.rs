@@ -130,16 +130,19 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Where the kernel does not say, nothing is held up.
+/// Whether the machine has that much to give. Where the kernel does not say, nothing is held up.
 fn machine_has(memory_bytes: u64) -> bool {
-    meminfo("MemAvailable").is_none_or(|available| {
-        available >= memory_bytes.saturating_add(RESERVE_BYTES).min(available_floor())
-    })
-}
-
-/// A machine smaller than one run's limit plus the reserve still may run it when it is mostly idle.
-fn available_floor() -> u64 {
-    meminfo("MemTotal").unwrap_or(u64::MAX) / 2
+    let wanted = memory_bytes.saturating_add(RESERVE_BYTES);
+    let info = rustix::system::sysinfo();
+    let unit = u64::from(info.mem_unit);
+    // Free memory is the quick answer; what could be freed is the whole one.
+    #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
+    let (free, total) = (u64::from(info.freeram) * unit, u64::from(info.totalram) * unit);
+    if free >= wanted {
+        return true;
+    }
+    // A machine smaller than one run's limit plus the reserve still may run it when it is mostly idle.
+    meminfo("MemAvailable").is_none_or(|available| available >= wanted.min(total / 2))
 }
 
 fn meminfo(name: &str) -> Option<u64> {

@@ -25,8 +25,6 @@ pub(crate) const FAILURES_FD: i32 = 6;
 pub(crate) struct Handed {
     pub(crate) stream: OwnedFd,
     pub(crate) report: OwnedFd,
-    /// Readable once the id maps are written.
-    pub(crate) mapped: OwnedFd,
 }
 
 /// Raises every wall and reports; gives back the guest's stream and the socket for the host's consent.
@@ -36,8 +34,7 @@ pub(crate) fn raise(
     handed: Handed,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
-    // The kernel lets an unmapped process do nothing useful: first the spawner writes the maps.
-    steps.take("id maps", || wait_for_maps(&handed.mapped))?;
+    // The spawner has written the id maps: without them the kernel lets a process do nothing useful.
     // While the outer identity still has the right to join, and before the cgroup namespace hides the path.
     steps.take("cgroups", || if plan.joins_groups { join_groups(&handed.report) } else { Ok(()) })?;
     steps.take("cgroup namespace", sys::unshare_cgroup_namespace)?;
@@ -103,14 +100,6 @@ impl Steps {
     }
 }
 
-fn wait_for_maps(mapped: &OwnedFd) -> io::Result<()> {
-    let mut byte = [0_u8; 1];
-    match rustix::io::read(mapped, &mut byte)? {
-        1 => Ok(()),
-        _ => Err(io::Error::other("the spawner is gone")),
-    }
-}
-
 /// The host makes the groups while this process is being cloned, and opens their `tasks` files. A thread that
 /// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
 fn join_groups(report: &OwnedFd) -> io::Result<()> {
@@ -120,8 +109,7 @@ fn join_groups(report: &OwnedFd) -> io::Result<()> {
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let Handed { stream, report, mapped } = handed;
-    drop(mapped);
+    let Handed { stream, report } = handed;
     // Away from the numbers in use, so that placing one cannot close another; the others are high already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
     let stream = sys::place(stream, STREAM_FD)?;

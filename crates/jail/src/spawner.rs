@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -54,8 +53,9 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Forks the spawner. Must be called before any thread exists; the caller sees to that.
-    pub fn start(guest: GuestMain) -> io::Result<Self> {
+    /// Forks the spawner. Must be called before any thread exists; the caller sees to that. `first` is the identity
+    /// of the first sandbox: its process is cloned at once, while the server finds out what to ask for.
+    pub fn start(guest: GuestMain, first: &IdMap) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         match sys::fork_process()? {
@@ -63,7 +63,7 @@ impl Spawner {
             None => {
                 drop(ours);
                 let status = match become_spawner(theirs) {
-                    Ok(requests) => serve(&requests, guest),
+                    Ok(requests) => serve(&requests, guest, first),
                     Err(_) => 1,
                 };
                 exit(status)
@@ -129,8 +129,10 @@ fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     Ok(requests)
 }
 
-fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
+fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
     let filter = Filter::compile();
+    // The server takes a while to find out what to ask for; should this fail, the request will tell why.
+    let mut head_start = Head::clone(first, None, &filter, guest).ok();
     let mut removal = Removal::default();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     loop {
@@ -145,7 +147,12 @@ fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
             Err(_) => return 1,
         };
         match postcard::from_bytes::<Request>(&bytes[..length]) {
-            Ok(Request::Jail(plan)) => answer(&plan, &filter, descriptors, guest),
+            Ok(Request::Jail(plan)) => {
+                let clone = |plan: &JailPlan| {
+                    Head::clone(&plan.id_map, plan.unified_cgroup.as_deref(), &filter, guest)
+                };
+                answer(&plan, &bytes[..length], descriptors, head_start.take(), clone);
+            }
             Ok(Request::Remove(groups)) => removal.add(groups),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
             // The server is this very binary; a message it did not mean is no reason to die.
@@ -154,45 +161,82 @@ fn serve(requests: &OwnedFd, guest: GuestMain) -> i32 {
     }
 }
 
-fn answer(plan: &JailPlan, filter: &Filter, descriptors: Vec<OwnedFd>, guest: GuestMain) {
-    let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { return };
-    let keep = report.try_clone();
-    if let Err(error) = clone_one(plan, filter, stream, report, guest)
-        && let Ok(report) = keep
-    {
-        // The server may be gone; then nobody waits for this.
-        report::send(report.as_fd(), &Message::Failed(error), None).ok();
+/// A clone in namespaces of its own, mapped, waiting at its door for a plan.
+struct Head {
+    id_map: IdMap,
+    pid: Pid,
+    pidfd: OwnedFd,
+    clone_us: u32,
+    door: OwnedFd,
+}
+
+impl Head {
+    fn clone(
+        id_map: &IdMap,
+        cgroup: Option<&Path>,
+        filter: &Filter,
+        guest: GuestMain,
+    ) -> Result<Self, JailError> {
+        let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
+        let cgroup = cgroup.map(open_directory).transpose().map_err(at("open cgroup"))?;
+        let (door, inside) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| JailError::new("door", &error.into()))?;
+        let started = Instant::now();
+        let flags = ChildFlags::new(namespaces());
+        match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
+            Cloned::Parent(pid, pidfd) => {
+                let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
+                // On an error the door closes and the clone ends by itself.
+                id_map.write(pid).map_err(at(map_step(id_map)))?;
+                Ok(Self { id_map: id_map.clone(), pid, pidfd, clone_us, door })
+            }
+            Cloned::Child => {
+                drop((door, cgroup));
+                wait_at_door(&inside, filter, guest)
+            }
+        }
+    }
+
+    /// Hands it the request as it came, with the guest's stream and the report socket.
+    fn hand(&self, request: &[u8], stream: &OwnedFd, report: &OwnedFd) -> Result<(), JailError> {
+        let announced = Message::Cloned { pid: self.pid.as_raw_nonzero().get(), clone_us: self.clone_us };
+        report::send(report.as_fd(), &announced, Some(self.pidfd.as_fd()))
+            .and_then(|()| {
+                report::send_with_descriptors(self.door.as_fd(), request, &[stream.as_fd(), report.as_fd()])
+            })
+            .map_err(|error| JailError::new("hand over", &error))
     }
 }
 
-fn clone_one(
+/// What a clone does until it knows what to become; a closed door means that nobody wants it.
+fn wait_at_door(door: &OwnedFd, filter: &Filter, guest: GuestMain) -> ! {
+    let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
+    let Ok((length @ 1.., descriptors)) = report::receive_with_descriptors(door.as_fd(), &mut bytes) else {
+        exit(0)
+    };
+    let (Ok(Request::Jail(plan)), Ok([stream, report])) =
+        (postcard::from_bytes::<Request>(&bytes[..length]), <[OwnedFd; 2]>::try_from(descriptors))
+    else {
+        exit(1)
+    };
+    become_guest(&plan, filter, Handed { stream, report }, guest)
+}
+
+/// Answers one request for a jail: by the clone made ahead, if it fits, else by a new one.
+fn answer(
     plan: &JailPlan,
-    filter: &Filter,
-    stream: OwnedFd,
-    report: OwnedFd,
-    guest: GuestMain,
-) -> Result<(), JailError> {
-    let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
-    let cgroup = plan.unified_cgroup.as_deref().map(open_directory).transpose().map_err(at("open cgroup"))?;
-    let (mapped, tell_mapped) =
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
-    let started = Instant::now();
-    let flags = ChildFlags::new(namespaces());
-    match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
-        Cloned::Parent(pid, pidfd) => {
-            let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
-            announce(report.as_fd(), pid, clone_us, &pidfd).map_err(at("announce"))?;
-            // On an error the pipe closes unwritten and the clone ends by itself.
-            plan.id_map.write(pid).map_err(at(map_step(&plan.id_map)))?;
-            rustix::io::write(&tell_mapped, b"m")
-                .map_err(|error| JailError::new("map signal", &error.into()))?;
-            Ok(())
-        }
-        Cloned::Child => {
-            drop((tell_mapped, cgroup));
-            let handed = Handed { stream, report, mapped };
-            become_guest(plan, filter, handed, guest)
-        }
+    request: &[u8],
+    descriptors: Vec<OwnedFd>,
+    head_start: Option<Head>,
+    clone: impl FnOnce(&JailPlan) -> Result<Head, JailError>,
+) {
+    let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { return };
+    let fits = |head: &Head| head.id_map == plan.id_map && plan.unified_cgroup.is_none();
+    let head = head_start.filter(fits).map_or_else(|| clone(plan), Ok);
+    if let Err(error) = head.and_then(|head| head.hand(request, &stream, &report)) {
+        // The server may be gone; then nobody waits for this.
+        report::send(report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
@@ -214,10 +258,6 @@ fn map_step(map: &IdMap) -> &'static str {
     }
 }
 
-fn announce(report: BorrowedFd<'_>, pid: Pid, clone_us: u32, pidfd: &OwnedFd) -> io::Result<()> {
-    report::send(report, &Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us }, Some(pidfd.as_fd()))
-}
-
 fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMain) -> ! {
     sys::reset_signals();
     let Ok((handed, failures)) = settle(handed) else { exit(1) };
@@ -236,10 +276,9 @@ fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMa
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
 fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
-    let Handed { stream, report, mapped } = handed;
-    let (stream, report, mapped) = (away(stream)?, away(report)?, away(mapped)?);
+    let (stream, report) = (away(handed.stream)?, away(handed.report)?);
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
-    Ok((Handed { stream, report, mapped }, failures))
+    Ok((Handed { stream, report }, failures))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {

@@ -47,7 +47,7 @@ pub struct NativeBackend {
 
 /// Forks the process that will make sandboxes. Call it first thing, before any thread exists.
 pub fn start_spawner(guest: GuestMain) -> io::Result<Spawner> {
-    Spawner::start(guest)
+    Spawner::start(guest, &Identities::detect().next(0))
 }
 
 impl NativeBackend {
@@ -199,8 +199,8 @@ impl Building {
 
 fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
     /// Steps that are reported on their own; the small rest is one figure.
-    const NAMED: [&str; 10] =
-        ["id maps", "root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
+    const NAMED: [&str; 9] =
+        ["root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
     let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
     match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
         Some((_, sum)) => *sum += u64::from(us),

@@ -55,6 +55,11 @@ impl Watch {
     /// The last look while the processes live. The main one is gone already; where no cgroup counts refusals, a
     /// tree that was full with it is taken for one.
     pub(super) fn last_look(&mut self, cgroups: &CgroupSet) {
+        self.look_at_disk();
+        if cgroups.count_everything() {
+            // The groups outlive their processes and are read then.
+            return;
+        }
         self.look(cgroups);
         if !cgroups.limits_processes()
             && tree::measure(self.pid).processes >= u64::from(self.limits.processes)
@@ -66,11 +71,11 @@ impl Watch {
     fn look(&mut self, cgroups: &CgroupSet) {
         self.look_at_disk();
         let counted = cgroups.usage();
+        let is_counted = cgroups.count_everything();
         let seen = &mut self.seen;
         seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
         seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
-        let complete = cgroups.limits_memory() && cgroups.limits_processes() && cgroups.counts_cpu();
-        let walked = if complete { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        let walked = if is_counted { tree::TreeUse::default() } else { tree::measure(self.pid) };
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
         seen.memory_peak_bytes =
             seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);

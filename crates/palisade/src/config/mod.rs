@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use engine::AdmissionLimits;
 use policy::Policy;
@@ -96,7 +97,9 @@ pub(crate) fn load(options: &Options) -> Result<Loaded, ConfigError> {
 
 /// The built-in policy of this machine and the number of its cores.
 pub(crate) fn built_in() -> (Policy, usize) {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    static CORES: OnceLock<usize> = OnceLock::new();
+    // Asked once: the answer costs a walk through the control groups.
+    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     (Policy::built_in(u32::try_from(cores).unwrap_or(1)), cores)
 }
 

@@ -80,6 +80,11 @@ impl CgroupSet {
         self.groups.iter().any(|group| group.hierarchy.unified || group.hierarchy.cpuacct)
     }
 
+    /// Whether nothing need be found out by looking at processes.
+    pub(in crate::native) fn count_everything(&self) -> bool {
+        self.limits_memory() && self.limits_processes() && self.counts_cpu()
+    }
+
     /// Checks from outside that a process is in each group and that each limit is what was written.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
         let membership =
