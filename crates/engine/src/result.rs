@@ -133,7 +133,7 @@ impl RunResult {
     }
 
     /// A run that never started.
-    pub(crate) fn unstarted(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
+    pub fn unstarted(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
         Self {
             outcome,
             exit: None,

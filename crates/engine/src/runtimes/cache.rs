@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
+/// Answers kept for one language.
+const ANSWERS_MAX: usize = 8;
 const FOLDER: &str = "runtimes";
 
 /// How often this process asked: makes each probe's folder its own.
@@ -155,7 +157,30 @@ impl Question<'_> {
         let answer = self.work.join("answer");
         let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
         fs::write(&answer, text).map_err(problem)?;
-        fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)
+        fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)?;
+        self.forget_old_ones();
+        Ok(())
+    }
+
+    /// Keeps the newest answers of a language; interpreters come and go.
+    fn forget_old_ones(&self) {
+        let mut answers: Vec<(SystemTime, PathBuf)> = fs::read_dir(self.folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with(&format!("{}-", self.definition.name)) && name.ends_with(".json")
+            })
+            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .collect();
+        answers.sort();
+        let surplus = answers.len().saturating_sub(ANSWERS_MAX);
+        for (_, path) in answers.into_iter().take(surplus) {
+            fs::remove_file(path.with_extension("driver")).ok();
+            fs::remove_file(path).ok();
+        }
     }
 }
 

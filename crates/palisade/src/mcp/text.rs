@@ -97,24 +97,10 @@ fn notes(result: &RunResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{RunUsage, Value};
+    use engine::Value;
 
     fn result(outcome: Outcome) -> RunResult {
-        RunResult {
-            outcome,
-            exit: None,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            value: None,
-            error: None,
-            artifacts: Vec::new(),
-            usage: RunUsage::default(),
-            backend: "fake",
-            enforced: sandbox::Enforced::default(),
-            clamped: Vec::new(),
-            warnings: Vec::new(),
-            phases: sandbox::StartPhases::default(),
-        }
+        RunResult { error: None, ..RunResult::unstarted(outcome, "fake", RunError::default()) }
     }
 
     #[test]

@@ -149,21 +149,7 @@ fn isolation(result: &RunResult) -> Value {
 }
 
 fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> RunResult {
-    RunResult {
-        outcome,
-        exit: None,
-        stdout: Vec::new(),
-        stderr: Vec::new(),
-        value: None,
-        error: Some(error),
-        artifacts: Vec::new(),
-        usage: engine::RunUsage::default(),
-        backend: server.engine.backend().name(),
-        enforced: Enforced::default(),
-        clamped: Vec::new(),
-        warnings: Vec::new(),
-        phases: sandbox::StartPhases::default(),
-    }
+    RunResult::unstarted(outcome, server.engine.backend().name(), error)
 }
 
 fn no_room() -> RunError {
