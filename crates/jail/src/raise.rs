@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
-use crate::{JailPlan, landlock_wall, privileges, report, seccomp, sys};
+use crate::{IdMap, JailPlan, landlock_wall, privileges, report, seccomp, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -35,9 +35,9 @@ pub(crate) fn raise(
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     // The spawner has written the id maps: without them the kernel lets a process do nothing useful.
-    // While the outer identity still has the right to join, and before the cgroup namespace hides the path.
-    steps.take("cgroups", || if plan.joins_groups { join_groups(&handed.report) } else { Ok(()) })?;
-    steps.take("cgroup namespace", sys::unshare_cgroup_namespace)?;
+    // A sub-id has no right to join: then before the change of identity.
+    let joins_first = matches!(plan.id_map, IdMap::Subordinate { .. });
+    steps.take("cgroups", || if joins_first { join_groups(plan, &handed.report) } else { Ok(()) })?;
     // Sources may lie in a home that only the outer identity can walk into.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
     // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
@@ -45,11 +45,14 @@ pub(crate) fn raise(
     steps.take("visible to the host", privileges::be_visible_to_host)?;
     // A root made from nothing; only then the old one is let go.
     let root = steps.take("root", Root::new)?;
+    // Before the binds: an interpreter may lie in a place that is writable inside, such as /tmp.
+    let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices())?;
-    let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
     steps.take("procfs", || root.procfs())?;
+    // The host has made the groups meanwhile; they count from here on.
+    steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &handed.report) })?;
     steps.take("pivot", || root.enter())?;
     steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
     steps.take("host name", || {
@@ -100,12 +103,15 @@ impl Steps {
     }
 }
 
-/// The host makes the groups while this process is being cloned, and opens their `tasks` files. A thread that
+/// Joins the groups that the host made and whose `tasks` files it opened, then hides their path. A thread that
 /// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
-fn join_groups(report: &OwnedFd) -> io::Result<()> {
-    report::wait_for_groups(report.as_fd())?
-        .iter()
-        .try_for_each(|file| rustix::io::write(file, b"0").map(drop).map_err(io::Error::from))
+fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
+    if plan.joins_groups {
+        for file in report::wait_for_groups(report.as_fd())? {
+            rustix::io::write(&file, b"0")?;
+        }
+    }
+    sys::unshare_cgroup_namespace()
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {

@@ -1,6 +1,6 @@
 // attack: takes 300 MB in an address space that hops from one short-lived process to the next, with 64 MB allowed
 // family: exhaustion
-// walls: cgroup, watchdog, rlimits, scratch
+// walls: cgroup, watchdog, rlimits, scratch, seccomp
 // limits: --memory-mb 64 --disk-mb 16 --timeout 20s
 // outcome: out_of_memory|failed|completed
 // without: escaped

@@ -171,9 +171,10 @@ fn a_signal_ends_a_palisade_whose_reader_stands_still() {
         // Until nothing moves any more: the pipe is full.
         let pid = live.pid().as_raw_nonzero();
         until(SOON, "it waits for its reader", || {
-            std::fs::read_to_string(format!("/proc/{pid}/wchan"))
-                .is_ok_and(|place| place.contains("pipe"))
-                .then_some(())
+            // One of its threads writes.
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            let mut places = threads.map(|thread| std::fs::read_to_string(thread.path().join("wchan")));
+            places.any(|place| place.is_ok_and(|name| name.contains("pipe"))).then_some(())
         });
         live.signal(Signal::TERM);
         let status = live.wait(Duration::from_secs(10));

@@ -16,8 +16,8 @@ const FIRST: Duration = Duration::from_millis(2);
 /// Then this often: the disk is full only while it is, and without control groups memory may overshoot by what
 /// can be allocated in this time.
 const CALM: Duration = Duration::from_millis(10);
-/// A look at many processes takes a while; at most this share of the time is spent looking.
-const LOOKING_SHARE: u32 = 10;
+/// A look at many processes takes a while: so many times as long passes until the next.
+const LOOKING_SHARE: u32 = 4;
 
 /// What the host keeps in mind about one sandbox.
 pub(super) struct Watch {
@@ -25,24 +25,32 @@ pub(super) struct Watch {
     limits: Limits,
     scratch: OwnedFd,
     seen: Usage,
+    /// At the last look, where no cgroup counts it.
+    memory_now_bytes: u64,
 }
 
 impl Watch {
     pub(super) fn new(pid: i32, limits: &Limits, scratch: OwnedFd) -> Self {
-        Self { pid, limits: limits.clone(), scratch, seen: Usage::default() }
+        Self { pid, limits: limits.clone(), scratch, seen: Usage::default(), memory_now_bytes: 0 }
     }
 
     /// Completes when a limit is passed.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
         let mut pause = FIRST;
+        let mut next_look = Instant::now();
         loop {
             tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(CALM);
+            self.look_at_disk();
             let started = Instant::now();
+            if started < next_look {
+                continue;
+            }
             self.look(cgroups);
             if let Some(ending) = self.passed(cgroups) {
                 return ending;
             }
-            pause = (pause * 2).min(CALM).max(started.elapsed() * LOOKING_SHARE);
+            next_look = Instant::now() + started.elapsed() * LOOKING_SHARE;
         }
     }
 
@@ -76,6 +84,7 @@ impl Watch {
         seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
         seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
         let walked = if is_counted { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        self.memory_now_bytes = walked.memory_bytes;
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
         seen.memory_peak_bytes =
             seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);
@@ -99,8 +108,7 @@ impl Watch {
         if self.seen.cpu_us > self.limits.cpu_ms().saturating_mul(1000) {
             return Some(Ending::Cpu);
         }
-        let suspicious =
-            !cgroups.limits_memory() && tree::measure(self.pid).memory_bytes > self.limits.memory_bytes;
+        let suspicious = !cgroups.limits_memory() && self.memory_now_bytes > self.limits.memory_bytes;
         if suspicious && tree::proportional_bytes(self.pid) > self.limits.memory_bytes {
             self.seen.oom_kills += 1;
             return Some(Ending::Memory);
