@@ -27,7 +27,9 @@ const ROOT_INODES: &str = "4096";
 /// Existing directories of the host to attach the new root and the writable space on while they are built:
 /// seen by nobody else, and gone with the old root.
 const ROOT_AT: &str = "/tmp";
-const SCRATCH_AT: &str = "/usr";
+/// No bind may begin at or above these, or its copy would show the writable space: sources are interpreters' own
+/// folders and parts of the system that lie elsewhere.
+const SCRATCH_AT: [&str; 4] = ["/srv", "/media", "/mnt", "/etc"];
 
 /// The host's terminals come from the same stock.
 const TERMINALS_MAX: &str = "16";
@@ -248,7 +250,8 @@ impl Root {
     pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
         // Only an attached mount can be copied; the whole of it leaves with the old root.
-        attach(space.as_fd(), CWD, Path::new(SCRATCH_AT))?;
+        let place = SCRATCH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
+        attach(space.as_fd(), CWD, Path::new(place))?;
         for (name, inside, mode) in &scratch.directories {
             rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
             // mkdir is subject to the umask, chmod is not.
