@@ -33,7 +33,9 @@ pub struct AdmissionLimits {
 impl AdmissionLimits {
     /// What suits this machine: four runs per core, three quarters of its memory.
     pub fn for_machine(cores: usize) -> Self {
-        let total = meminfo("MemTotal").unwrap_or(2 << 30);
+        let info = rustix::system::sysinfo();
+        #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
+        let total = u64::from(info.totalram) * u64::from(info.mem_unit);
         Self { runs_max: cores.max(1) * 4, queue_max: 256, memory_bytes: total / 4 * 3 }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -245,12 +246,12 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let (code, stdin) = match (&arguments.code, arguments.file.as_deref()) {
         (Some(code), file) => {
             args.splice(0..0, file.map(str::to_owned));
-            (code.clone(), Stdin::Stream(own_stdin()))
+            (code.clone(), own_stdin())
         }
         (None, Some("-")) => (read_text(&mut io::stdin().lock(), "standard input")?, Stdin::Empty),
         (None, Some(file)) => {
             let mut open = fs::File::open(file).map_err(|error| unreadable("bad_code", file, &error))?;
-            (read_text(&mut open, file)?, Stdin::Stream(own_stdin()))
+            (read_text(&mut open, file)?, own_stdin())
         }
         (None, None) => {
             let error = RunError::new("bad_code", "there is no program");
@@ -310,10 +311,20 @@ fn input(text: &str) -> Result<InputFile, RunError> {
 }
 
 /// Reads our own standard input on a thread of its own, as it comes. Started only when the program runs.
-fn own_stdin() -> mpsc::Receiver<Vec<u8>> {
+fn own_stdin() -> Stdin {
+    if is_nothing(&io::stdin()) {
+        return Stdin::Empty;
+    }
     let (sender, receiver) = mpsc::channel(CHANNEL_PIECES);
     STDIN.with(|slot| slot.replace(Some(sender)));
-    receiver
+    Stdin::Stream(receiver)
+}
+
+/// Whether a stream is the null device, which needs no thread to be read.
+fn is_nothing(stream: &impl std::os::fd::AsFd) -> bool {
+    let null = fs::metadata("/dev/null").map(|found| found.rdev());
+    let found = rustix::fs::fstat(stream);
+    matches!((found, null), (Ok(found), Ok(null)) if found.st_rdev == null && null != 0)
 }
 
 thread_local! {
