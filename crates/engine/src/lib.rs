@@ -10,6 +10,7 @@ mod driver;
 mod feed;
 mod guest_client;
 mod output;
+mod principal;
 mod request;
 mod result;
 mod run;
@@ -27,6 +28,7 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
+pub use principal::Principal;
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };

@@ -13,7 +13,7 @@ mod schema;
 pub(crate) mod stdio;
 mod text;
 mod tools;
-mod transport;
+pub(crate) mod transport;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,6 +59,7 @@ pub(crate) struct Server {
     checks: Arc<Checks>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
+    running: std::sync::atomic::AtomicUsize,
     /// The list does not change while the server lives.
     tools: OnceCell<Vec<Tool>>,
 }
@@ -68,7 +69,17 @@ impl Server {
     pub(crate) fn new(engine: Arc<Engine>, ended: watch::Receiver<Option<Stop>>) -> Self {
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, checks, ended, held, tools: OnceCell::new() }
+        Self { engine, checks, ended, held, running: Default::default(), tools: OnceCell::new() }
+    }
+
+    /// Whether every run has to end.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
+    /// How many runs there are.
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Completes when every run has to end, with the reason.
