@@ -34,7 +34,7 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
         put("artifacts", listed.collect());
     }
     put("usage", usage(&result.usage));
-    put("isolation", isolation(result.backend, &result.enforced));
+    put("isolation", isolation(&result.backend, &result.enforced));
     put("clamped", json!(result.clamped));
     put("warnings", json!(result.warnings));
     Value::Object(fields)
