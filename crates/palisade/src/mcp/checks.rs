@@ -58,12 +58,17 @@ impl Findings {
 pub(crate) struct Checks {
     known: watch::Sender<Findings>,
     asked: Notify,
+    offered: watch::Sender<Vec<String>>,
 }
 
 impl Checks {
     /// Starts looking.
     pub(crate) fn start(engine: Arc<Engine>) -> Arc<Self> {
-        let checks = Arc::new(Self { known: watch::Sender::new(Findings::default()), asked: Notify::new() });
+        let checks = Arc::new(Self {
+            known: watch::Sender::new(Findings::default()),
+            asked: Notify::new(),
+            offered: watch::Sender::default(),
+        });
         tokio::spawn(Arc::clone(&checks).look(engine));
         checks
     }
@@ -73,6 +78,11 @@ impl Checks {
         let mut known = self.known.subscribe();
         let found = known.wait_for(|findings| findings.is_looked).await;
         found.map(|findings| findings.clone()).unwrap_or_default()
+    }
+
+    /// Changes when the languages that are offered do.
+    pub(crate) fn offered(&self) -> watch::Receiver<Vec<String>> {
+        self.offered.subscribe()
     }
 
     /// What is known once everything was checked, or as much as there is after a while.

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{any, get};
-use engine::Stop;
+use engine::{Durability, Stop};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -124,7 +124,7 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
 
 impl App {
     fn new(machine: &Machine, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
-        let server = Arc::new(Server::new(Arc::clone(&machine.engine), ended));
+        let server = Arc::new(Server::new(machine.runs(Durability::BeforeReply), ended));
         let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
         let sessions = Sessions::new(longest_run);
         let closed = CancellationToken::new();
@@ -189,7 +189,7 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
     log::line(LogLevel::Info, "closing", &[("requests", json!(app.seats.requests()))]);
     app.closing.cancel();
     let grace = async {
-        while app.server.running() > 0 {
+        while app.server.runs().live() > 0 {
             tokio::time::sleep(END_STEP).await;
         }
     };
@@ -198,6 +198,7 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
         () = signals.next() => {}
     }
     transport::end(ending, Stop::Killed);
+    app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
     let answers_out = async {
         while app.seats.requests() > 0 {
             tokio::time::sleep(END_STEP).await;
