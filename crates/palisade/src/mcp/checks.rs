@@ -93,6 +93,20 @@ impl Checks {
         self.languages().await
     }
 
+    /// Looks once more, now: the wall, then a canary of each language that was found.
+    pub(crate) async fn again(&self, engine: &Engine) -> Vec<(String, Result<(), String>)> {
+        let wall = engine.backend().probe().await.map(drop).map_err(|error| error.to_string());
+        let mut found = vec![("wall".to_owned(), wall)];
+        for (name, language) in self.languages().await.languages {
+            let canary = match canary(engine, &language.runtime).await {
+                Canary::Broken(reason) => Err(reason),
+                Canary::Checking | Canary::Working => Ok(()),
+            };
+            found.push((name, canary));
+        }
+        found
+    }
+
     async fn look(self: Arc<Self>, engine: Arc<Engine>) {
         let names: Vec<String> = engine.runtimes().names().map(str::to_owned).collect();
         let mut findings = Findings { is_looked: true, ..Findings::default() };

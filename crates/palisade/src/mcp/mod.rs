@@ -65,9 +65,9 @@ impl Server {
         &self.runs
     }
 
-    /// What works here, as far as it is known.
-    pub(crate) fn checks(&self) -> &Checks {
-        &self.checks
+    /// Whether every language that is offered still runs, and the wall can be built.
+    pub(crate) async fn canaries(&self) -> Vec<(String, Result<(), String>)> {
+        self.checks.again(&self.engine).await
     }
 
     /// Whether every run has to end.

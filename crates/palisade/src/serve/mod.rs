@@ -15,6 +15,7 @@ mod health;
 mod listen;
 mod metrics;
 pub(crate) mod options;
+mod readiness;
 mod seats;
 mod sessions;
 mod silence;
@@ -41,6 +42,7 @@ use self::gate::Gate;
 use self::listen::Address;
 use self::metrics::Counters;
 use self::options::{Auth, ServeArguments, ServeOptions};
+use self::readiness::Readiness;
 use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
@@ -64,6 +66,7 @@ pub(crate) struct App {
     library: streamable::Library,
     sessions: Sessions,
     bodies: BodyRoom,
+    readiness: Arc<Readiness>,
     seats: Arc<Seats>,
     counters: Arc<Counters>,
     closing: CancellationToken,
@@ -133,6 +136,7 @@ impl App {
             server,
             sessions,
             bodies: BodyRoom::default(),
+            readiness: Readiness::new(machine.state_dir.clone()),
             seats: Arc::default(),
             counters: Arc::default(),
             closing: CancellationToken::new(),
