@@ -5,7 +5,10 @@
 //! measured. This crate never names a backend and never believes a guest.
 
 mod admission;
+mod builds;
+mod compile;
 mod conversation;
+mod diagnostics;
 mod driver;
 mod feed;
 mod guest_client;
@@ -14,6 +17,7 @@ mod request;
 mod result;
 mod run;
 pub mod runtimes;
+mod typed;
 mod unstarted;
 mod validate;
 mod variables;
@@ -30,7 +34,7 @@ pub use admission::{AdmissionLimits, Busy};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
 pub use validate::{Finding, MissingImport, Validation};
@@ -57,6 +61,7 @@ pub struct Engine {
     runtimes: Runtimes,
     policy: Policy,
     admission: admission::Admission,
+    builds: builds::Builds,
     executable: Option<PathBuf>,
 }
 
@@ -65,6 +70,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
+            builds: builds::Builds::new(&config.state_dir),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
