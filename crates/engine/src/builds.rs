@@ -263,7 +263,11 @@ fn files_beneath(folder: &Path) -> usize {
 fn bytes_beneath(folder: &Path) -> u64 {
     let sizes = |folder: &Path| -> u64 {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
+        entries
+            .filter_map(|entry| entry.metadata().ok())
+            .filter(|found| found.is_file())
+            .map(|found| found.len())
+            .sum()
     };
     directories_beneath(folder).iter().map(|directory| sizes(directory)).sum()
 }

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    #[cfg(test)]
     const ALL: [Self; 11] = [
         Self::Null,
         Self::Boolean,

@@ -126,14 +126,8 @@ impl Runtime {
         let source = self.source_path();
         let memory_mb = (limits.memory_bytes >> 20).to_string();
         let filled = self.command(&Call { mode: "last", source: &source });
-        let fill = |part: String| {
-            self.with_programs(part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb))
-        };
+        let fill = |part: String| part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb);
         filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
-    }
-
-    fn with_programs(&self, part: String) -> String {
-        self.found.programs.iter().fold(part, |text, (name, path)| text.replace(&format!("{{{name}}}"), path))
     }
 
     /// What the program's sandbox shows: what was built, and what it needs of the host.

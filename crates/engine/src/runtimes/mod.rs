@@ -222,7 +222,12 @@ impl Runtime {
         ];
         let fill =
             |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
-        command.iter().map(fill).collect()
+        command.iter().map(|part| self.with_programs(fill(part))).collect()
+    }
+
+    /// Puts in the other programs of a toolchain, as the probe found them.
+    fn with_programs(&self, part: String) -> String {
+        self.found.programs.iter().fold(part, |text, (name, path)| text.replace(&format!("{{{name}}}"), path))
     }
 
     /// Whether its check writes what its compiler would.
