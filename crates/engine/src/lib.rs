@@ -5,8 +5,11 @@
 //! measured. This crate never names a backend and never believes a guest.
 
 mod admission;
+mod builds;
 mod clock;
+mod compile;
 mod conversation;
+mod diagnostics;
 mod driver;
 mod feed;
 mod guest_client;
@@ -19,6 +22,7 @@ mod runs;
 pub mod runtimes;
 pub mod store;
 pub mod telemetry;
+mod typed;
 mod unstarted;
 mod validate;
 mod variables;
@@ -36,7 +40,7 @@ pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
 pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
@@ -68,6 +72,7 @@ pub struct Engine {
     runtimes: Runtimes,
     policy: Policy,
     admission: admission::Admission,
+    builds: builds::Builds,
     executable: Option<PathBuf>,
 }
 
@@ -76,6 +81,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
+            builds: builds::Builds::new(&config.state_dir),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),

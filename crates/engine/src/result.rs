@@ -36,6 +36,17 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// How long the parts of building the sandbox took.
     pub phases: StartPhases,
+    /// How a compiled program came about.
+    pub compile: Option<BuildReport>,
+}
+
+/// How a compiled program came about.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BuildReport {
+    /// Whether an earlier compilation of the very same program was used.
+    pub cached: bool,
+    /// How long compiling took, its sandbox included.
+    pub ms: f64,
 }
 
 /// The last expression of a program, as the program tells it.
@@ -150,6 +161,7 @@ impl RunResult {
             clamped: Vec::new(),
             warnings: Vec::new(),
             phases: StartPhases::default(),
+            compile: None,
         }
     }
 }

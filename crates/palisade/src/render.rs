@@ -36,6 +36,10 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
             .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
         put("artifacts", listed.collect());
     }
+    if let Some(compile) = &result.compile {
+        let ms = (compile.ms * 1000.0).round() / 1000.0;
+        put("compile", json!({ "cached": compile.cached, "ms": ms }));
+    }
     put("usage", usage(&result.usage));
     put("isolation", isolation(&result.backend, &result.enforced));
     put("clamped", json!(result.clamped));

@@ -7,7 +7,7 @@ use sandbox::{Enforced, Outcome, StartPhases};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::result::{RunError, RunResult, RunUsage, Value};
+use crate::result::{BuildReport, RunError, RunResult, RunUsage, Value};
 
 /// A result without what has tables of its own. Phases are for measuring and are not kept.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub(super) struct Record {
     clamped: Vec<Clamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compile: Option<BuildReport>,
 }
 
 impl Record {
@@ -38,6 +40,7 @@ impl Record {
             enforced: result.enforced.clone(),
             clamped: result.clamped.clone(),
             warnings: result.warnings.clone(),
+            compile: result.compile,
         }
     }
 
@@ -62,6 +65,7 @@ impl Record {
             clamped: self.clamped,
             warnings: self.warnings,
             phases: StartPhases::default(),
+            compile: self.compile,
         }
     }
 }

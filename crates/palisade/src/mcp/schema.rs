@@ -121,6 +121,10 @@ pub(crate) fn run_output() -> JsonObject {
                 "required": ["repr"]
             },
             "error": error(),
+            "compile": {
+                "type": "object",
+                "properties": { "cached": { "type": "boolean" }, "ms": { "type": "number" } }
+            },
             "usage": {
                 "type": "object",
                 "properties": {
