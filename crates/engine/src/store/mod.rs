@@ -31,6 +31,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Requests waiting, and with their size together at most 32 MiB of data; one larger request goes alone.
 const QUEUE_PIECES_MAX: u32 = 512;
 
+/// The built-in bound of the file: some times what is kept, should purging lag behind.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
 /// Where the store is and what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -38,12 +41,14 @@ pub struct StoreConfig {
     pub state_dir: PathBuf,
     /// What is kept.
     pub retention: Retention,
+    /// The file never grows beyond this; what does not fit is answered like a full disk.
+    pub file_bytes_max: u64,
 }
 
 impl StoreConfig {
-    /// With the built-in retention.
+    /// With the built-in bounds.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), retention: Retention::default() }
+        Self { state_dir: state_dir.into(), retention: Retention::default(), file_bytes_max: FILE_BYTES_MAX }
     }
 
     fn folder(&self) -> PathBuf {
