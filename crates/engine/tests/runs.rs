@@ -48,6 +48,11 @@ async fn handed_over_a_run_goes_on_without_its_caller() {
     let mut started = runs.start(&me, program("out first\nwait")).unwrap();
     let id = started.id().clone();
     started.hand_over().await.unwrap();
+    let row: String = rusqlite::Connection::open(folder.database())
+        .unwrap()
+        .query_row("SELECT outcome FROM runs WHERE id = ?1", [id.as_str()], |row| row.get(0))
+        .unwrap();
+    assert_eq!(row, "running", "it is written down before hand_over says so");
     drop(started);
     let Some(FoundRun::Live(live)) = runs.find(&me, &id).await.unwrap() else { panic!("it is live") };
     let mut written = live.subscribe();
