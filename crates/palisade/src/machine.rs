@@ -9,6 +9,7 @@ use backends::native::{NativeBackend, start_spawner};
 use engine::{Engine, EngineConfig};
 
 use crate::cli::Options;
+use crate::config::Settings;
 use crate::{config, state};
 
 /// Everything a command needs to run programs.
@@ -16,6 +17,8 @@ pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
     pub(crate) state_dir: PathBuf,
+    /// What is in force, flags of single commands aside.
+    pub(crate) settings: Settings,
 }
 
 /// How many threads serve.
@@ -41,13 +44,13 @@ where
         Threads::One => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         Threads::Several => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let config = config(options)?;
+    let (config, settings) = config(options)?;
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         crate::cli::run::start_reading_stdin();
-        work(Machine { engine, native, state_dir }).await
+        work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
@@ -59,7 +62,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
     guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
 
-fn config(options: &Options) -> io::Result<EngineConfig> {
+fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
     crate::log::set_level(settings.log_level.value);
@@ -68,9 +71,9 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;
     let admission = settings.admission();
     let interpreters =
-        settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
+        settings.interpreters.iter().map(|(language, path)| (language.clone(), path.value.clone())).collect();
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
     let launcher = crate::tied::launcher();
-    Ok(EngineConfig { state_dir, launcher, policy, admission, interpreters, executable })
+    Ok((EngineConfig { state_dir, launcher, policy, admission, interpreters, executable }, settings))
 }
