@@ -7,6 +7,7 @@
 
 mod arguments;
 mod checks;
+pub(crate) mod manifest;
 mod progress;
 mod salvage;
 mod schema;
