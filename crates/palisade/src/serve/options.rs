@@ -115,6 +115,11 @@ fn check(settings: Settings, fixtures: Fixtures) -> Result<ServeOptions, String>
     };
     if let Some(open) = serve.listen.value.iter().find(|address| !address.is_local()) {
         let from = serve.listen.origin;
+        if fixtures == Fixtures::Served {
+            return Err(format!(
+                "--conformance-fixtures is for tests and works on loopback and unix sockets only, not on {open}"
+            ));
+        }
         if serve.auth.value == Auth::Nobody {
             return Err(format!(
                 "other machines can reach {open} (serve.listen, {from}), and no token is asked for (serve.auth, {}): \
@@ -195,6 +200,22 @@ mod tests {
         ] {
             assert!(check(unsafe_).is_err(), "{unsafe_}");
         }
+    }
+
+    #[test]
+    fn fixtures_are_for_this_machine_alone() {
+        let local = check("--listen 127.0.0.1:0 --listen unix:/run/p.sock --conformance-fixtures").unwrap();
+        assert_eq!(local.fixtures, Fixtures::Served);
+        for open in ["--behind-proxy", "--tls-cert c --tls-key k"] {
+            let line = format!("--listen 127.0.0.1:0 --listen 0.0.0.0:1 {open} --conformance-fixtures");
+            let reason = check(&line).unwrap_err();
+            assert!(
+                reason.starts_with("--conformance-fixtures") && reason.ends_with("0.0.0.0:1"),
+                "{reason}"
+            );
+        }
+        let from_setting = [("PALISADE_SERVE_LISTEN", "0.0.0.0:1"), ("PALISADE_SERVE_BEHIND_PROXY", "true")];
+        assert!(check_with("--conformance-fixtures", &from_setting).is_err());
     }
 
     #[test]
