@@ -253,6 +253,7 @@ check fmt "$check_timeout_s" cargo fmt --all --check
 check clippy "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings
 check tidy "$check_timeout_s" cargo xtask tidy
 build_binaries
+check manifests "$check_timeout_s" cargo xtask manifests --check
 run_driver_tests
 run_cargo_tests
 run_client_tests
