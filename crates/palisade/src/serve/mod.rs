@@ -40,10 +40,11 @@ use self::connections::Serving;
 use self::gate::Gate;
 use self::listen::Address;
 use self::metrics::Counters;
-use self::options::{Auth, ServeArguments, ServeOptions};
+use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
+use crate::fixtures::Fixtured;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Machine, Threads};
 use crate::mcp::Server;
@@ -103,7 +104,7 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
         addresses.push(found);
     }
     let (ending, ended) = watch::channel(None);
-    let app = App::new(&machine, ended);
+    let app = App::new(&machine, ended, options.fixtures)?;
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
     let serving = Serving {
         router: router(&app, gate),
@@ -123,13 +124,25 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
 }
 
 impl App {
-    fn new(machine: &Machine, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
+    fn new(
+        machine: &Machine,
+        ended: watch::Receiver<Option<Stop>>,
+        fixtures: Fixtures,
+    ) -> io::Result<Arc<Self>> {
         let server = Arc::new(Server::new(Arc::clone(&machine.engine), ended));
         let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
         let sessions = Sessions::new(longest_run);
         let closed = CancellationToken::new();
-        Arc::new(Self {
-            library: streamable::library(&server, &sessions.local, &closed),
+        let library = match fixtures {
+            Fixtures::Absent => streamable::library(Arc::clone(&server), &sessions.local, &closed),
+            Fixtures::Served => {
+                log::line(LogLevel::Warn, "fixtures_served", &[]);
+                let fixtured = Arc::new(Fixtured::new(Arc::clone(&server))?);
+                streamable::library(fixtured, &sessions.local, &closed)
+            }
+        };
+        Ok(Arc::new(Self {
+            library,
             server,
             sessions,
             bodies: BodyRoom::default(),
@@ -137,7 +150,7 @@ impl App {
             counters: Arc::default(),
             closing: CancellationToken::new(),
             closed,
-        })
+        }))
     }
 }
 

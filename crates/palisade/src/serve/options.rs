@@ -83,7 +83,13 @@ impl ServeArguments {
         }
         let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles { certificate, key });
         let auth = if self.no_auth { Auth::Nobody } else { Auth::Token };
+        let fixtures = if self.conformance_fixtures { Fixtures::Served } else { Fixtures::Absent };
         if let Some(open) = addresses.iter().find(|address| !address.is_local()) {
+            if fixtures == Fixtures::Served {
+                return Err(format!(
+                    "--conformance-fixtures is for tests and works on loopback and unix sockets only, not on {open}"
+                ));
+            }
             if auth == Auth::Nobody {
                 return Err(format!("--no-auth works on loopback and unix sockets only, not on {open}"));
             }
@@ -102,7 +108,6 @@ impl ServeArguments {
                 ));
             }
         }
-        let fixtures = if self.conformance_fixtures { Fixtures::Served } else { Fixtures::Absent };
         Ok(ServeOptions { addresses, auth, tls, hosts: self.hosts, origins: self.origins, fixtures })
     }
 }
@@ -139,6 +144,7 @@ mod tests {
             "--listen [::1]:0 --no-auth",
             "--listen 0.0.0.0:1 --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --behind-proxy",
+            "--listen 127.0.0.1:0 --listen unix:/run/p.sock --no-auth --conformance-fixtures",
         ] {
             assert!(check(fine).is_ok(), "{fine}");
         }
@@ -151,6 +157,8 @@ mod tests {
             "--listen 0.0.0.0:1 --no-auth --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --tls-cert c",
             "--allow-origin example.com",
+            "--listen 0.0.0.0:1 --behind-proxy --conformance-fixtures",
+            "--listen 0.0.0.0:1 --tls-cert c --tls-key k --conformance-fixtures",
         ] {
             assert!(check(unsafe_).is_err(), "{unsafe_}");
         }
