@@ -144,7 +144,6 @@ mod tests {
             "--listen [::1]:0 --no-auth",
             "--listen 0.0.0.0:1 --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --behind-proxy",
-            "--listen 127.0.0.1:0 --listen unix:/run/p.sock --no-auth --conformance-fixtures",
         ] {
             assert!(check(fine).is_ok(), "{fine}");
         }
@@ -157,10 +156,21 @@ mod tests {
             "--listen 0.0.0.0:1 --no-auth --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --tls-cert c",
             "--allow-origin example.com",
-            "--listen 0.0.0.0:1 --behind-proxy --conformance-fixtures",
-            "--listen 0.0.0.0:1 --tls-cert c --tls-key k --conformance-fixtures",
         ] {
             assert!(check(unsafe_).is_err(), "{unsafe_}");
+        }
+    }
+    #[test]
+    fn fixtures_are_for_this_machine_alone() {
+        let local = check("--listen 127.0.0.1:0 --listen unix:/run/p.sock --conformance-fixtures").unwrap();
+        assert_eq!(local.fixtures, Fixtures::Served);
+        for open in ["--behind-proxy", "--tls-cert c --tls-key k"] {
+            let line = format!("--listen 127.0.0.1:0 --listen 0.0.0.0:1 {open} --conformance-fixtures");
+            let reason = check(&line).unwrap_err();
+            assert!(
+                reason.starts_with("--conformance-fixtures") && reason.ends_with("0.0.0.0:1"),
+                "{reason}"
+            );
         }
     }
 }
