@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod doctor;
+mod fixtures;
 mod log;
 mod machine;
 mod mcp;

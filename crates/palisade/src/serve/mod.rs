@@ -41,11 +41,12 @@ use self::connections::Serving;
 use self::gate::Gate;
 use self::listen::Address;
 use self::metrics::Counters;
-use self::options::{Auth, ServeArguments, ServeOptions};
+use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::readiness::Readiness;
 use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
+use crate::fixtures::Fixtured;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Machine, Threads};
 use crate::mcp::Server;
@@ -105,7 +106,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         addresses.push(found);
     }
     let (ending, ended) = watch::channel(None);
-    let app = App::new(&machine, options.connections_max, ended);
+    let app = App::new(&machine, &options, ended)?;
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
     let serving = Serving {
         router: router(&app, gate),
@@ -125,22 +126,34 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
 }
 
 impl App {
-    fn new(machine: &Machine, connections_max: usize, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
+    fn new(
+        machine: &Machine,
+        options: &ServeOptions,
+        ended: watch::Receiver<Option<Stop>>,
+    ) -> io::Result<Arc<Self>> {
         let server = Arc::new(Server::new(machine.runs(Durability::BeforeReply), ended));
         let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
         let sessions = Sessions::new(longest_run);
         let closed = CancellationToken::new();
-        Arc::new(Self {
-            library: streamable::library(&server, &sessions.local, &closed),
+        let library = match options.fixtures {
+            Fixtures::Absent => streamable::library(Arc::clone(&server), &sessions.local, &closed),
+            Fixtures::Served => {
+                log::line(LogLevel::Warn, "fixtures_served", &[]);
+                let fixtured = Arc::new(Fixtured::new(Arc::clone(&server))?);
+                streamable::library(fixtured, &sessions.local, &closed)
+            }
+        };
+        Ok(Arc::new(Self {
+            library,
             server,
             sessions,
             bodies: BodyRoom::default(),
             readiness: Readiness::new(machine.state_dir.clone()),
-            seats: Arc::new(Seats::new(connections_max)),
+            seats: Arc::new(Seats::new(options.connections_max)),
             counters: Arc::default(),
             closing: CancellationToken::new(),
             closed,
-        })
+        }))
     }
 }
 
