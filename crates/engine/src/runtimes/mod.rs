@@ -142,6 +142,16 @@ impl Runtime {
         format!("{WORKSPACE}/{}", self.definition.source)
     }
 
+    /// Whether its interpreter can live on between runs.
+    pub(crate) fn is_live(&self) -> bool {
+        self.definition.drive.live
+    }
+
+    /// The interpreter that languages share: TypeScript's is that of JavaScript.
+    pub(crate) fn interpreter(&self) -> &str {
+        self.definition.base.as_deref().unwrap_or(&self.definition.name)
+    }
+
     /// Whether the language keeps that name for itself.
     pub(crate) fn reserves(&self, name: &str) -> bool {
         self.definition.drive.reserved.iter().any(|reserved| reserved == name)
