@@ -1,3 +1,5 @@
+//! Closures that count, and shapes behind a trait.
+
 trait Shape {
     fn name(&self) -> &'static str;
     fn area(&self) -> u32;

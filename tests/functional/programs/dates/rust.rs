@@ -1,3 +1,5 @@
+//! Days between dates, by counting them.
+
 const NAMES: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
 fn is_leap(year: i64) -> bool {

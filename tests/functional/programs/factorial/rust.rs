@@ -1,3 +1,5 @@
+//! A number of 33 digits.
+
 fn main() {
     // 30! needs 108 bits.
     let product: u128 = (1..=30).product();

@@ -1,3 +1,5 @@
+//! Recursion that remembers.
+
 use std::collections::HashMap;
 
 fn fibonacci(n: u64, known: &mut HashMap<u64, u64>) -> u64 {

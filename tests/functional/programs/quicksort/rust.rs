@@ -1,3 +1,5 @@
+//! Sorting by recursion.
+
 fn quicksort<T: PartialOrd + Copy>(items: &[T]) -> Vec<T> {
     let Some((&pivot, rest)) = items.split_first() else { return Vec::new() };
     let (below, above): (Vec<T>, Vec<T>) = rest.iter().copied().partition(|x| *x < pivot);

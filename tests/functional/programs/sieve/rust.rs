@@ -1,3 +1,5 @@
+//! Primes by crossing out.
+
 fn primes_below(limit: usize) -> Vec<usize> {
     let mut crossed = vec![false; limit];
     let mut primes = Vec::new();

@@ -1,3 +1,5 @@
+//! Columns and padding.
+
 fn main() {
     let rows = [("apple", 1.5, 10), ("pear", 0.25, 4), ("watermelon", 12.0, 1)];
     for (name, price, count) in rows {

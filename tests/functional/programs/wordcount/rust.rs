@@ -1,3 +1,5 @@
+//! Counting with a map.
+
 use std::collections::BTreeMap;
 
 fn main() {
