@@ -18,6 +18,8 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "print(6 * 7)"
     exit_7 = "os.exit(7)"
     show_args = "for _, word in ipairs({...}) do print(word) end"
+    show_texts = "for _, text in ipairs(texts) do io.write(text, '\\2\\n') end"
+    show_numbers = "for _, number in ipairs(numbers) do print(number) end"
     fails = ("local function f()\n  error('boom')\nend\nf()", 2, "boom")
     broken = ("print(1)\nlocal x = (\nlocal y", 3)
 

@@ -63,12 +63,25 @@ BEGIN {
         syswrite($channel, $data);
     }
 
+    # Integers that Perl cannot hold become strings of their digits before they are read: JSON::PP would make some of
+    # them fractions.
+    sub keep_digits {
+        my ($json) = @_;
+        $json =~ s{("(?:[^"\\]++|\\.)*+")|((-?)(\d{19,}+)(?![.eE]))}{
+            my ($text, $number, $sign, $digits) = ($1, $2, $3, $4);
+            my $limit = $sign ? '9223372036854775808' : '18446744073709551615';
+            defined $text ? $text
+                : length $digits > length $limit || length $digits == length $limit && $digits gt $limit ? qq{"$number"} : $number;
+        }gse;
+        return $json;
+    }
+
     # $name, and for lists and maps @name and %name too: the same data. A reference that is put into a name from
     # another package declares it, so that `use strict` knows it.
     sub bind_variables {
         my ($json) = @_;
         require JSON::PP;
-        my $values = JSON::PP->new->utf8->max_depth(100_000)->decode($json);
+        my $values = JSON::PP->new->utf8->max_depth(100_000)->decode(keep_digits($json));
         no strict 'refs';
         for my $name (grep { /\A[A-Za-z_][A-Za-z0-9_]*\z/ } keys %$values) {
             my $value = $values->{$name};

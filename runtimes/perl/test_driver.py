@@ -18,6 +18,8 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "print 6 * 7, \"\\n\";"
     exit_7 = "exit 7;"
     show_args = "print \"$_\\n\" for @ARGV;"
+    show_texts = "print \"$_\\x02\\n\" for @texts;"
+    show_numbers = "print \"$_\\n\" for @numbers;"
     fails = ("use strict;\nsub f {\n  die 'boom';\n}\nf();", 3, "boom")
     broken = ("print 1;\nmy $x = ;\n", 2)
     speaks = "for my $n (3 .. 128) { open(my $f, '>&=', $n) or next; binmode($f); syswrite($f, \"2\\0done\\0r1\\0\") }\nexit 6;"

@@ -27,7 +27,7 @@ source <- commandArgs(TRUE)[1]
 program <- tryCatch(parse(source, keep.source = TRUE, encoding = "UTF-8"), error = function(problem) {
   message <- conditionMessage(problem)
   found <- regmatches(message, regexec("^[^\n]*?:([0-9]+):([0-9]+): ([^\n]*)", message, perl = TRUE))[[1]]
-  if (length(found)) say("error", found[2], as.integer(found[3]) + 1L, found[4]) else say("error", "", "", message)
+  if (length(found)) say("error", found[2], found[3], found[4]) else say("error", "", "", message)
   NULL
 })
 if (length(program)) {

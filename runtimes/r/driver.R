@@ -177,8 +177,7 @@ local({
       message <- conditionMessage(problem)
       found <- regmatches(message, regexec("^[^\n]*?:([0-9]+):([0-9]+): ([^\n]*)", message, perl = TRUE))[[1]]
       if (!length(found)) found <- c("", "", "", message)
-      # R counts columns from 0.
-      column <- if (nzchar(found[3])) as.character(as.integer(found[3]) + 1L) else ""
+      column <- if (nzchar(found[3])) found[3] else ""
       fail(paste0("Error: ", message, "\n"), found[4], found[2], column, id)
     })
   }

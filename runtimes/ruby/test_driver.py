@@ -18,6 +18,8 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "puts 6 * 7"
     exit_7 = "exit 7"
     show_args = "puts ARGV"
+    show_texts = "texts.each { |text| print text, \"\\x02\\n\" }"
+    show_numbers = "puts numbers"
     fails = ("def f\n  raise ArgumentError, 'boom'\nend\nf", 2, "boom")
     broken = ("puts 1\nx = (\n", 2)
     speaks = "(3..128).each { |n| begin; IO.for_fd(n, 'w', autoclose: false).syswrite(\"2\\0done\\0r1\\0\"); rescue SystemCallError, ArgumentError; end }\nexit 6"

@@ -7,6 +7,7 @@ that every driver keeps, told with a few words of each language.
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,9 @@ LAUNCH = (
     "import os,signal,sys; signal.signal(13, 0); signal.signal(25, 0); fd = int(sys.argv[1]); os.dup2(fd, 3); "
     "fd == 3 or os.close(fd); os.execv(sys.argv[2], sys.argv[2:])"
 )
+# What breaks out of quotes, of escapes and of encodings somewhere.
+PIECES = ["a", '"', "'", "\\", "\n", "\r", "\t", " ", "ü", "é", "\u0300", "€", "😀", "\u2028", "\x01", "\x7f", "$x", "#{x}", "%s", "{", "}", "[", "]",
+          "u0041", "\\u0041", "`id`", "</script>"]
 
 
 class Player:
@@ -172,7 +176,8 @@ class DriverTests:
 
     hello, exit_7:  print 42; end with status 7.
     show_args:      print each argument on a line of its own.
-    show_stdin:     print the first line of standard input.
+    show_texts:     print each item of the list `texts`, each followed by a character 2 and a newline.
+    show_numbers:   print each item of the list `numbers` on a line of its own, all digits of integers.
     fails:          (program, line, part of the message) of a program that fails while it runs.
     broken:         (program, line) of a program that cannot be read.
     speaks:         writes to every descriptor above 2 that it can, then ends with status 6; None if the language cannot.
@@ -220,6 +225,17 @@ class DriverTests:
     def test_arguments_arrive_as_they_are(self):
         args = ["a b", "ü€😀", "", "-x", "$HOME", "'\"\\"]
         self.assertEqual(self.fresh(self.show_args, args=args)[1].splitlines(), args)
+
+    def test_hostile_text_arrives_as_it_is(self):
+        chance = random.Random(7)
+        texts = ["".join(chance.choice(PIECES) for _ in range(chance.randint(0, 12))) for _ in range(150)]
+        status, out, err, done = self.fresh(self.show_texts, {"texts": texts})
+        self.assertEqual((status, err, out.split("\x02\n")[:-1]), (0, "", texts))
+
+    def test_integers_keep_their_digits(self):
+        numbers = [sign * (1 << bits) + by for bits in (31, 32, 53, 62, 63, 64, 100) for sign in (1, -1) for by in (-1, 0, 1)]
+        status, out, err, done = self.fresh(self.show_numbers, {"numbers": numbers})
+        self.assertEqual((status, err, list(map(int, out.split()))), (0, "", numbers))
 
     def test_an_error_is_told_with_its_line(self):
         code, line, words = self.fails

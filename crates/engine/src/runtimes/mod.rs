@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 use self::definition::Definition;
 use crate::variables::VariableStyle;
@@ -249,7 +249,8 @@ pub struct Runtimes {
     named: BTreeMap<String, PathBuf>,
     /// Makes a probe end with this process.
     launcher: Vec<String>,
-    ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
+    /// One cell per language: who waits for a slow interpreter's probe holds up nobody else's language.
+    ready: Mutex<BTreeMap<String, Arc<OnceCell<Result<Arc<Runtime>, RuntimeError>>>>>,
 }
 
 impl Runtimes {
@@ -270,17 +271,16 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let mut ready = self.ready.lock().await;
-        if let Some(known) = ready.get(name) {
+        let cell = self.ready.lock().await.get(name).cloned();
+        if let Some(known) = cell.as_ref().and_then(|cell| cell.get()) {
             return known.clone();
         }
         let Some(definition) = definition::load(name) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
-        let found = self.look(definition).await;
-        ready.insert(name.to_owned(), found.clone());
-        found
+        let cell = Arc::clone(self.ready.lock().await.entry(name.to_owned()).or_default());
+        cell.get_or_init(|| self.look(definition)).await.clone()
     }
 
     /// Where the interpreter is: where the operator says, else on the PATH.
