@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Programs are looked for where the suites start palisade with, and where rustup puts its own.
+/// Where every user's programs are.
 const FOLDERS: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A language that palisade knows.
@@ -74,9 +74,9 @@ pub fn languages() -> Vec<Language> {
 }
 
 impl Language {
-    /// Whether one of its commands is installed.
-    pub fn is_installed(&self) -> bool {
-        let path = search_path();
+    /// Whether one of its commands is installed where that user finds it.
+    pub fn is_installed(&self, user: User) -> bool {
+        let path = search_path(user);
         let is_there =
             |command: &String| path.split(':').any(|folder| Path::new(folder).join(command).exists());
         self.commands.iter().any(is_there)
@@ -86,22 +86,27 @@ impl Language {
     pub fn trial(
         &self,
         what: &str,
-        test: impl FnOnce(&Self) -> Result<(), Failed> + Send + 'static,
+        user: User,
+        test: impl FnOnce(&Self, User) -> Result<(), Failed> + Send + 'static,
     ) -> Trial {
-        if self.is_installed() {
+        let name = format!("{}::{what}", self.name);
+        if self.is_installed(user) {
             let language = self.clone();
-            return Trial::test(format!("{}::{what}", self.name), move || test(&language));
+            return Trial::test(name, move || test(&language, user));
         }
-        eprintln!("SKIPPED: {} is not installed: none of {:?} is there", self.title, self.commands);
-        Trial::test(format!("{}::{what}::skipped_not_installed", self.name), || Ok(()))
-            .with_ignored_flag(true)
+        eprintln!(
+            "SKIPPED: {} is not installed for {user:?}: no {}",
+            self.title,
+            self.commands.join(", no ")
+        );
+        Trial::test(format!("{name}::skipped_not_installed"), || Ok(())).with_ignored_flag(true)
     }
 }
 
-/// Where palisade looks for interpreters.
-fn search_path() -> String {
+/// Where palisade looks for interpreters; rustup puts its own into a home.
+fn search_path(user: User) -> String {
     match std::env::var("HOME") {
-        Ok(home) if rustix::process::geteuid().is_root() => format!("{FOLDERS}:{home}/.cargo/bin"),
+        Ok(home) if user == User::Root => format!("{FOLDERS}:{home}/.cargo/bin"),
         _ => FOLDERS.to_owned(),
     }
 }
@@ -137,7 +142,7 @@ impl Run {
     /// Runs it as that user; the result without the long list of guarantees.
     pub fn result(&self, user: User, language: &str) -> Value {
         let mut palisade =
-            Palisade::new(Build::Real, user, &["run", language, "--json"]).env("PATH", &search_path());
+            Palisade::new(Build::Real, user, &["run", language, "--json"]).env("PATH", &search_path(user));
         for option in &self.options {
             palisade = palisade.args(&[option]);
         }

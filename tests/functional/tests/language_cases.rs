@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
+use functional::is_quick;
 use functional::languages::{Input, Language, Run, languages, top};
 use harness::{User, users};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -60,12 +61,18 @@ struct Expect {
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
+    let users = users();
     for language in languages().iter().filter(|language| language.folder.join("cases").is_dir()) {
         let complete = language.clone();
         trials
             .push(Trial::test(format!("{}::has_all_cases", language.name), move || has_all_cases(&complete)));
-        trials.push(language.trial("cases_as_the_suites_own_user", |it| run_cases(it, users()[0], &[])));
-        trials.push(language.trial("hello_as_an_ordinary_user", hello_as_an_ordinary_user));
+        for user in &users {
+            let what = match user {
+                User::Root => "cases_as_root",
+                User::Ordinary => "cases_as_an_ordinary_user",
+            };
+            trials.push(language.trial(what, *user, run_cases));
+        }
     }
     trials.push(Trial::test("every_language_has_cases", every_language_has_cases));
     trials.push(Trial::test("the_page_has_the_table", the_page_has_the_table));
@@ -107,19 +114,11 @@ fn has_all_cases(language: &Language) -> Result<(), Failed> {
     Err(format!("{}: missing {missing:?}; without an expected outcome {silent:?}", language.name).into())
 }
 
-fn hello_as_an_ordinary_user(language: &Language) -> Result<(), Failed> {
-    if !users().contains(&User::Ordinary) {
-        return Err("there is no ordinary user: run scripts/setup-tests.sh as root".into());
-    }
-    run_cases(language, User::Ordinary, &["hello"])
-}
-
-/// Runs those cases, or all; tells all that fail.
-fn run_cases(language: &Language, user: User, only: &[&str]) -> Result<(), Failed> {
+/// Runs all cases (for an ordinary user in a quick suite only the first) and tells all that fail.
+fn run_cases(language: &Language, user: User) -> Result<(), Failed> {
+    let is_short = user == User::Ordinary && is_quick();
     let cases = cases(language);
-    let wanted = cases
-        .iter()
-        .filter(|(name, case)| case.absent.is_none() && (only.is_empty() || only.contains(&name.as_str())));
+    let wanted = cases.iter().filter(|(name, case)| case.absent.is_none() && (!is_short || *name == "hello"));
     let wrong: Vec<String> = wanted
         .filter_map(|(name, case)| case.failure(user, language).map(|why| format!("{name}: {why}")))
         .collect();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use functional::languages::{Language, Run, languages};
-use harness::users;
+use harness::{User, users};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Languages that have every program.
@@ -38,7 +38,9 @@ fn main() -> ExitCode {
     let mut trials = vec![Trial::test("every_language_has_every_program", every_language_has_every_program)];
     for name in sources().values().flat_map(BTreeMap::keys).cloned().collect::<BTreeSet<_>>() {
         match languages().into_iter().find(|language| language.name == name) {
-            Some(language) => trials.push(language.trial("programs", programs_print_what_is_expected)),
+            Some(language) => {
+                trials.push(language.trial("programs", users()[0], programs_print_what_is_expected))
+            }
             None => {
                 eprintln!("SKIPPED: there is no language {name} in runtimes/");
                 let skipped = Trial::test(format!("{name}::programs::skipped_no_such_language"), || Ok(()));
@@ -77,13 +79,13 @@ fn every_language_has_every_program() -> Result<(), Failed> {
     if count < PROGRAMS_MIN { Err(format!("only {count} programs").into()) } else { Ok(()) }
 }
 
-fn programs_print_what_is_expected(language: &Language) -> Result<(), Failed> {
+fn programs_print_what_is_expected(language: &Language, user: User) -> Result<(), Failed> {
     let mut wrong = Vec::new();
     for (program, of) in sources() {
         let Some(file) = of.get(&language.name) else { continue };
         let expected = fs::read_to_string(program.join(EXPECTED))?;
         let run = Run { code: fs::read_to_string(file)?, ..Run::default() };
-        let result = run.result(users()[0], &language.name);
+        let result = run.result(user, &language.name);
         if result["outcome"] != "completed" || result["stdout"] != expected {
             wrong.push(format!("{}: expected\n{expected}\n{result:#}", file.display()));
         }

@@ -13,12 +13,12 @@ fn check(user: User, language: &str, code: &str) -> Value {
 }
 
 /// Whether it is installed; says loudly if not.
-fn is_installed(language: &str) -> bool {
+fn is_installed(user: User, language: &str) -> bool {
     let found = languages().into_iter().find(|it| it.name == language).unwrap();
-    if !found.is_installed() {
+    if !found.is_installed(user) {
         eprintln!("SKIPPED: {language} is not installed");
     }
-    found.is_installed()
+    found.is_installed(user)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn sound_programs_are_valid_in_every_language() {
             ("r", "library(stats)\nx <- c(1, 2) |> sum()\nutils::head(x)"),
             ("tcl", "proc f {a} {\n  return [expr {$a + 1}]\n}\nputs [f 1]"),
         ] {
-            if !is_installed(language) {
+            if !is_installed(user, language) {
                 continue;
             }
             let found = check(user, language, code);
@@ -71,7 +71,7 @@ fn mistakes_are_told_with_their_places() {
             ("r", "x <- 1\ny <- (2 3)", json!(2), json!(9)),
             ("tcl", "puts 1\nproc f {} {\n", json!(2), Value::Null),
         ] {
-            if !is_installed(language) {
+            if !is_installed(user, language) {
                 continue;
             }
             let found = check(user, language, code);
@@ -95,7 +95,7 @@ fn modules_that_are_not_there_are_named() {
             ("perl", "use strict;\nuse No::Such;\n", "No::Such", 2),
             ("r", "x <- 1\nlibrary(nosuch)", "nosuch", 2),
         ] {
-            if !is_installed(language) {
+            if !is_installed(user, language) {
                 continue;
             }
             let found = check(user, language, code);
@@ -136,7 +136,7 @@ fn nothing_is_run() {
         ("r", "repeat {}"),
         ("tcl", "while 1 {}"),
     ] {
-        if !is_installed(language) {
+        if !is_installed(user, language) {
             continue;
         }
         assert_eq!(check(user, language, code)["valid"], true, "{language}");
