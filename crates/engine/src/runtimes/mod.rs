@@ -241,6 +241,9 @@ fn inside(name: &str) -> PathBuf {
     Path::new(INSIDE).join(name)
 }
 
+/// What came of looking for a language.
+type Answer = Result<Arc<Runtime>, RuntimeError>;
+
 /// All languages.
 pub struct Runtimes {
     state_dir: PathBuf,
@@ -250,7 +253,7 @@ pub struct Runtimes {
     /// Makes a probe end with this process.
     launcher: Vec<String>,
     /// One cell per language: who waits for a slow interpreter's probe holds up nobody else's language.
-    ready: Mutex<BTreeMap<String, Arc<OnceCell<Result<Arc<Runtime>, RuntimeError>>>>>,
+    ready: Mutex<BTreeMap<String, Arc<OnceCell<Answer>>>>,
 }
 
 impl Runtimes {
@@ -353,5 +356,27 @@ mod tests {
         for refused in [missing, no_program] {
             assert_eq!(refused.unwrap_err().code(), "language_broken");
         }
+    }
+
+    #[tokio::test]
+    async fn a_slow_probe_holds_up_no_other_language() {
+        let state = std::env::temp_dir().join(format!("palisade-slow-{}", std::process::id()));
+        std::fs::create_dir_all(&state).unwrap();
+        let slow = state.join("slow");
+        // Until its own file is taken away.
+        std::fs::write(&slow, "#!/bin/sh\nwhile [ -e \"$0\" ]; do sleep 0.01; done\n").unwrap();
+        std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let named = BTreeMap::from([("lua".to_owned(), slow)]);
+        let runtimes = Runtimes::new(state.clone(), named, Vec::new());
+        let first = tokio::select! {
+            biased;
+            _ = runtimes.find("lua") => "the slow one",
+            found = async {
+                tokio::task::yield_now().await;
+                runtimes.find("bash").await
+            } => if found.is_ok() { "the other" } else { "neither" },
+        };
+        std::fs::remove_dir_all(&state).ok();
+        assert_eq!(first, "the other");
     }
 }
