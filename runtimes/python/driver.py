@@ -10,6 +10,7 @@ on the channel; a program that breaks the channel still runs to its end with its
 """
 
 import sys
+from _thread import allocate_lock, start_new_thread
 from posix import (
     O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
     set_inheritable, write,
@@ -19,6 +20,8 @@ CONTROL_FD = 3
 # Out of the way of programs that number their own descriptors from 3.
 CONTROL_FD_HOME = 100
 FIELD_BYTES_MAX = 65536
+# A display's content, as base64 or as text.
+CONTENT_BYTES_MAX = 3 << 20
 JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
 
@@ -33,6 +36,13 @@ CO_COROUTINE = 0x80
 # What `site` would find out, written here by the probe when it compiles this file: search path, prefixes, and the
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
+
+# displays.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+DISPLAYS = None
+# Modules in which something is changed once a program has imported them.
+SHOWING = frozenset(("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes"))
+# How objects say that they have a picture of themselves, as in notebooks.
+LOOKS = ("_repr_mimebundle_", "_repr_html_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_", "_repr_json_")
 
 
 def set_up_site():
@@ -56,6 +66,13 @@ def set_up_site():
         sys.meta_path.insert(0, late)
         if not late.standard:
             late.run()
+
+
+def set_up_screen(screen):
+    import builtins
+
+    builtins.display = screen.display
+    sys.meta_path.insert(0, screen)
 
 
 class Words:
@@ -118,6 +135,7 @@ class Channel:
         self.owner = getpid()
         self.identity = fstat(self.fd)[1:3]
         self.pending = b""
+        self.lock = allocate_lock()
         # A child that holds the socket would keep the host waiting for its end.
         register_at_fork(after_in_child=self.leave)
 
@@ -168,21 +186,130 @@ class Channel:
     def send(self, fields):
         """Never raises and never writes to a file that the program put in the socket's place."""
         try:
-            data = b"".join([field_bytes(field) + b"\0" for field in fields])
-            data = b"%d\0%b" % (len(fields), data)
-            if not self.is_ours():
-                return
-            while data:
-                data = data[write(self.fd, data):]
+            if self.is_ours():
+                self.write(message_bytes(fields, FIELD_BYTES_MAX))
         except Exception:
             pass
 
+    def send_aside(self, fields):
+        """Sends from a thread of its own and waits for it.
 
-def field_bytes(text):
-    data = str.encode(text[:FIELD_BYTES_MAX], "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
-    if len(data) > FIELD_BYTES_MAX:
-        data = data[:FIELD_BYTES_MAX].decode("utf-8", "ignore").encode()
+        A signal may raise an exception in the program at any time, and only in its main thread: half a message
+        would spoil all that follow.
+        """
+        if not self.is_ours():
+            return
+        data = message_bytes(fields, CONTENT_BYTES_MAX)
+        ended = allocate_lock()
+        ended.acquire()
+        try:
+            start_new_thread(self.write_aside, (data, ended))
+        except RuntimeError:  # no more threads
+            self.write(data)
+        else:
+            ended.acquire()
+
+    def write_aside(self, data, ended):
+        try:
+            self.write(data)
+        except OSError:
+            pass
+        finally:
+            ended.release()
+
+    def write(self, data):
+        with self.lock:
+            while data:
+                data = data[write(self.fd, data):]
+
+
+def message_bytes(fields, bytes_max):
+    data = b"".join([field_bytes(field, bytes_max) + b"\0" for field in fields])
+    return b"%d\0%b" % (len(fields), data)
+
+
+def field_bytes(text, bytes_max):
+    data = str.encode(text[:bytes_max], "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
+    if len(data) > bytes_max:
+        data = data[:bytes_max].decode("utf-8", "ignore").encode()
     return data
+
+
+class Screen:
+    """Stands for displays.py until something is to be shown, and notices imports of packages that show things."""
+
+    def __init__(self, channel, driver):
+        self.channel = channel
+        self.driver = driver
+        self.displays = None
+
+    def open(self):
+        if self.displays is None:
+            if DISPLAYS is None:
+                with open(self.driver.rpartition("/")[0] + "/displays.py", encoding="utf-8") as file:
+                    code = compile(file.read(), "<displays>", "exec", 0, True)
+            else:
+                from marshal import loads
+
+                code = loads(DISPLAYS)
+            names = {"__name__": "<displays>"}
+            exec(code, names)
+            self.displays = names["Displays"](self.channel.send_aside)
+        return self.displays
+
+    def display(self, *objects, **options):
+        """Shows objects as a notebook would."""
+        self.open().display(*objects, **options)
+
+    def begin(self):
+        if self.displays is not None:
+            self.displays.begin()
+
+    def offer(self, value):
+        """The last value: shown if it has a picture of itself. Gives the type of that, or nothing."""
+        try:
+            kind = type(value)
+            is_figure = kind.__name__ == "Figure" and kind.__module__.startswith("matplotlib.")
+            if is_figure or any([hasattr(kind, look) for look in LOOKS]):
+                displays = self.open()
+                return displays.mime if displays.value(value) else ""
+        except Exception:
+            pass
+        return ""
+
+    def finish(self, keep):
+        """Figures that were left open, also by a program that failed."""
+        try:
+            if "matplotlib._pylab_helpers" in sys.modules and self.channel.is_ours():
+                self.open().finish(keep)
+        except Exception:
+            pass
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in SHOWING:
+            return None
+        for finder in list(sys.meta_path):
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self.follow(name, spec.loader)
+                return spec
+        return None
+
+    def follow(self, name, loader):
+        """Has the module changed as soon as it is there."""
+        if loader is None or "exec_module" in getattr(loader, "__dict__", "exec_module"):
+            return
+        execute = loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            try:
+                del loader.exec_module
+                self.open().patch(name, module)
+            except Exception:
+                pass
+
+        loader.exec_module = exec_module
 
 
 class Report:
@@ -193,17 +320,18 @@ class Report:
         self.exit_code = 0
         # The object given to SystemExit in mode last: Python itself then ends as it always does.
         self.leave_with = None
-        self.message = self.line = self.column = self.repr = self.json = ""
+        self.message = self.line = self.column = self.repr = self.json = self.mime = ""
 
     def fields(self, run_id):
         return ["done", run_id, self.status, str(self.exit_code), self.message, self.line, self.column,
-                self.repr, self.json, ""]
+                self.repr, self.json, self.mime]
 
 
 class Session:
     """One `__main__` and the runs in it."""
 
-    def __init__(self, dunders, driver_folder):
+    def __init__(self, dunders, driver_folder, screen):
+        self.screen = screen
         self.module = type(sys)("__main__")
         self.names = self.module.__dict__
         self.names.clear()
@@ -222,6 +350,7 @@ class Session:
     def run(self, mode, source, code, stdin_path, variables, args):
         report = Report()
         keep = mode == "keep"
+        self.screen.begin()
         try:
             self.prepare(source, stdin_path, variables, args)
             if not code and not keep:
@@ -239,6 +368,7 @@ class Session:
                 self.allow_interrupt()
             try:
                 self.execute(report, name, code, keep)
+                self.screen.finish(keep)
             finally:
                 if keep:
                     self.forbid_interrupt()
@@ -268,6 +398,7 @@ class Session:
                 value = self.wait_for(in_loop(ready, self.names), keep)
             if tail is not None and value is not None:
                 report.repr, report.json = describe_value(value)
+                report.mime = self.screen.offer(value)
         except BaseException as exc:
             if not isinstance(exc, SyntaxError) or parts:
                 exc.__traceback__ = from_program(exc.__traceback__, parts)
@@ -667,8 +798,10 @@ def drive(dunders):
     folder = dunders["__file__"].rpartition("/")[0]
     if not folder.startswith("/"):
         folder = sys.path[0] if sys.path else ""
-    session = Session(dunders, folder)
+    screen = Screen(channel, dunders["__file__"])
+    session = Session(dunders, folder, screen)
     set_up_site()
+    set_up_screen(screen)
     # What a program said before it was stopped is worth more than the writes saved.
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)

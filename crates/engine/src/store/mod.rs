@@ -109,7 +109,8 @@ impl Store {
     ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
         let kind = if is_awaited { Kind::Write } else { Kind::WriteLater };
         let files: usize = run.result.artifacts.iter().map(|artifact| artifact.content.len()).sum();
-        let bytes = weight(&blocks) + files;
+        let shown: usize = run.result.displays.iter().map(|display| display.data.len()).sum();
+        let bytes = weight(&blocks) + files + shown;
         self.send(kind, bytes, move |database| rows::finish(database, &run, &blocks)).await
     }
 
