@@ -161,7 +161,7 @@ class Displays:
         gcf = getattr(helpers, "Gcf", None)
         return [manager.canvas.figure for manager in gcf.get_all_fig_managers()] if gcf else []
 
-    def show_figures(self, *args, **kwargs):
+    def show_figures(self):
         """plt.show(): as with a window that is closed at once, what follows is drawn on a new figure."""
         figures = self.open_figures()
         for figure in figures:
@@ -223,7 +223,12 @@ class Displays:
 
     def patch(self, name, module):
         if name == "matplotlib.pyplot":
-            module.show = self.show_figures
+            def show(*args, **kwargs):
+                """Shows all open figures, and closes them."""
+                self.show_figures()
+
+            # A plain function: pyplot writes a signature on it when it chooses a backend.
+            module.show = show
             manager = sys.modules["matplotlib.backend_bases"].FigureManagerBase
             manager.show = lambda manager: self.guarded(self.figure, manager.canvas.figure)
         elif name == "PIL.Image":

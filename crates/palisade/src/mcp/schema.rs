@@ -120,6 +120,20 @@ pub(crate) fn run_output() -> JsonObject {
                 "properties": { "repr": { "type": "string" }, "json": {}, "mime": { "type": "string" } },
                 "required": ["repr"]
             },
+            "displays": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "mime": { "type": "string" },
+                        "size_bytes": { "type": "integer" },
+                        "width": { "type": "integer" },
+                        "height": { "type": "integer" },
+                        "text": { "type": "string" },
+                        "uri": { "type": "string" }
+                    }
+                }
+            },
             "error": error(),
             "usage": {
                 "type": "object",
