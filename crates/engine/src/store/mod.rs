@@ -185,3 +185,37 @@ impl Store {
 fn weight(blocks: &[Arc<LogBlock>]) -> usize {
     blocks.iter().map(|block| block.data.len()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Outcome;
+
+    use super::*;
+    use crate::display::{Display, DisplayKind};
+    use crate::result::{RunError, RunResult};
+
+    #[tokio::test]
+    async fn what_a_run_showed_is_found_again() {
+        let folder = std::env::temp_dir().join(format!("palisade-store-shown-{}", std::process::id()));
+        let store = Store::new(StoreConfig::new(&folder));
+        let mut result = RunResult::unstarted(Outcome::Completed, "fake", RunError::default());
+        let display = |kind, data: &[u8]| Display { kind, data: data.to_vec(), text: "words".to_owned() };
+        result.displays =
+            vec![display(DisplayKind::Png, b"\x89PNG\0\xff"), display(DisplayKind::Html, b"<b>x</b>")];
+        let (id, principal) = (RunId::random().unwrap(), Principal::local());
+        let run = FinishedRun {
+            id: id.clone(),
+            principal: principal.clone(),
+            language: "python".to_owned(),
+            created_ms: crate::clock::unix_ms(),
+            ended_ms: crate::clock::unix_ms(),
+            result,
+        };
+        let shown = run.result.displays.clone();
+        store.finish(Arc::new(run), Vec::new(), true).await.unwrap().await.unwrap().unwrap();
+        let found = Store::new(StoreConfig::new(&folder)).find(&principal, &id).await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let Some(StoredRun::Finished(found)) = found else { panic!("not found") };
+        assert_eq!(found.result.displays, shown);
+    }
+}
