@@ -1,6 +1,6 @@
 """What a program shows besides text: figures, images, tables. Loaded by driver.py when something is to be shown.
 
-The probe puts this file, compiled, into the compiled driver; a program that shows nothing never pays for it.
+The probe puts this file, compiled, into the compiled driver, which gives it `message_bytes`; a program that shows nothing never pays for it.
 Nothing here imports a package that the program did not import itself, and nothing here fails a run: what cannot be
 shown is left out, with an empty message if it was too large.
 
@@ -9,11 +9,14 @@ and the last word.
 """
 
 import sys
+from _thread import allocate_lock, start_new_thread
 from binascii import b2a_base64
 
 DISPLAYS_MAX = 16
 DISPLAY_BYTES_MAX = 2 << 20
 DISPLAYS_BYTES_MAX = 8 << 20
+# Content as it is sent, as base64 or as text.
+CONTENT_BYTES_MAX = 3 << 20
 # Larger images are made smaller before they are drawn.
 PIXELS_MAX = 4_000_000
 SIDE_PIXELS_MAX = 4096
@@ -33,8 +36,8 @@ MIMES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", 
 class Displays:
     """What one process shows, run by run."""
 
-    def __init__(self, send):
-        self.send = send
+    def __init__(self, channel):
+        self.channel = channel
         self.begin()
 
     def begin(self):
@@ -45,6 +48,32 @@ class Displays:
         self.shown = {}
 
     # -- sending --
+
+    def send(self, fields):
+        """Sends from a thread of its own and waits for it.
+
+        A signal may raise an exception in the program at any time, and only in its main thread: half a message
+        would spoil all that follow.
+        """
+        if not self.channel.is_ours():
+            return
+        data = message_bytes(fields, CONTENT_BYTES_MAX)
+        ended = allocate_lock()
+        ended.acquire()
+        try:
+            start_new_thread(self.write, (data, ended))
+        except RuntimeError:  # no more threads
+            self.channel.write(data)
+        else:
+            ended.acquire()
+
+    def write(self, data, ended):
+        try:
+            self.channel.write(data)
+        except OSError:
+            pass
+        finally:
+            ended.release()
 
     def is_full(self):
         """Whether another display would be one too many; the host then counts it."""
@@ -82,6 +111,10 @@ class Displays:
                 self.put_bundle(value, "")
             elif not self.value(value):
                 print(repr(value))
+
+    def offer(self, value):
+        """The type of what was shown of the last value, or nothing."""
+        return self.mime if self.value(value) else ""
 
     def value(self, value):
         """Shows an object that knows how; tells whether it did."""
@@ -172,12 +205,15 @@ class Displays:
 
     def finish(self, keep):
         """At the end of a run: figures that the program left open and did not show as they are now."""
-        figures = self.open_figures()
-        for figure in figures:
-            if self.shown.get(id(figure)) is not figure or figure.stale:
-                self.guarded(self.figure, figure)
-        if keep and figures:
-            sys.modules["matplotlib.pyplot"].close("all")
+        try:
+            figures = self.open_figures() if self.channel.is_ours() else []
+            for figure in figures:
+                if self.shown.get(id(figure)) is not figure or figure.stale:
+                    self.guarded(self.figure, figure)
+            if keep and figures:
+                sys.modules["matplotlib.pyplot"].close("all")
+        finally:
+            self.begin()
 
     def guarded(self, show, value):
         try:
@@ -220,6 +256,30 @@ class Displays:
         self.put("text/html", figure.to_html(full_html=False, include_plotlyjs="cdn"), text)
 
     # -- what is changed in packages once they are imported --
+
+    def find_spec(self, screen, name, path, target):
+        """As the finders behind `screen` find it, but that the module is changed as soon as it is there."""
+        for finder in list(sys.meta_path):
+            spec = None if finder is screen else finder.find_spec(name, path, target)
+            if spec is not None:
+                self.follow(name, spec.loader)
+                return spec
+        return None
+
+    def follow(self, name, loader):
+        if loader is None or "exec_module" in getattr(loader, "__dict__", "exec_module"):
+            return
+        execute = loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            try:
+                del loader.exec_module
+                self.patch(name, module)
+            except Exception:
+                pass
+
+        loader.exec_module = exec_module
 
     def patch(self, name, module):
         if name == "matplotlib.pyplot":

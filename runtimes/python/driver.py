@@ -10,7 +10,7 @@ on the channel; a program that breaks the channel still runs to its end with its
 """
 
 import sys
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from posix import (
     O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
     set_inheritable, write,
@@ -20,8 +20,6 @@ CONTROL_FD = 3
 # Out of the way of programs that number their own descriptors from 3.
 CONTROL_FD_HOME = 100
 FIELD_BYTES_MAX = 65536
-# A display's content, as base64 or as text.
-CONTENT_BYTES_MAX = 3 << 20
 JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
 
@@ -191,36 +189,11 @@ class Channel:
         except Exception:
             pass
 
-    def send_aside(self, fields):
-        """Sends from a thread of its own and waits for it.
-
-        A signal may raise an exception in the program at any time, and only in its main thread: half a message
-        would spoil all that follow.
-        """
-        if not self.is_ours():
-            return
-        data = message_bytes(fields, CONTENT_BYTES_MAX)
-        ended = allocate_lock()
-        ended.acquire()
-        try:
-            start_new_thread(self.write_aside, (data, ended))
-        except RuntimeError:  # no more threads
-            self.write(data)
-        else:
-            ended.acquire()
-
-    def write_aside(self, data, ended):
-        try:
-            self.write(data)
-        except OSError:
-            pass
-        finally:
-            ended.release()
-
     def write(self, data):
+        view = memoryview(data)
         with self.lock:
-            while data:
-                data = data[write(self.fd, data):]
+            while view:
+                view = view[write(self.fd, view):]
 
 
 def message_bytes(fields, bytes_max):
@@ -236,12 +209,10 @@ def field_bytes(text, bytes_max):
 
 
 class Screen:
-    """Stands for displays.py until something is to be shown, and notices imports of packages that show things."""
+    """Stands for displays.py until something is to be shown; on sys.meta_path it notices who could show something."""
 
     def __init__(self, channel, driver):
-        self.channel = channel
-        self.driver = driver
-        self.displays = None
+        self.channel, self.driver, self.displays = channel, driver, None
 
     def open(self):
         if self.displays is None:
@@ -252,18 +223,17 @@ class Screen:
                 from marshal import loads
 
                 code = loads(DISPLAYS)
-            names = {"__name__": "<displays>"}
+            names = {"__name__": "<displays>", "message_bytes": message_bytes}
             exec(code, names)
-            self.displays = names["Displays"](self.channel.send_aside)
+            self.displays = names["Displays"](self.channel)
         return self.displays
 
     def display(self, *objects, **options):
         """Shows objects as a notebook would."""
         self.open().display(*objects, **options)
 
-    def begin(self):
-        if self.displays is not None:
-            self.displays.begin()
+    def find_spec(self, name, path=None, target=None):
+        return self.open().find_spec(self, name, path, target) if name in SHOWING else None
 
     def offer(self, value):
         """The last value: shown if it has a picture of itself. Gives the type of that, or nothing."""
@@ -271,8 +241,7 @@ class Screen:
             kind = type(value)
             is_figure = kind.__name__ == "Figure" and kind.__module__.startswith("matplotlib.")
             if is_figure or any([hasattr(kind, look) for look in LOOKS]):
-                displays = self.open()
-                return displays.mime if displays.value(value) else ""
+                return self.open().offer(value)
         except Exception:
             pass
         return ""
@@ -280,36 +249,10 @@ class Screen:
     def finish(self, keep):
         """Figures that were left open, also by a program that failed."""
         try:
-            if "matplotlib._pylab_helpers" in sys.modules and self.channel.is_ours():
-                self.open().finish(keep)
+            if self.displays is not None:
+                self.displays.finish(keep)
         except Exception:
             pass
-
-    def find_spec(self, name, path=None, target=None):
-        if name not in SHOWING:
-            return None
-        for finder in list(sys.meta_path):
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None:
-                self.follow(name, spec.loader)
-                return spec
-        return None
-
-    def follow(self, name, loader):
-        """Has the module changed as soon as it is there."""
-        if loader is None or "exec_module" in getattr(loader, "__dict__", "exec_module"):
-            return
-        execute = loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            try:
-                del loader.exec_module
-                self.open().patch(name, module)
-            except Exception:
-                pass
-
-        loader.exec_module = exec_module
 
 
 class Report:
@@ -350,7 +293,6 @@ class Session:
     def run(self, mode, source, code, stdin_path, variables, args):
         report = Report()
         keep = mode == "keep"
-        self.screen.begin()
         try:
             self.prepare(source, stdin_path, variables, args)
             if not code and not keep:
