@@ -578,7 +578,7 @@ class DriverCase:
 
     def test_threads_and_children_do_not_mix_their_messages(self):
         code = (
-            "import threading, os\n"
+            "import threading, os, warnings\nwarnings.simplefilter('ignore')  # of threads that are about to be gone\n"
             "def show(c): display(c * 200000, mime='text/plain')\n"
             "threads = [threading.Thread(target=show, args=(c,)) for c in 'abcdefgh']\n"
             "for t in threads: t.start()\nfor t in threads: t.join()\n"
