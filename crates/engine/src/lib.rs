@@ -23,6 +23,7 @@ mod unstarted;
 mod validate;
 mod variables;
 mod verdict;
+pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
