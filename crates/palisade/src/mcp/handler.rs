@@ -15,9 +15,11 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::resources::Freshness;
-use super::tools::{capabilities, run, validate, wait};
+use super::tools::files::Caller;
+use super::tools::{capabilities, list_files, read_file, run, validate, wait, write_file};
 use super::{
-    NAME, Server, VERSIONS, completions, icon, is_modern, principal, prompts, resources, subscriptions, tasks,
+    NAME, Server, VERSIONS, completions, icon, is_modern, links, principal, prompts, resources,
+    subscriptions, tasks,
 };
 
 const TITLE: &str = "Palisade";
@@ -104,12 +106,21 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let given = request.arguments.unwrap_or_default();
         let principal = principal(&context)?;
-        let response = match request.name.as_ref() {
-            run::NAME => run::call(self, &principal, given, &context).await,
-            wait::NAME => wait::call(self, &principal, given, &context).await.into(),
-            capabilities::NAME => capabilities::call(self, given).await.into(),
-            validate::NAME => validate::call(&self.engine, given).await.into(),
-            other => {
+        let links = links(&context);
+        let files = self.workspaces().map(|workspaces| Caller {
+            workspaces: workspaces.as_ref(),
+            principal: &principal,
+            links: links.as_ref(),
+        });
+        let response = match (request.name.as_ref(), &files) {
+            (run::NAME, _) => run::call(self, &principal, given, &context).await,
+            (wait::NAME, _) => wait::call(self, &principal, given, &context).await.into(),
+            (capabilities::NAME, _) => capabilities::call(self, given).await.into(),
+            (validate::NAME, _) => validate::call(&self.engine, given).await.into(),
+            (list_files::NAME, Some(files)) => list_files::call(files, given).await.into(),
+            (read_file::NAME, Some(files)) => read_file::call(files, given).await.into(),
+            (write_file::NAME, Some(files)) => write_file::call(files, given).await.into(),
+            (other, _) => {
                 let other: String = other.chars().take(128).collect();
                 let message = format!("there is no tool `{}`", other.escape_debug());
                 return Err(ErrorData::invalid_params(message, None));
@@ -131,7 +142,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        with_hints!(ListResourceTemplatesResult::with_all_items(resources::templates()), &context)
+        with_hints!(ListResourceTemplatesResult::with_all_items(resources::templates(self.offer())), &context)
     }
 
     async fn read_resource(

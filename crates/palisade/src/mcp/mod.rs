@@ -8,6 +8,7 @@
 mod arguments;
 mod checks;
 mod completions;
+mod file_schema;
 mod handler;
 mod icon;
 mod progress;
@@ -24,6 +25,7 @@ pub(crate) mod transport;
 
 use std::sync::Arc;
 
+use engine::workspace::Workspaces;
 use engine::{Engine, Principal, Runs, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ProtocolVersion, Tool};
@@ -31,6 +33,8 @@ use rmcp::service::RequestContext;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::checks::Checks;
+use self::tools::Offer;
+use crate::links::Links;
 
 /// Name of this server in the protocol.
 pub(crate) const NAME: &str = "palisade";
@@ -49,6 +53,8 @@ pub(crate) struct Server {
     checks: Arc<Checks>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
+    /// Nothing: no sandbox has files that can be asked for.
+    workspaces: Option<Arc<dyn Workspaces>>,
 }
 
 impl Server {
@@ -57,7 +63,18 @@ impl Server {
         let engine = Arc::clone(runs.engine());
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, runs, checks, ended, held }
+        Self { engine, runs, checks, ended, held, workspaces: None }
+    }
+
+    /// The same with files of sandboxes.
+    #[expect(dead_code, reason = "sandboxes that live on bring their workspaces")]
+    pub(crate) fn with_workspaces(self, workspaces: Arc<dyn Workspaces>) -> Self {
+        Self { workspaces: Some(workspaces), ..self }
+    }
+
+    /// The files of sandboxes.
+    pub(crate) fn workspaces(&self) -> Option<&Arc<dyn Workspaces>> {
+        self.workspaces.as_ref()
     }
 
     /// The runs of this server.
@@ -94,7 +111,11 @@ impl Server {
     }
 
     async fn tools(&self) -> Vec<Tool> {
-        tools::published(&self.languages().await, self.engine.policy())
+        tools::published(&self.languages().await, self.engine.policy(), self.offer())
+    }
+
+    fn offer(&self) -> Offer {
+        if self.workspaces.is_some() { Offer::Files } else { Offer::NoFiles }
     }
 }
 
@@ -106,6 +127,13 @@ fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorDat
     };
     let found = by_connection.or_else(by_request).cloned();
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))
+}
+
+/// How files can be linked to: told by a transport that can.
+fn links(context: &RequestContext<RoleServer>) -> Option<Links> {
+    let by_request =
+        || context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Links>());
+    context.extensions.get::<Links>().or_else(by_request).cloned()
 }
 
 /// Whether this request belongs to the era without a handshake.

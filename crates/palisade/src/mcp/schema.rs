@@ -166,7 +166,7 @@ pub(crate) fn wait_input() -> JsonObject {
 }
 
 /// Something went wrong: what, why, what to do.
-fn error() -> Value {
+pub(super) fn error() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -269,7 +269,7 @@ pub(crate) fn validate_output() -> JsonObject {
     }))
 }
 
-fn object(value: Value) -> JsonObject {
+pub(super) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         _ => JsonObject::new(),

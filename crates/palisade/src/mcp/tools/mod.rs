@@ -3,11 +3,15 @@
 //! One file each. A tool that cannot work here is not published.
 
 pub(crate) mod capabilities;
+pub(crate) mod files;
 mod following;
+pub(crate) mod list_files;
+pub(crate) mod read_file;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
 pub(crate) mod wait;
+pub(crate) mod write_file;
 
 use engine::RunError;
 use policy::Policy;
@@ -17,12 +21,23 @@ use serde_json::{Value, json};
 
 use super::text;
 
+/// Whether sandboxes have files that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    Files,
+    NoFiles,
+}
+
 /// All tools that work here, by name.
-pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
+pub(crate) fn published(languages: &[String], policy: &Policy, files: Offer) -> Vec<Tool> {
     let mut tools = vec![capabilities::tool()];
+    if files == Offer::Files {
+        tools.extend([list_files::tool(), read_file::tool(), write_file::tool()]);
+    }
     if !languages.is_empty() {
         tools.extend([run::tool(languages, policy), validate::tool(languages), wait::tool()]);
     }
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
     tools
 }
 
