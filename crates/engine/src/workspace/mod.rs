@@ -41,10 +41,22 @@ pub use write::{Upload, Written};
 use crate::principal::Principal;
 use crate::result::RunError;
 
-/// Operations on files that block a thread at once, in all workspaces together.
-const OPERATIONS_MAX: usize = 8;
+/// Operations that block a thread at once, in all workspaces together.
+const OPERATIONS_MAX: usize = 16;
+/// Of which so many go through a whole workspace, so that a huge one does not hold up who only reads a file.
+const WALKS_MAX: usize = 4;
 
 static OPERATIONS: Semaphore = Semaphore::const_new(OPERATIONS_MAX);
+static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
+
+/// How long an operation may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Some system calls.
+    Quick,
+    /// A walk through the workspace.
+    Walk,
+}
 
 /// Finds the workspace of a sandbox for its owner; anybody else's is answered like one that never was.
 pub trait Workspaces: Send + Sync {
@@ -109,25 +121,25 @@ impl Workspace {
     /// A regular file, to be read in parts.
     pub async fn file(&self, path: &FilePath) -> Result<OpenFile, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || OpenFile::open(&root.directory, &path)).await
+        blocking(Work::Quick, move || OpenFile::open(&root.directory, &path)).await
     }
 
     /// Part of a file: at most [`READ_BYTES_MAX`] bytes from `offset`.
     pub async fn read(&self, path: &FilePath, offset: u64, limit: usize) -> Result<FilePart, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || OpenFile::open(&root.directory, &path)?.part(offset, limit)).await
+        blocking(Work::Quick, move || OpenFile::open(&root.directory, &path)?.part(offset, limit)).await
     }
 
     /// Writes a whole file: a reader sees the old one or the new one, never half of it.
     pub async fn write(&self, path: &FilePath, content: Vec<u8>) -> Result<Written, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || write::whole(&root, &path, &content)).await
+        blocking(Work::Walk, move || write::whole(&root, &path, &content)).await
     }
 
     /// Adds to the end of a file, which is made if it is not there.
     pub async fn append(&self, path: &FilePath, content: Vec<u8>) -> Result<Written, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || write::append(&root, &path, &content)).await
+        blocking(Work::Walk, move || write::append(&root, &path, &content)).await
     }
 
     /// Begins to write a file of at most `bytes_max`, of which `announced` are expected, piece by piece.
@@ -138,31 +150,31 @@ impl Workspace {
         announced: Option<u64>,
     ) -> Result<Upload, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || Upload::begin(root, &path, bytes_max, announced)).await
+        blocking(Work::Walk, move || Upload::begin(root, &path, bytes_max, announced)).await
     }
 
     /// What is in a directory (nothing: the workspace itself), at most [`LIST_ENTRIES_MAX`] entries.
     pub async fn list(&self, path: Option<&FilePath>, reach: Reach) -> Result<Listing, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.cloned());
-        blocking(move || walk::list(&root.directory, path.as_ref(), reach)).await
+        blocking(Work::Walk, move || walk::list(&root.directory, path.as_ref(), reach)).await
     }
 
     /// What the workspace holds now.
     pub async fn usage(&self) -> Result<Used, FileError> {
         let root = Arc::clone(&self.root);
-        blocking(move || walk::usage(&root)).await
+        blocking(Work::Walk, move || walk::usage(&root)).await
     }
 
     /// What is there now, to find out later what changed.
     pub async fn snapshot(&self) -> Result<Snapshot, FileError> {
         let root = Arc::clone(&self.root);
-        blocking(move || Snapshot::take(&root.directory)).await
+        blocking(Work::Walk, move || Snapshot::take(&root.directory)).await
     }
 
     /// Files that were made or changed since then, with what they are; at most [`CHANGED_FILES_MAX`].
     pub async fn changes_since(&self, before: Snapshot) -> Result<Changes, FileError> {
         let root = Arc::clone(&self.root);
-        blocking(move || {
+        blocking(Work::Walk, move || {
             let after = Snapshot::take(&root.directory)?;
             Ok(changes::describe(&root.directory, &changes::between(&before, &after)))
         })
@@ -173,12 +185,17 @@ impl Workspace {
 /// Runs what may wait for the disk on a thread that may. What was begun ends by itself when nobody waits for it
 /// any more: all of it is bounded.
 async fn blocking<T: Send + 'static>(
+    kind: Work,
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
+    let walk = match kind {
+        Work::Walk => Some(WALKS.acquire().await.map_err(io::Error::other)?),
+        Work::Quick => None,
+    };
     let permit = OPERATIONS.acquire().await.map_err(io::Error::other)?;
     let worked = tokio::task::spawn_blocking(move || {
         let worked = work();
-        drop(permit);
+        drop((walk, permit));
         worked
     });
     worked.await.map_err(io::Error::other)?

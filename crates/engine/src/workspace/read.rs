@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, Stat};
 
-use super::{FileError, FilePath, beneath, blocking, media};
+use super::{FileError, FilePath, Work, beneath, blocking, media};
 
 /// The most that is read at once.
 pub const READ_BYTES_MAX: usize = 1 << 20;
@@ -65,7 +65,7 @@ impl OpenFile {
     /// At most [`READ_BYTES_MAX`] bytes from there.
     pub async fn read(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
         let file = self.clone();
-        blocking(move || file.part(offset, limit)).await
+        blocking(Work::Quick, move || file.part(offset, limit)).await
     }
 
     pub(super) fn part(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {

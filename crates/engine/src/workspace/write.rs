@@ -16,13 +16,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::walk::usage;
-use super::{FileError, FilePath, Root, beneath, blocking};
+use super::{FileError, FilePath, Root, Work, beneath, blocking};
 
 const DRAFT_RANDOM_BYTES: usize = 8;
 const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
 const PERMISSIONS: u32 = 0o777;
 /// Bytes after which the workspace is measured anew: the program inside writes too.
-const MEASURE_BYTES: u64 = 16 << 20;
+const MEASURE_BYTES: u64 = 4 << 20;
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Upload {
     /// Adds a piece.
     pub async fn write(&mut self, piece: impl AsRef<[u8]> + Send + 'static) -> Result<(), FileError> {
         let mut draft = self.draft.take().ok_or(FileError::Disturbed)?;
-        let draft = blocking(move || draft.write(piece.as_ref()).map(|()| draft)).await?;
+        let draft = blocking(Work::Quick, move || draft.write(piece.as_ref()).map(|()| draft)).await?;
         self.draft = Some(draft);
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Upload {
     /// Puts the file in its place.
     pub async fn finish(mut self) -> Result<Written, FileError> {
         let draft = self.draft.take().ok_or(FileError::Disturbed)?;
-        blocking(move || draft.place()).await
+        blocking(Work::Quick, move || draft.place()).await
     }
 }
 
