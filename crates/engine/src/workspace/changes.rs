@@ -9,6 +9,7 @@ use rustix::time::ClockId;
 use sha2::{Digest, Sha256};
 
 use super::walk::{EntryKind, Then, walk};
+use super::write::is_draft;
 use super::{FileError, FilePath, OpenFile, beneath, read::READ_BYTES_MAX};
 use crate::runs::hex;
 
@@ -23,7 +24,7 @@ pub const HASH_BYTES_MAX: u64 = 64 << 20;
 /// Nor do files beyond this together.
 const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
-/// What was there at one moment: regular files outside of directories that are set aside.
+/// What was there at one moment: regular files outside of directories that are set aside, and no drafts of ours.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     files: HashMap<Box<[u8]>, Stamp>,
@@ -79,6 +80,7 @@ impl Snapshot {
         let directory = beneath::directory(root, Path::new("."))?;
         let is_complete = walk(directory, |found| {
             match found.kind {
+                EntryKind::File if is_draft(found.path) => return Then::Pass,
                 EntryKind::File => {}
                 EntryKind::Directory if found.is_set_aside => return Then::Pass,
                 EntryKind::Directory => return Then::Enter,

@@ -165,6 +165,12 @@ impl Workspace {
         blocking(Work::Walk, move || walk::usage(&root)).await
     }
 
+    /// Removes what a server left that was killed while it wrote: call it before anybody writes again.
+    pub async fn remove_abandoned_drafts(&self) -> Result<usize, FileError> {
+        let root = Arc::clone(&self.root);
+        blocking(Work::Walk, move || write::remove_abandoned(&root)).await
+    }
+
     /// What is there now, to find out later what changed.
     pub async fn snapshot(&self) -> Result<Snapshot, FileError> {
         let root = Arc::clone(&self.root);

@@ -133,6 +133,20 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn drafts_are_no_artifacts_and_abandoned_ones_are_removed() {
+    let place = Place::new();
+    let before = place.workspace.snapshot().await.unwrap();
+    let mut upload = place.workspace.upload(&path("a/big"), MB, None).await.unwrap();
+    upload.write(vec![0; 1000]).await.unwrap();
+    assert!(place.workspace.changes_since(before).await.unwrap().files.is_empty());
+    // As if the server had been killed.
+    std::mem::forget(upload);
+    assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 1);
+    assert_eq!(place.workspace.remove_abandoned_drafts().await.unwrap(), 1);
+    assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn more_than_the_link_allows_is_too_large_announced_or_not() {
     let place = Place::new();
     let announced = place.workspace.upload(&path("big"), 10, Some(11)).await;

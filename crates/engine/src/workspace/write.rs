@@ -15,10 +15,14 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::walk::usage;
+use super::walk::{EntryKind, Then, usage, walk};
 use super::{FileError, FilePath, Root, Work, beneath, blocking};
 
+/// Names of drafts begin so.
+pub(super) const DRAFT_PREFIX: &str = ".palisade-draft-";
 const DRAFT_RANDOM_BYTES: usize = 8;
+/// Drafts that are removed at once.
+const ABANDONED_MAX: usize = 1000;
 const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
 const PERMISSIONS: u32 = 0o777;
 /// Bytes after which the workspace is measured anew: the program inside writes too.
@@ -190,6 +194,33 @@ impl Drop for Draft {
     }
 }
 
+/// Removes drafts that a server left which was killed while it wrote. Nobody may write from outside meanwhile.
+pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
+    let mut abandoned = Vec::new();
+    walk(beneath::directory(&root.directory, Path::new("."))?, |found| {
+        let is_draft = is_draft(found.path) && found.kind == EntryKind::File;
+        if let Some(path) = std::str::from_utf8(found.path).ok().filter(|_| is_draft) {
+            abandoned.extend(FilePath::parse(path));
+        }
+        if abandoned.len() == ABANDONED_MAX { Then::Stop } else { Then::Enter }
+    })?;
+    let mut removed = 0;
+    for path in abandoned {
+        let above = path.as_path().parent().filter(|above| !above.as_os_str().is_empty());
+        // What cannot be reached any more was moved or removed by the program.
+        let Ok(folder) = beneath::directory(&root.directory, above.unwrap_or(Path::new("."))) else {
+            continue;
+        };
+        removed += usize::from(rustix::fs::unlinkat(&folder, path.name(), AtFlags::empty()).is_ok());
+    }
+    Ok(removed)
+}
+
+/// Whether this is the path of a draft.
+pub(super) fn is_draft(path: &[u8]) -> bool {
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(DRAFT_PREFIX.as_bytes()))
+}
+
 /// Permissions of the file that is replaced, or those of a new one.
 fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
     match beneath::look(folder, Path::new(name)) {
@@ -207,7 +238,7 @@ fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
 fn draft_name() -> Result<String, FileError> {
     let mut random = [0_u8; DRAFT_RANDOM_BYTES];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let mut name = ".palisade-draft-".to_owned();
+    let mut name = DRAFT_PREFIX.to_owned();
     for byte in random {
         // Writing to a string does not fail.
         write!(name, "{byte:02x}").unwrap_or_default();

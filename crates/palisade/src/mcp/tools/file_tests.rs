@@ -195,3 +195,19 @@ async fn artifacts_have_addresses_digests_and_links() {
     let block = serde_json::to_value(&blocks[0]).unwrap();
     assert_eq!((&block["type"], &block["uri"]), (&json!("resource_link"), &fields[0]["uri"]));
 }
+
+#[tokio::test]
+async fn small_pictures_among_the_artifacts_are_shown() {
+    let bench = Bench::new();
+    let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
+    let before = workspace.snapshot().await.unwrap();
+    for number in 0..PICTURES_MAX + 1 {
+        bench.workspaces.put(&format!("plot{number}.png"), PNG);
+    }
+    bench.workspaces.put("fake.png", "text");
+    bench.workspaces.put("a-large.png", [PNG, &vec![0; IMAGE_BYTES_MAX]].concat());
+    let changes = workspace.changes_since(before).await.unwrap();
+    let blocks = pictures(&workspace, &changes).await;
+    assert_eq!(blocks.len(), PICTURES_MAX);
+    assert_eq!(serde_json::to_value(&blocks[0]).unwrap()["data"], encoded(PNG));
+}

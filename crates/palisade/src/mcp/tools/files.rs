@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::workspace::{ChangedFile, Changes, FilePath, Workspace, Workspaces};
+use engine::workspace::{ChangedFile, Changes, FilePath, Workspace, Workspaces, is_image};
 use engine::{Principal, RunError};
 use rmcp::model::{ContentBlock, Resource};
 use serde_json::{Map, Value, json};
@@ -10,6 +10,11 @@ use serde_json::{Map, Value, json};
 use crate::links::{Action, Link, Links, TRANSFER_BYTES_MAX};
 use crate::mcp::arguments::{Refusal, refusal};
 use crate::mcp::resources;
+
+/// A larger picture is not shown.
+pub(super) const IMAGE_BYTES_MAX: usize = 1 << 20;
+/// Pictures of one run that are shown.
+const PICTURES_MAX: usize = 4;
 
 /// Who asks, about whose files, and how they could be linked to.
 #[derive(Clone, Copy)]
@@ -67,6 +72,22 @@ pub(crate) fn artifacts(
         (Value::Object(fields), ContentBlock::resource_link(link))
     };
     changes.files.iter().map(describe).unzip()
+}
+
+/// Pictures that a run made or changed, to be seen at once: the first few, if they are small.
+#[cfg_attr(not(test), expect(dead_code, reason = "results show pictures once runs have sandboxes"))]
+pub(crate) async fn pictures(workspace: &Workspace, changes: &Changes) -> Vec<ContentBlock> {
+    let is_shown =
+        |file: &&ChangedFile| is_image(file.media_type) && file.size_bytes <= IMAGE_BYTES_MAX as u64;
+    let mut blocks = Vec::new();
+    for file in changes.files.iter().filter(is_shown).take(PICTURES_MAX) {
+        // What is no whole picture any more is not shown; the file is among the artifacts all the same.
+        let Ok(part) = workspace.read(&file.path, 0, IMAGE_BYTES_MAX).await else { continue };
+        if part.at_end && part.media_type == file.media_type {
+            blocks.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
+        }
+    }
+    blocks
 }
 
 pub(super) fn path(text: &str) -> Result<FilePath, Refusal> {

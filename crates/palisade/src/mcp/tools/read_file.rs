@@ -4,7 +4,7 @@ use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use super::files::{Caller, encoded, path};
+use super::files::{Caller, IMAGE_BYTES_MAX, encoded, path};
 use super::{answer, refused};
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
 use crate::mcp::{file_schema, resources};
@@ -14,8 +14,6 @@ use crate::render;
 pub(crate) const NAME: &str = "read_file";
 /// Bytes given when no limit is asked for.
 const BYTES_DEFAULT: usize = render::INLINE_BYTES_MAX;
-/// A larger picture is not shown.
-const IMAGE_BYTES_MAX: usize = 1 << 20;
 
 const DESCRIPTION: &str = "Read a file of a sandbox's /workspace, whole or in parts; small images are shown.";
 
