@@ -31,6 +31,7 @@ mod unstarted;
 mod validate;
 mod variables;
 mod verdict;
+pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
 pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,

@@ -7,6 +7,9 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::sandboxes::SandboxId;
+use crate::workspace::ChangedFile;
+
 use crate::display::Display;
 
 /// A finished run.
@@ -40,8 +43,19 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// How long the parts of building the sandbox took.
     pub phases: StartPhases,
+    /// Where it ran, if that lasts, and what it did to the files there.
+    pub lasting: Option<Lasting>,
     /// How a compiled program came about.
     pub compile: Option<BuildReport>,
+}
+
+/// A place that outlives the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lasting {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// Files that were made or changed.
+    pub files: Vec<ChangedFile>,
 }
 
 /// How a compiled program came about.
@@ -166,6 +180,7 @@ impl RunResult {
             clamped: Vec::new(),
             warnings: Vec::new(),
             phases: StartPhases::default(),
+            lasting: None,
             compile: None,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use policy::{Allowed, Decision};
-use sandbox::{Limits, Outcome};
+use sandbox::{Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, FromGuest};
 
@@ -16,13 +16,17 @@ use super::{SandboxId, Sandboxes};
 use crate::admission::Permit;
 use crate::principal::Principal;
 use crate::request::RunRequest;
-use crate::result::{RunError, RunResult, RunUsage, Value};
+use crate::result::{Lasting, RunError, RunResult, RunUsage, Value};
 use crate::run::{OWN_FILES, RunEvent, Stop, check_names, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
+use crate::workspace::{Changes, Snapshot, Workspace};
 use crate::{clock, run};
+
+/// A disk with less than this part of it free is full to a program that failed.
+const NEARLY: u64 = 50;
 
 impl Sandboxes {
     /// Runs one program in a sandbox of that principal.
@@ -51,6 +55,8 @@ impl Sandboxes {
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut stop).await?;
+        let files = self.files(&room)?;
+        let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let ran = if runtime.is_live() {
             self.run_live(&room, &mut slot, &runtime, request, events, stop).await
@@ -62,6 +68,10 @@ impl Sandboxes {
             Ok(result)
         };
         room.tidy(&own_files);
+        let mut ran = ran;
+        if let Ok(result) = &mut ran {
+            look_at_files(&room, &files, before, result).await;
+        }
         room.note_use(&slot);
         let used = SandboxUse {
             id: id.clone(),
@@ -143,6 +153,25 @@ impl Sandboxes {
                 Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into())
             }
         }
+    }
+}
+
+/// What a run did to the files, and whether it failed because they fill the disk.
+async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result: &mut RunResult) {
+    let changes = files.changes_since(before).await.unwrap_or_else(|error| Changes {
+        notes: vec![format!("what became of the files is not known: {}", error.to_run_error().message)],
+        ..Changes::default()
+    });
+    result.warnings.extend(changes.notes);
+    result.lasting = Some(Lasting { sandbox: room.record.id.clone(), files: changes.files });
+    let Ok(used) = files.usage().await else { return };
+    room.disk_bytes.store(used.bytes, Ordering::Relaxed);
+    let limits = &room.record.limits;
+    let is_full = used.bytes.saturating_add(limits.disk_bytes / NEARLY) >= limits.disk_bytes
+        || used.inodes.saturating_add(limits.disk_inodes / NEARLY) >= limits.disk_inodes;
+    if is_full && result.outcome == Outcome::Failed {
+        let verdict = verdict::judge(End::Watch(Ending::Disk), &Usage::default(), limits);
+        (result.outcome, result.error) = (verdict.outcome, verdict.error);
     }
 }
 

@@ -142,7 +142,22 @@ pub(crate) fn run_output() -> JsonObject {
                     "start_ms": { "type": "number" }
                 }
             },
+            "artifacts": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string" },
+                        "uri": { "type": "string" },
+                        "mime_type": { "type": "string" },
+                        "size_bytes": { "type": "integer" },
+                        "sha256": { "type": "string" },
+                        "download_url": { "type": "string" }
+                    }
+                }
+            },
             "run_id": { "type": "string" },
+            "sandbox_id": { "type": "string" },
             "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },
             "clamped": {
                 "type": "array",
@@ -276,7 +291,7 @@ fn displays() -> Value {
 }
 
 /// Something went wrong: what, why, what to do.
-fn error() -> Value {
+pub(super) fn error() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -379,7 +394,7 @@ pub(crate) fn validate_output() -> JsonObject {
     }))
 }
 
-fn object(value: Value) -> JsonObject {
+pub(super) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         _ => JsonObject::new(),

@@ -19,7 +19,7 @@ use super::{limits_of, report};
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
-use crate::mcp::{schema, tasks};
+use crate::mcp::{links, schema, tasks};
 
 /// Its name.
 pub(crate) const NAME: &str = "run";
@@ -76,7 +76,7 @@ pub(crate) async fn call(
     };
     follower.end().await;
     log_end(&run);
-    report::finished(&run).into()
+    report::finished(server, &run, links(context).as_ref()).await.into()
 }
 
 /// A task for a client that knows tasks, else words and a handle.
