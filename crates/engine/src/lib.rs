@@ -6,6 +6,7 @@
 
 mod admission;
 mod builds;
+mod clock;
 mod compile;
 mod conversation;
 mod diagnostics;
@@ -13,10 +14,14 @@ mod driver;
 mod feed;
 mod guest_client;
 mod output;
+mod principal;
 mod request;
 mod result;
 mod run;
+mod runs;
 pub mod runtimes;
+pub mod store;
+pub mod telemetry;
 mod typed;
 mod unstarted;
 mod validate;
@@ -31,12 +36,18 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
+pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
 pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
+pub use runs::{
+    Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
+    RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
+};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
 
 /// What the engine is made of.
@@ -86,6 +97,11 @@ impl Engine {
     /// Languages known and found.
     pub fn runtimes(&self) -> &Runtimes {
         &self.runtimes
+    }
+
+    /// Runs that wait for a place now.
+    pub fn waiting(&self) -> usize {
+        self.admission.waiting()
     }
 
     /// The policy in force.

@@ -2,33 +2,62 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Engine, EngineConfig};
+use engine::{Durability, Engine, EngineConfig, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
+use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
 /// Everything a command needs to run programs.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
+    pub(crate) state_dir: PathBuf,
+}
+
+impl Machine {
+    /// A registry of runs, with their store.
+    pub(crate) fn runs(&self, durability: Durability) -> Arc<Runs> {
+        let store = Store::new(StoreConfig::new(&self.state_dir));
+        let config = RunsConfig { durability, inline_bytes_max: INLINE_BYTES_MAX, ..RunsConfig::default() };
+        Runs::new(Arc::clone(&self.engine), store, config)
+    }
+}
+
+/// How many threads serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The one that calls: one client, or one run.
+    One,
+    /// As many as there are cores.
+    Several,
 }
 
 /// Runs `work` on this thread with an engine. Call it before any thread exists: it forks.
-pub(crate) fn with_engine<T, F>(options: &Options, work: impl FnOnce(Machine) -> F) -> io::Result<T>
+pub(crate) fn with_engine<T, F>(
+    options: &Options,
+    threads: Threads,
+    work: impl FnOnce(Machine) -> F,
+) -> io::Result<T>
 where
     F: Future<Output = T>,
 {
     let spawner = start_spawner(become_guest)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match threads {
+        Threads::One => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+        Threads::Several => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+    };
     let config = config(options)?;
+    let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         crate::cli::run::start_reading_stdin();
-        work(Machine { engine, native }).await
+        work(Machine { engine, native, state_dir }).await
     });
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();

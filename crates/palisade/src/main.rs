@@ -10,7 +10,9 @@ mod log;
 mod machine;
 mod mcp;
 mod render;
+mod serve;
 mod setup;
+mod signals;
 mod state;
 #[cfg(test)]
 mod test_folder;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
         Command::Mcp => mcp::stdio::main(&cli.options),
+        Command::Serve(arguments) => serve::main(&cli.options, arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),

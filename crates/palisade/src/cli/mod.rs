@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Check(check::CheckArguments),
     /// Serve MCP on standard input and output, as a client starts it
     Mcp,
+    /// Serve MCP over HTTP, for several callers
+    Serve(crate::serve::options::ServeArguments),
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration

@@ -6,21 +6,22 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Stop;
+use engine::{Durability, Stop};
 use rmcp::ServiceExt;
 use rmcp::transport::stdio_pipes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::Server;
 use super::transport::{self, Lines};
 use crate::cli::Options;
 use crate::log::{self, LogLevel};
-use crate::machine::{self, Machine};
+use crate::machine::{self, Machine, Threads};
+use crate::signals::Signals;
 
 /// What is left may take this long once the end has begun.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ pub(crate) fn main(options: &Options) -> ExitCode {
             "palisade: waiting for an MCP client on standard input; a client starts this command itself"
         );
     }
-    let served = machine::with_engine(options, serve).and_then(|served| served);
+    let served = machine::with_engine(options, Threads::One, serve).and_then(|served| served);
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,7 +48,8 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     let (read, write) = stdio_pipes();
     let lines = Lines::new(read, write, ending.clone(), input_has_hung_up);
-    let server = Server::new(machine.engine, ended.clone());
+    let runs = machine.runs(Durability::Behind);
+    let server = Server::new(Arc::clone(&runs), ended.clone());
     let fields =
         [("version", json!(env!("CARGO_PKG_VERSION"))), ("backend", json!(server.engine.backend().name()))];
     log::line(LogLevel::Info, "started", &fields);
@@ -71,36 +73,12 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
         () = signals.next() => ("signal", false),
     };
     transport::end(&ending, Stop::Killed);
+    runs.shutdown(Stop::Killed, END_PATIENCE).await;
     // From here on only answers that are on their way keep us.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();
     log::line(LogLevel::Info, "stopped", &[("reason", json!(reason)), ("answers_out", json!(is_clean))]);
     Ok(())
-}
-
-/// The wishes of a person or the system that this process ends.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
 }
 
 /// Whether the other end of standard input is closed, whatever is still unread (poll(2)).

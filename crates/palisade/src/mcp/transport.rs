@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use engine::Stop;
+use engine::{Principal, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -53,6 +53,8 @@ pub(crate) struct Lines<R, W> {
     ending: watch::Sender<Option<Stop>>,
     /// Whether the peer closed its end, asked while nothing is read.
     has_hung_up: fn() -> bool,
+    /// Whose messages these are.
+    principal: Principal,
 }
 
 impl<R, W> Lines<R, W>
@@ -77,7 +79,13 @@ where
             has_begun: false,
             ending,
             has_hung_up,
+            principal: Principal::local(),
         }
+    }
+
+    /// The same for somebody who is not the user at this machine.
+    pub(crate) fn for_principal(self, principal: Principal) -> Self {
+        Self { principal, ..self }
     }
 
     /// Waits until the peer has read enough; false when it went away instead.
@@ -229,7 +237,8 @@ where
                 end(&self.ending, Stop::Cancelled);
                 return None;
             };
-            if let Some(message) = self.understand(line) {
+            if let Some(mut message) = self.understand(line) {
+                message.insert_extension(self.principal.clone());
                 return Some(message);
             }
         }

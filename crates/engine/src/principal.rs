@@ -1,0 +1,83 @@
+//! Who owns a handle: a name given by whoever authenticated the caller, never a credential.
+//!
+//! Every lookup of a run takes one, and the run of another principal is answered like a run that never was.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name.
+pub const PRINCIPAL_BYTES_MAX: usize = 128;
+/// So much of the part after the kind is shown.
+const SHOWN_CHARACTERS_MAX: usize = 12;
+
+/// Who asks: `local`, `uid:1000`, `token:<id>`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// A name of visible ASCII characters, at most [`PRINCIPAL_BYTES_MAX`] of them.
+    pub fn new(name: &str) -> Option<Self> {
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_bounded = (1..=PRINCIPAL_BYTES_MAX).contains(&name.len());
+        (is_plain && is_bounded).then(|| Self(name.into()))
+    }
+
+    /// The user at this machine, speaking over standard input and output.
+    pub fn local() -> Self {
+        Self("local".into())
+    }
+
+    /// Anybody who can reach a server that asks for no token.
+    pub fn anonymous() -> Self {
+        Self("anonymous".into())
+    }
+
+    /// Whoever showed the server's own token.
+    pub fn token_holder() -> Self {
+        Self("token".into())
+    }
+
+    /// The whole name: for the store and for comparing, not for showing.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The kind and the beginning of the rest: should a secret ever come to stand here, it is not printed whole.
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, rest) = self.0.split_at(self.0.find(':').map_or(0, |colon| colon + 1));
+        let shown = &rest[..rest.len().min(SHOWN_CHARACTERS_MAX)];
+        let more = if shown.len() < rest.len() { "…" } else { "" };
+        write!(f, "{kind}{shown}{more}")
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Principal({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_short_plain_names_are_principals() {
+        for good in ["local", "uid:1000", "token:4f2a"] {
+            assert_eq!(Principal::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "a\n", "é", &"x".repeat(PRINCIPAL_BYTES_MAX + 1)] {
+            assert!(Principal::new(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_not_shown_whole() {
+        let principal = Principal::new("token:0123456789abcdef0123456789abcdef").unwrap();
+        assert_eq!(principal.to_string(), "token:0123456789ab…");
+        assert_eq!(format!("{principal:?}"), "Principal(token:0123456789ab…)");
+        assert_eq!(Principal::local().to_string(), "local");
+    }
+}

@@ -1,0 +1,225 @@
+//! What every request passes before it reaches a route: Host and Origin, then who is asking.
+//!
+//! A browser can be made to send requests to a server on its own machine, so a name that is not ours (DNS
+//! rebinding) and a page that is not ours (cross-site requests, WebSockets above all) are turned away before
+//! anything is read. The token ends here: whatever comes after knows only a [`Principal`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::Principal;
+
+use super::listen::Address;
+use super::metrics::{Counters, Refusal};
+use super::token::Token;
+
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const SCHEME: &str = "Bearer ";
+/// Asked by machines that watch over this one: they know no token, and call it by whatever address it has.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Who may come in.
+pub(crate) struct Gate {
+    /// Names by which this server is called; lower case, without a port.
+    hosts: BTreeSet<String>,
+    /// Pages that may use it: scheme, host and port as a browser writes them.
+    origins: BTreeSet<String>,
+    /// Nothing: everybody who can reach it.
+    token: Option<Token>,
+    counters: Arc<Counters>,
+}
+
+impl Gate {
+    /// A gate for these addresses, and the names and pages that the operator added.
+    pub(crate) fn new(
+        addresses: &[Address],
+        hosts: &[String],
+        origins: &[String],
+        token: Option<Token>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let mut gate = Self { hosts: BTreeSet::new(), origins: BTreeSet::new(), token, counters };
+        gate.hosts.extend(LOOPBACK_NAMES.map(str::to_owned));
+        gate.hosts.extend(hosts.iter().map(|host| plain_host(host)));
+        gate.origins.extend(origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()));
+        for address in addresses {
+            let Address::Tcp(address) = address else { continue };
+            if !address.ip().is_unspecified() {
+                gate.hosts.insert(address.ip().to_string());
+            }
+            for host in gate.hosts.clone() {
+                let host = if host.contains(':') { format!("[{host}]") } else { host };
+                gate.origins
+                    .extend(["http", "https"].map(|scheme| own_origin(scheme, &host, address.port())));
+            }
+        }
+        gate
+    }
+
+    fn knows_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut named = headers.get_all(HOST).iter();
+        let (first, second) = (named.next(), named.next());
+        let authority = match (uri.authority(), first) {
+            (Some(authority), _) => Some(authority.clone()),
+            (None, Some(value)) => value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()),
+            (None, None) => None,
+        };
+        second.is_none() && authority.is_some_and(|found| self.hosts.contains(&plain_host(found.host())))
+    }
+
+    /// A request without an origin does not come from a page.
+    fn knows_origin(&self, headers: &HeaderMap) -> bool {
+        let is_known = |value: &HeaderValue| {
+            value.to_str().is_ok_and(|text| self.origins.contains(&text.trim().to_ascii_lowercase()))
+        };
+        headers.get_all(ORIGIN).iter().all(is_known)
+    }
+
+    /// Whose request this is.
+    pub(crate) fn principal(&self, headers: &HeaderMap) -> Option<Principal> {
+        let Some(token) = &self.token else { return Some(Principal::anonymous()) };
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (given.next()?, given.next());
+        let (scheme, shown) = first.as_bytes().split_at_checked(SCHEME.len())?;
+        let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
+        (is_it && second.is_none()).then(Principal::token_holder)
+    }
+}
+
+/// The middleware.
+pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let principal = gate.principal(request.headers());
+    let is_open = OPEN_PATHS.contains(&request.uri().path());
+    if !is_open {
+        if !gate.knows_host(request.uri(), request.headers()) {
+            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
+        }
+        if !gate.knows_origin(request.headers()) {
+            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
+        }
+        if principal.is_none() {
+            let mut response = gate.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
+            let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            return response;
+        }
+    }
+    request.headers_mut().remove(AUTHORIZATION);
+    if let Some(principal) = principal {
+        request.extensions_mut().insert(principal);
+    }
+    next.run(request).await
+}
+
+impl Gate {
+    fn turn_away(&self, status: StatusCode, refusal: Refusal) -> Response {
+        self.counters.refused(refusal);
+        let reason = match refusal {
+            Refusal::Host => "the Host header names no host of this server (serve.hosts)",
+            Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
+            _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
+        };
+        (status, format!("{reason}\n")).into_response()
+    }
+}
+
+fn plain_host(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// As a browser writes it: the usual port is left out.
+fn own_origin(scheme: &str, host: &str, port: u16) -> String {
+    match (scheme, port) {
+        ("http", 80) | ("https", 443) => format!("{scheme}://{host}"),
+        _ => format!("{scheme}://{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(addresses: &[&str], hosts: &[&str], origins: &[&str]) -> Gate {
+        let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        Gate::new(&addresses, &own(hosts), &own(origins), None, Arc::default())
+    }
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(axum::http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn foreign_names_are_not_ours() {
+        let gate = gate(&["127.0.0.1:8808"], &["tools.example.com"], &[]);
+        let knows = |host: &str| gate.knows_host(&Uri::from_static("/mcp"), &headers(&[("host", host)]));
+        for own in [
+            "localhost",
+            "LocalHost:8808",
+            "127.0.0.1:8808",
+            "[::1]:9",
+            "tools.example.com",
+            "tools.example.com.:443",
+        ] {
+            assert!(knows(own), "{own}");
+        }
+        for other in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.example:8808", "192.0.2.1", ""]
+        {
+            assert!(!knows(other), "{other}");
+        }
+        assert!(!gate.knows_host(&Uri::from_static("/mcp"), &HeaderMap::new()));
+        let two = headers(&[("host", "localhost"), ("host", "evil.example")]);
+        assert!(!gate.knows_host(&Uri::from_static("/mcp"), &two));
+    }
+
+    #[test]
+    fn only_own_pages_and_named_ones_may_use_it() {
+        let gate = gate(&["127.0.0.1:8808"], &[], &["https://app.example.com"]);
+        let knows = |origin: &str| gate.knows_origin(&headers(&[("origin", origin)]));
+        assert!(
+            knows("http://127.0.0.1:8808") && knows("http://localhost:8808") && knows("http://[::1]:8808")
+        );
+        assert!(knows("https://app.example.com") && gate.knows_origin(&HeaderMap::new()));
+        for other in
+            ["null", "http://localhost:3000", "http://evil.example:8808", "https://app.example.com.evil", ""]
+        {
+            assert!(!knows(other), "{other}");
+        }
+        let two = headers(&[("origin", "http://localhost:8808"), ("origin", "http://evil.example")]);
+        assert!(!gate.knows_origin(&two));
+    }
+
+    #[test]
+    fn without_a_token_to_show_everybody_is_the_same() {
+        let gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        assert_eq!(gate.principal(&HeaderMap::new()), Some(Principal::anonymous()));
+    }
+
+    #[test]
+    fn only_the_whole_token_counts() {
+        let folder = crate::test_folder::TestFolder::new();
+        let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
+        let text = fresh.unwrap().text;
+        let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        gate.token = Some(token);
+        let asks = |value: &str| gate.principal(&headers(&[("authorization", value)]));
+        assert_eq!(asks(&format!("Bearer {text}")), Some(Principal::token_holder()));
+        assert_eq!(asks(&format!("bearer {text}")), Some(Principal::token_holder()));
+        for wrong in ["Bearer ", "Bearer", "", &text, &format!("Basic {text}"), &format!("Bearer {text}x")] {
+            assert_eq!(asks(wrong), None, "{wrong}");
+        }
+        assert_eq!(gate.principal(&HeaderMap::new()), None);
+        let right = format!("Bearer {text}");
+        assert_eq!(gate.principal(&headers(&[("authorization", &right), ("authorization", &right)])), None);
+    }
+}

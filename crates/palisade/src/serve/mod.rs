@@ -1,0 +1,214 @@
+//! `palisade serve`: MCP over HTTP for many callers.
+//!
+//! ```text
+//! connection -> gate (Host, Origin, token -> principal) -> /mcp  -> streamable -> mcp::Server
+//!                                                       -> /mcp/ws -> websocket -> mcp::Server
+//!                                                       -> /healthz, /readyz, /metrics
+//! serving -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
+//! ```
+//! Nothing in here knows a tool; nothing in [`crate::mcp`] knows HTTP.
+
+mod body;
+mod connections;
+mod gate;
+mod health;
+mod listen;
+mod metrics;
+pub(crate) mod options;
+mod readiness;
+mod seats;
+mod sessions;
+mod silence;
+mod streamable;
+mod tls;
+mod token;
+mod websocket;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{any, get};
+use engine::{Durability, Stop};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use self::body::BodyRoom;
+use self::connections::Serving;
+use self::gate::Gate;
+use self::listen::Address;
+use self::metrics::Counters;
+use self::options::{Auth, ServeArguments, ServeOptions};
+use self::readiness::Readiness;
+use self::seats::Seats;
+use self::sessions::Sessions;
+use crate::cli::Options;
+use crate::log::{self, LogLevel};
+use crate::machine::{self, Machine, Threads};
+use crate::mcp::Server;
+use crate::mcp::transport;
+use crate::signals::Signals;
+
+const OWN_FAILURE: u8 = 125;
+const BAD_USAGE: u8 = 2;
+/// Requests under way may end by themselves for so long once the end has begun.
+const GRACE: Duration = Duration::from_secs(10);
+/// Then runs are killed and their answers may take this long to get out.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_STEP: Duration = Duration::from_millis(20);
+
+/// What routes share.
+pub(crate) struct App {
+    server: Arc<Server>,
+    library: streamable::Library,
+    sessions: Sessions,
+    bodies: BodyRoom,
+    readiness: Arc<Readiness>,
+    seats: Arc<Seats>,
+    counters: Arc<Counters>,
+    closing: CancellationToken,
+    closed: CancellationToken,
+}
+
+pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
+    let serve_options = match arguments.check() {
+        Ok(options) => options,
+        Err(reason) => {
+            eprintln!("palisade: {reason}");
+            return ExitCode::from(BAD_USAGE);
+        }
+    };
+    // Files and sockets made from here on are their owner's alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    let served = machine::with_engine(options, Threads::Several, |machine| serve(machine, serve_options));
+    match served.and_then(|served| served) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("palisade: {error}");
+            ExitCode::from(OWN_FAILURE)
+        }
+    }
+}
+
+async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
+    let mut signals = Signals::new()?;
+    let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+    let token = obtain_token(&machine, options.auth)?;
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for address in &options.addresses {
+        let (listener, found) = listen::open(address)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))?;
+        listeners.push(listener);
+        addresses.push(found);
+    }
+    let (ending, ended) = watch::channel(None);
+    let app = App::new(&machine, ended);
+    let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
+    let serving = Serving {
+        router: router(&app, gate),
+        tls,
+        seats: Arc::clone(&app.seats),
+        counters: Arc::clone(&app.counters),
+        closing: app.closing.clone(),
+        closed: app.closed.clone(),
+    };
+    for listener in listeners {
+        tokio::spawn(connections::accept_all(listener, serving.clone()));
+    }
+    announce(&addresses, &options);
+    signals.next().await;
+    end(&app, &ending, &mut signals).await;
+    Ok(())
+}
+
+impl App {
+    fn new(machine: &Machine, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
+        let server = Arc::new(Server::new(machine.runs(Durability::BeforeReply), ended));
+        let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
+        let sessions = Sessions::new(longest_run);
+        let closed = CancellationToken::new();
+        Arc::new(Self {
+            library: streamable::library(&server, &sessions.local, &closed),
+            server,
+            sessions,
+            bodies: BodyRoom::default(),
+            readiness: Readiness::new(machine.state_dir.clone()),
+            seats: Arc::default(),
+            counters: Arc::default(),
+            closing: CancellationToken::new(),
+            closed,
+        })
+    }
+}
+
+fn router(app: &Arc<App>, gate: Gate) -> Router {
+    Router::new()
+        .route("/mcp", any(streamable::handle))
+        .route("/mcp/ws", get(websocket::upgrade))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
+        .with_state(Arc::clone(app))
+}
+
+fn obtain_token(machine: &Machine, auth: Auth) -> io::Result<Option<token::Token>> {
+    if auth == Auth::Nobody {
+        return Ok(None);
+    }
+    let (token, fresh) = token::obtain(&machine.state_dir)?;
+    let path = token::path(&machine.state_dir);
+    if let Some(fresh) = fresh {
+        use std::io::IsTerminal;
+        // On a terminal somebody reads it; a log would keep it.
+        if std::io::stderr().is_terminal() {
+            eprintln!(
+                "palisade: a token was made; clients send it as `Authorization: Bearer {}`",
+                fresh.text
+            );
+        }
+    }
+    eprintln!("palisade: the token is in {}", path.display());
+    Ok(Some(token))
+}
+
+fn announce(addresses: &[Address], options: &ServeOptions) {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    for address in addresses {
+        let url = match address {
+            Address::Tcp(address) => format!("{scheme}://{address}/mcp"),
+            Address::Unix(_) => address.to_string(),
+        };
+        let fields = [("version", json!(env!("CARGO_PKG_VERSION"))), ("url", json!(url))];
+        log::line(LogLevel::Info, "listening", &fields);
+    }
+}
+
+/// Lets requests end, then ends runs, then connections. A second signal skips the waiting.
+async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Signals) {
+    log::line(LogLevel::Info, "closing", &[("requests", json!(app.seats.requests()))]);
+    app.closing.cancel();
+    let grace = async {
+        while app.server.runs().live() > 0 {
+            tokio::time::sleep(END_STEP).await;
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(GRACE, grace) => {}
+        () = signals.next() => {}
+    }
+    transport::end(ending, Stop::Killed);
+    app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
+    let answers_out = async {
+        while app.seats.requests() > 0 {
+            tokio::time::sleep(END_STEP).await;
+        }
+    };
+    let is_clean = tokio::time::timeout(END_PATIENCE, answers_out).await.is_ok();
+    app.closed.cancel();
+    log::line(LogLevel::Info, "stopped", &[("answers_out", json!(is_clean))]);
+}

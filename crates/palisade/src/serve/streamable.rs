@@ -1,0 +1,79 @@
+//! `/mcp`: streamable HTTP, both eras on one endpoint, by the library; here is what the library leaves out.
+//!
+//! ```text
+//! session of this principal? -> body, bounded -> library -> (silent for long: bridge) -> answer
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use engine::Principal;
+use http_body_util::Full;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+use super::body::BODY_BYTES_MAX;
+use super::metrics::Refusal;
+use super::silence;
+use crate::mcp::Server;
+
+/// Comments on streams that the library opened.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The library's half.
+pub(crate) type Library = StreamableHttpService<Arc<Server>, LocalSessionManager>;
+
+/// Host and Origin are settled at the gate, for every route alike.
+pub(crate) fn library(
+    server: &Arc<Server>,
+    sessions: &Arc<LocalSessionManager>,
+    closed: &CancellationToken,
+) -> Library {
+    let config = StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_max_request_body_bytes(BODY_BYTES_MAX)
+        .with_json_response(true)
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
+        .with_cancellation_token(closed.child_token());
+    let server = Arc::clone(server);
+    StreamableHttpService::new(move || Ok(Arc::clone(&server)), Arc::clone(sessions), config)
+}
+
+/// The route.
+pub(crate) async fn handle(
+    State(app): State<Arc<App>>,
+    Extension(principal): Extension<Principal>,
+    mut request: Request,
+) -> Response {
+    app.counters.requests.fetch_add(1, Ordering::Relaxed);
+    app.sessions.check(request.headers_mut(), &principal);
+    let (parts, body) = request.into_parts();
+    let held = match app.bodies.read(body).await {
+        Ok(held) => held,
+        Err(error) => {
+            app.counters.refused(Refusal::Body);
+            return error.into_response();
+        }
+    };
+    app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
+    let may_wait = parts.method == Method::POST && silence::reads_streams(&parts.headers);
+    let request = Request::from_parts(parts, Full::new(held.bytes));
+    let (library, share) = (app.library.clone(), held.share);
+    let answer = Box::pin(async move {
+        let response = library.handle(request).await;
+        drop(share);
+        response.map(Body::new)
+    });
+    let response = if may_wait { silence::bridge(answer, silence::PAUSE).await } else { answer.await };
+    app.sessions.learn(response.headers(), &principal).await;
+    response
+}

@@ -1,0 +1,138 @@
+//! `/mcp/ws`: the same protocol over a WebSocket, one message a frame.
+//!
+//! The frames are turned into the lines of the stdio transport and back, so that every bound of that transport
+//! holds here too. The connection keeps its seat; its end ends its runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use engine::Principal;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use rmcp::ServiceExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::App;
+use super::body::BODY_BYTES_MAX;
+use super::seats::Seat;
+use crate::mcp::transport::Lines;
+
+const PROTOCOL: &str = "mcp";
+const BUFFER_BYTES: usize = 64 << 10;
+/// Answers that a peer has not read yet.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+const PING_PAUSE: Duration = Duration::from_secs(15);
+/// A peer that does not answer a ping by then is gone.
+const PONG_PATIENCE: Duration = Duration::from_secs(45);
+/// After the server's end has begun.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The route.
+pub(crate) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Extension(principal): Extension<Principal>,
+    Extension(seat): Extension<Arc<Seat>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(BODY_BYTES_MAX)
+        .max_frame_size(BODY_BYTES_MAX)
+        .max_write_buffer_size(UNSENT_BYTES_MAX)
+        .on_upgrade(move |socket| converse(app, principal, seat, socket))
+}
+
+async fn converse(app: Arc<App>, principal: Principal, seat: Arc<Seat>, socket: WebSocket) {
+    let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
+    let (read, write) = tokio::io::split(inside);
+    let (ending, mut ended) = watch::channel(None);
+    let lines = Lines::new(read, write, ending, || false).for_principal(principal);
+    let server = Arc::clone(&app.server);
+    let serving = async move {
+        // A peer that leaves before it said anything has nothing to end.
+        let Ok(running) = server.serve(lines).await else { return };
+        let cancel = running.cancellation_token();
+        let served = running.waiting();
+        tokio::pin!(served);
+        tokio::select! {
+            _ = &mut served => return,
+            _ = ended.wait_for(Option::is_some) => {}
+        }
+        cancel.cancel();
+        tokio::time::timeout(END_PATIENCE, served).await.map(drop).unwrap_or_default();
+    };
+    let serving = tokio::spawn(serving);
+    let (sink, stream) = socket.split();
+    let (from_server, to_server) = tokio::io::split(outside);
+    let (heard, hearing) = watch::channel(Instant::now());
+    tokio::select! {
+        () = take(stream, to_server, heard) => {}
+        () = give(sink, from_server, hearing, &app) => {}
+        () = seat.must_leave() => {}
+        () = app.closed.cancelled() => {}
+    }
+    // The lines end with the pipe, and with them every run of this connection.
+    tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default();
+}
+
+/// Frames become lines.
+async fn take(
+    mut frames: SplitStream<WebSocket>,
+    mut lines: WriteHalf<DuplexStream>,
+    heard: watch::Sender<Instant>,
+) {
+    while let Some(Ok(frame)) = frames.next().await {
+        heard.send_replace(Instant::now());
+        let bytes = match frame {
+            Message::Text(text) => Bytes::from(text),
+            Message::Binary(bytes) => bytes,
+            Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) => continue,
+        };
+        // A line end outside of strings means nothing in JSON; inside it cannot stand.
+        let mut line: Vec<u8> = bytes.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
+        line.push(b'\n');
+        if lines.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lines become frames; a silent peer is asked now and then whether it is still there.
+async fn give(
+    mut frames: SplitSink<WebSocket, Message>,
+    lines: ReadHalf<DuplexStream>,
+    heard: watch::Receiver<Instant>,
+    app: &App,
+) {
+    let mut lines = BufReader::new(lines).lines();
+    let mut pause = tokio::time::interval(PING_PAUSE);
+    loop {
+        let frame = tokio::select! {
+            line = lines.next_line() => match line {
+                Ok(Some(line)) => Message::Text(line.into()),
+                _ => break,
+            },
+            _ = pause.tick() => {
+                if heard.borrow().elapsed() > PONG_PATIENCE {
+                    return;
+                }
+                Message::Ping(Bytes::new())
+            }
+            () = app.closing.cancelled(), if app.server.is_ended() => break,
+        };
+        match tokio::time::timeout(PONG_PATIENCE, frames.send(frame)).await {
+            Ok(Ok(())) => {}
+            _ => return,
+        }
+    }
+    // Said as far as the peer still listens.
+    tokio::time::timeout(END_PATIENCE, frames.close()).await.map(drop).unwrap_or_default();
+}
