@@ -59,7 +59,7 @@ impl Engine {
         let (builds, wanted) = (self.builds.clone(), key.clone());
         // Off this thread: every byte of a product is read before it is used.
         let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
-        if let Some(build) = recalled {
+        if let Some(build) = recalled.filter(|_| !request.compile_anew) {
             return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
         }
         self.compile_anew(runtime, &call, key).await.map(Some)

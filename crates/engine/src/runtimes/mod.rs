@@ -6,6 +6,7 @@
 //! directory for as long as the interpreter does not change ([`cache`]).
 
 mod cache;
+mod canary;
 mod compile;
 mod definition;
 mod locate;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 
 use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::Mutex;
+use tokio::sync::{OnceCell, Semaphore};
 
+pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
 use crate::diagnostics::{self, Said};
@@ -52,7 +54,7 @@ pub enum RuntimeError {
         known: String,
     },
     /// Its interpreter is not installed.
-    #[error("{title} is not installed on this server: none of {commands} is on the PATH")]
+    #[error("{title} is not installed on this server: none of {commands}")]
     Missing {
         /// The language.
         title: String,
@@ -287,13 +289,17 @@ pub struct Runtimes {
     named: BTreeMap<String, PathBuf>,
     /// Makes a probe end with this process.
     launcher: Vec<String>,
-    ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
+    ready: BTreeMap<&'static str, OnceCell<Result<Arc<Runtime>, RuntimeError>>>,
+    /// Probes at once: as many as there are cores.
+    asking: Semaphore,
 }
 
 impl Runtimes {
     pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>, launcher: Vec<String>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { state_dir, path, named, launcher, ready: Mutex::default() }
+        let ready = definition::names().map(|name| (name, OnceCell::new())).collect();
+        let asking = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        Self { state_dir, path, named, launcher, ready, asking }
     }
 
     /// Names of all languages, installed or not.
@@ -308,17 +314,12 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let mut ready = self.ready.lock().await;
-        if let Some(known) = ready.get(name) {
-            return known.clone();
-        }
-        let Some(definition) = definition::load(name) else {
+        let known = self.ready.get(name).zip(definition::load(name));
+        let Some((cell, definition)) = known else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
-        let found = self.look(definition).await;
-        ready.insert(name.to_owned(), found.clone());
-        found
+        cell.get_or_init(|| self.look(definition)).await.clone()
     }
 
     /// Where the interpreter is: where the operator says, else on the PATH.
@@ -332,7 +333,14 @@ impl Runtimes {
                 Err(RuntimeError::Broken { title: title(), reason })
             }
             None => locate::on_path(&definition.interpreter.commands, &self.path).ok_or_else(|| {
-                let commands = definition.interpreter.commands.join(", ");
+                let mut commands = definition.interpreter.commands.join(", ");
+                let closed = locate::closed_directories(&self.path);
+                commands.push_str(" is on the PATH");
+                if closed > 0 {
+                    commands.push_str(&format!(
+                        ", as far as this user may look ({closed} directories are closed to it)"
+                    ));
+                }
                 RuntimeError::Missing { title: title(), commands }
             }),
         }
@@ -351,6 +359,7 @@ impl Runtimes {
             path: self.path.clone(),
             launcher: self.launcher.clone(),
         };
+        let _turn = self.asking.acquire().await.ok();
         let asked = tokio::task::spawn_blocking(move || {
             let (found, compiled) = cache::find_out(&definition, &command, &place)?;
             Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))

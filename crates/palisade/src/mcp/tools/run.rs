@@ -157,6 +157,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
             output_kb: limits.whole("output_kb")?,
         },
         collect_files: false,
+        compile_anew: false,
     };
     Ok(Asked { request, wait })
 }
