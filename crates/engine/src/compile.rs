@@ -71,7 +71,9 @@ impl Engine {
         call: &CompileCall<'_>,
         key: Key,
     ) -> Result<Built, Unstarted> {
-        let limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
+        let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
+        // On a small machine a compiler gets what there is.
+        limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let _permit = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         let spec = SandboxSpec {

@@ -180,6 +180,9 @@ impl Prepared {
         result.enforced = self.sandbox.enforced().clone();
         result.phases = self.sandbox.phases().clone();
         result.compile = self.built.as_ref().map(|built| built.report);
+        if let Some(report) = &result.compile {
+            result.phases.parts_us.insert(0, ("compile", (report.ms * 1000.0) as u64));
+        }
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
@@ -317,7 +320,7 @@ impl Prepared {
             _ => ear.done(),
         };
         let mut done = said.unwrap_or_default();
-        let (outcome, error) = self.hear_last_words(outcome, error, &mut done, &output, usage);
+        let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
         result.outcome = outcome;
         result.exit = match end {
             End::Program(exit) => Some(exit),
@@ -356,8 +359,7 @@ impl Prepared {
     /// A failed program without a driver says on standard error what happened and where.
     fn hear_last_words(
         &self,
-        outcome: Outcome,
-        error: Option<RunError>,
+        (outcome, error): (Outcome, Option<RunError>),
         done: &mut Done,
         output: &Output,
         usage: Usage,

@@ -73,7 +73,8 @@ impl Engine {
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let maxima = &self.policy().maxima;
         // What looks at a program of a compiled language is its compiler.
-        let limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
+        let mut limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
+        limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let source = runtime.source_path();
         let call = Call { mode: "last", source: &source };
         let Some(argv) = runtime.check_command(&call) else {

@@ -105,6 +105,12 @@ fn path() -> String {
     format!("/usr/local/bin:/usr/bin:/bin:{}", with_rust.unwrap_or("/usr/bin"))
 }
 
+/// A file of the home in which a version manager keeps the toolchain.
+fn beside_rust() -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    format!("{home}/.rustup/settings.toml")
+}
+
 fn expect(result: &Value, stdout: &str, is_cached: bool) {
     assert_eq!(result["outcome"], "completed", "{result:#}");
     assert_eq!(result["stdout"], stdout, "{result:#}");
@@ -271,6 +277,8 @@ fn a_compiler_sees_nothing_of_the_host() {
         ("rust", format!("const S: &[u8] = include_bytes!({file:?});\nfn main() {{ println!(\"{{}}\", S.len()); }}")),
         ("rust", format!("#[path = {file:?}]\nmod secret;\nfn main() {{}}")),
         ("rust", "fn main() { print!(\"{}\", include_str!(\"/etc/shadow\")); }".to_owned()),
+        // Beside a toolchain that lies in a home.
+        ("rust", format!("fn main() {{ print!(\"{{}}\", include_str!({:?})); }}", beside_rust())),
         ("go", format!("package main\nimport _ \"embed\"\n//go:embed {file}\nvar s string\nfunc main() {{ print(s) }}")),
         ("go", format!("package main\n// #include \"{file}\"\nimport \"C\"\nfunc main() {{}}")),
         (

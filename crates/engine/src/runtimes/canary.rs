@@ -69,3 +69,35 @@ fn toolchain(runtime: &Runtime) -> String {
     runtime.add_to_key(&mut key);
     key.key().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_memory_is_of_one_toolchain_and_only_a_good_one_is_enough() {
+        let state = std::env::temp_dir().join(format!("palisade-canary-{}", std::process::id()));
+        fs::create_dir_all(&state).unwrap();
+        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin"));
+        let bash = super::super::locate::on_path(&["bash".to_owned()], &path).unwrap();
+        let runtimes = Runtimes::new(state.clone(), BTreeMap::new(), Vec::new());
+        let runtime = runtimes.find("bash").await.unwrap();
+        assert_eq!(runtimes.recall_canary(&runtime), None);
+        runtimes.remember_canary(&runtime, &Err("it sings wrongly".to_owned()));
+        let bad = runtimes.recall_canary(&runtime).unwrap();
+        assert_eq!(bad, CanaryMemory { verdict: Err("it sings wrongly".to_owned()), is_fresh: false });
+        runtimes.remember_canary(&runtime, &Ok(()));
+        assert!(runtimes.recall_canary(&runtime).unwrap().is_fresh);
+        // The same program by another name is another toolchain.
+        let copy = state.join("bash-copy");
+        fs::copy(bash, &copy).unwrap();
+        let others = Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), copy)]), Vec::new());
+        let other = others.find("bash").await.unwrap();
+        let recalled = others.recall_canary(&other);
+        fs::remove_dir_all(&state).unwrap();
+        assert_eq!(recalled, None);
+    }
+}
