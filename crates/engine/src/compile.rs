@@ -81,6 +81,7 @@ impl Engine {
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.compile_files(call.variables),
             opening: Vec::new(),
+            workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         let mut sandbox = self.create(&spec).await?;

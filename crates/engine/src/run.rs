@@ -101,6 +101,7 @@ impl Engine {
                     binds: runtime.run_binds(&built.build.files),
                     files: runtime.run_files(&request.variables),
                     opening: Vec::new(),
+                    workspace: None,
                     absence_allowed: self.policy().absence_allowed.clone(),
                 };
                 self.create(&spec).await?
@@ -121,6 +122,7 @@ impl Engine {
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
             opening,
+            workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
         self.create(&spec).await

@@ -71,7 +71,11 @@ impl Runs {
         let run = Arc::new(finished(entry, result));
         if is_unstarted && !entry.wants_row() {
             entry.publish(run);
-            return self.forget(entry);
+            // Whoever wants it kept from now on sees that it ended, and writes it down: see `write_down`.
+            if !entry.wants_row() {
+                return self.forget(entry);
+            }
+            return self.keep_anyway(entry).await;
         }
         let started = Instant::now();
         let queued = within(self.store.finish(Arc::clone(&run), blocks.clone(), is_awaited)).await;
@@ -104,6 +108,22 @@ impl Runs {
         self.forget(entry);
     }
 
+    /// A run that never began, and that somebody wanted kept in the very moment in which that was told.
+    async fn keep_anyway(&self, entry: &Entry) {
+        if let Some(run) = entry.peek()
+            && self.store_end(run, Vec::new()).await.is_err()
+        {
+            self.telemetry.count_store_failure();
+        }
+        self.forget(entry);
+    }
+
+    /// Writes an end down and waits until it is on the disk. Doing it twice changes nothing.
+    async fn store_end(&self, run: Arc<FinishedRun>, blocks: Vec<Arc<LogBlock>>) -> Result<(), StoreError> {
+        let answered = within(self.store.finish(run, blocks, true)).await?;
+        within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await
+    }
+
     /// Keeps a result that the store did not take for a while, and tries again.
     async fn offer_again(&self, entry: &Entry, run: &Arc<FinishedRun>, blocks: &[Arc<LogBlock>]) {
         self.note_unstored(entry);
@@ -117,9 +137,7 @@ impl Runs {
             if !self.is_known(entry) {
                 return;
             }
-            let queued = within(self.store.finish(Arc::clone(run), blocks.to_vec(), true)).await;
-            let Ok(answered) = queued else { continue };
-            let stored = within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await;
+            let stored = self.store_end(Arc::clone(run), blocks.to_vec()).await;
             if stored.is_ok() || *closing.borrow() {
                 return;
             }
@@ -133,8 +151,7 @@ impl Runs {
         if let Some(run) = entry.peek() {
             // It ended before anybody knew that it should be kept.
             let blocks = entry.log().seal();
-            let answered = within(self.store.finish(run, blocks, true)).await?;
-            return within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await;
+            return self.store_end(run, blocks).await;
         }
         tokio::spawn(Arc::clone(self).write_along(Arc::clone(entry)));
         Ok(())

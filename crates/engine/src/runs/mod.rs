@@ -23,6 +23,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 pub use id::RunId;
 pub(crate) use id::hex;
 pub use live::{LiveRun, StartedRun};
+#[cfg(test)]
+pub(crate) use log::RunLog;
 pub use log::{LOG_READ_BYTES_MAX, LogPart, LogRange};
 pub(crate) use log::{LogBlock, LogPlace, part};
 

@@ -128,6 +128,11 @@ impl StoreError {
         }
     }
 
+    /// Whether others will meet it as well.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.spoils_connection() || *self == Self::Full
+    }
+
     /// Whether the connection is better opened anew.
     pub(super) fn spoils_connection(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::ReadOnly(_) | Self::Failed { step: DISK, .. })

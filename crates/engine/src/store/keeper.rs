@@ -148,13 +148,21 @@ impl<'a> Keeper<'a> {
             answer(Ok(()));
             drop(request.room);
         }
-        if !writes.is_empty() {
-            match commit(database, writes) {
-                Ok(()) => self.health.set(None),
-                Err(error) => failure = Some(error),
+        let settled = (!writes.is_empty()).then(|| commit(database, writes));
+        if let Some(settled) = &settled {
+            failure = settled.lasting.clone().or(failure);
+            if failure.is_none() {
+                self.health.set(None);
             }
         }
         self.note(failure);
+        // Whoever hears the answer finds everything else in accordance with it.
+        if let Some(Settled { outcome, answers, .. }) = settled {
+            for (answer, room) in answers {
+                answer(outcome.clone());
+                drop(room);
+            }
+        }
     }
 
     fn note(&mut self, failure: Option<StoreError>) {
@@ -192,7 +200,7 @@ impl<'a> Keeper<'a> {
 
     fn open(&mut self) -> Result<(Database, File), StoreError> {
         let folder = self.config.folder();
-        let connection = schema::open(&folder, self.is_suspect)?;
+        let connection = schema::open(&self.config, self.is_suspect)?;
         let servers = match &self.servers {
             Some(servers) => Arc::clone(servers),
             None => {
@@ -228,11 +236,20 @@ fn fail(request: Request, error: &StoreError) {
     answer(Ok(()));
 }
 
+/// What became of a transaction, before anybody is told.
+struct Settled {
+    outcome: Result<(), StoreError>,
+    /// What others will meet as well.
+    lasting: Option<StoreError>,
+    answers: Vec<(Answer, OwnedSemaphorePermit)>,
+}
+
 /// All of them in one transaction; one that fails takes only its own changes back.
-fn commit(database: &Database, writes: Vec<Request>) -> Result<(), StoreError> {
+fn commit(database: &Database, writes: Vec<Request>) -> Settled {
     let connection = &database.connection;
     let mut outcome = connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::sql("begin"));
     let mut answers = Vec::with_capacity(writes.len());
+    let mut lasting = None;
     for request in writes {
         let given = match &outcome {
             Ok(()) => connection.execute_batch("SAVEPOINT one").map_err(StoreError::sql("begin")),
@@ -248,8 +265,9 @@ fn commit(database: &Database, writes: Vec<Request>) -> Result<(), StoreError> {
         let settled = connection.execute_batch(back).map_err(StoreError::sql("write"));
         // A full disk takes the whole transaction back at once: https://sqlite.org/lang_transaction.html.
         if connection.is_autocommit() || settled.is_err() {
-            outcome = Err(failed.or(settled.err()).unwrap_or(StoreError::Closed));
+            outcome = Err(failed.clone().or(settled.err()).unwrap_or(StoreError::Closed));
         }
+        lasting = failed.filter(StoreError::is_lasting).or(lasting);
     }
     if outcome.is_ok() {
         outcome = connection.execute_batch("COMMIT").map_err(StoreError::sql("commit"));
@@ -258,9 +276,6 @@ fn commit(database: &Database, writes: Vec<Request>) -> Result<(), StoreError> {
         // Nothing was promised yet; what cannot even be taken back is found by the next opening.
         connection.execute_batch("ROLLBACK").ok();
     }
-    for (answer, room) in answers {
-        answer(outcome.clone());
-        drop(room);
-    }
-    outcome
+    lasting = lasting.or(outcome.clone().err());
+    Settled { outcome, lasting, answers }
 }

@@ -31,6 +31,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Requests waiting, and with their size together at most 32 MiB of data; one larger request goes alone.
 const QUEUE_PIECES_MAX: u32 = 512;
 
+/// The built-in bound of the file: some times what is kept, should purging lag behind.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
 /// Where the store is and what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -38,12 +41,14 @@ pub struct StoreConfig {
     pub state_dir: PathBuf,
     /// What is kept.
     pub retention: Retention,
+    /// The file never grows beyond this; what does not fit is answered like a full disk.
+    pub file_bytes_max: u64,
 }
 
 impl StoreConfig {
-    /// With the built-in retention.
+    /// With the built-in bounds.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), retention: Retention::default() }
+        Self { state_dir: state_dir.into(), retention: Retention::default(), file_bytes_max: FILE_BYTES_MAX }
     }
 
     fn folder(&self) -> PathBuf {
@@ -183,4 +188,61 @@ impl Store {
 
 fn weight(blocks: &[Arc<LogBlock>]) -> usize {
     blocks.iter().map(|block| block.data.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
+    use crate::runs::RunLog;
+    use policy::Clamp;
+    use sandbox::{Guarantee, Mechanism, Outcome};
+    use wire::{Exit, Stream};
+
+    /// A run with everything that a run can have.
+    fn rich() -> FinishedRun {
+        let error = RunError { line: Some(3), retryable: true, ..RunError::new("failed", "é").remedy("r") };
+        let mut result = RunResult::unstarted(Outcome::Failed, "fake", error);
+        result.exit = Some(Exit::Signal(9));
+        let json = serde_json::from_str("[123456789012345678901234567890, 0.1]").unwrap();
+        result.value = Some(Value { repr: "v".to_owned(), json: Some(json), mime: Some("m".to_owned()) });
+        let file = |path: &str, content: &[u8]| Artifact { path: path.to_owned(), content: content.to_vec() };
+        result.artifacts = vec![file("b", &[0, 255]), file("a", b"")];
+        result.usage = RunUsage { wall_ms: 0.1 + 0.2, memory_peak_bytes: u64::MAX, ..RunUsage::default() };
+        result.enforced.keep(Guarantee::NetworkNone, &[Mechanism::Namespace]);
+        result.enforced.keep_with_note(Guarantee::DiskLimited, &[Mechanism::Tmpfs], "a note");
+        result.enforced.lack(Guarantee::CpuLimited, "a reason");
+        result.clamped = vec![Clamp { limit: "cpus".to_owned(), asked: 99.5, given: 2.0 }];
+        result.warnings = vec!["careful".to_owned()];
+        FinishedRun {
+            id: RunId::random().unwrap(),
+            principal: Principal::local(),
+            language: "python".to_owned(),
+            created_ms: 1,
+            ended_ms: 2,
+            result,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_comes_back_with_everything_it_had() {
+        let folder = std::env::temp_dir().join(format!("palisade-record-{}", std::process::id()));
+        let store = Store::new(StoreConfig::new(&folder));
+        let mut log = RunLog::default();
+        let mut run = rich();
+        for (stream, data) in [(Stream::Stderr, "e"), (Stream::Stdout, "o1"), (Stream::Stderr, "é")] {
+            log.append(stream, data.as_bytes());
+        }
+        (run.result.stdout, run.result.stderr) = (b"o1".to_vec(), "eé".as_bytes().to_vec());
+        let run = Arc::new(run);
+        // Twice, as when the first answer was lost.
+        for _ in 0..2 {
+            let answered = store.finish(Arc::clone(&run), log.seal(), true).await.unwrap();
+            answered.await.unwrap().unwrap();
+        }
+        let found = store.find(&run.principal, &run.id).await.unwrap();
+        let Some(StoredRun::Finished(found)) = found else { panic!("it is there") };
+        assert_eq!(format!("{found:?}"), format!("{run:?}"));
+        std::fs::remove_dir_all(&folder).ok();
+    }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use super::StoreConfig;
 use super::error::StoreError;
 
 /// Steps from an empty file to the newest layout; the number of a step is its place, counted from one. A step
@@ -25,7 +26,8 @@ const WAL_BYTES_MAX: i64 = 16 << 20;
 pub(super) const FILE: &str = "palisade.db";
 
 /// Opens or makes the database in that folder. `is_suspect` has every page examined first.
-pub(super) fn open(folder: &Path, is_suspect: bool) -> Result<Connection, StoreError> {
+pub(super) fn open(config: &StoreConfig, is_suspect: bool) -> Result<Connection, StoreError> {
+    let folder = &config.folder();
     make_folder(folder)?;
     // Making a database, and changing its layout, is for one process at a time.
     let _turn = take_turn(&folder.join("open.lock"))?;
@@ -36,6 +38,7 @@ pub(super) fn open(folder: &Path, is_suspect: bool) -> Result<Connection, StoreE
         examine(&connection)?;
     }
     migrate(&mut connection)?;
+    bound(&connection, config.file_bytes_max).map_err(StoreError::sql("open"))?;
     if is_new {
         // The names of new files must outlive a power cut as well.
         for folder in folder.ancestors().take(2) {
@@ -94,6 +97,12 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+fn bound(connection: &Connection, file_bytes_max: u64) -> rusqlite::Result<()> {
+    let page_bytes: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = file_bytes_max / u64::from(page_bytes.max(1));
+    connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+}
+
 fn examine(connection: &Connection) -> Result<(), StoreError> {
     let found: String = connection
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
@@ -109,13 +118,12 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     }
     let done = usize::try_from(found).map_err(|_| StoreError::Corrupt(format!("its layout is {found}")))?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(done) {
-        let apply = || -> rusqlite::Result<()> {
+        let mut apply = || -> rusqlite::Result<()> {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             change.execute_batch(sql)?;
             change.pragma_update(None, "user_version", i64::try_from(step + 1).unwrap_or(i64::MAX))?;
             change.commit()
         };
-        let mut apply = apply;
         apply().map_err(StoreError::sql("migrate"))?;
     }
     Ok(())

@@ -21,7 +21,7 @@ use super::{
 };
 
 const TITLE: &str = "Palisade";
-const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
+pub(super) const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
 program; pass data by `variables` or `inputs` rather than pasting it into code. Print what you need, or end with an \
 expression to get its value. Runs share nothing. When a run is cut short, the error says which limit to raise. A run \
 that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
@@ -214,7 +214,7 @@ impl ServerHandler for Server {
     }
 }
 
-fn implementation() -> Implementation {
+pub(super) fn implementation() -> Implementation {
     Implementation::new(NAME, env!("CARGO_PKG_VERSION"))
         .with_title(TITLE)
         .with_description("Runs code written by AI agents in isolated sandboxes")

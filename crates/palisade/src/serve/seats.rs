@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once.
+/// Connections at once, unless the operator says otherwise.
 pub(crate) const SEATS_MAX: usize = 2048;
 
 /// All seats of a server.
-#[derive(Default)]
 pub(crate) struct Seats {
+    most: usize,
     taken: Mutex<Taken>,
 }
 
@@ -43,10 +43,15 @@ pub(crate) struct Busy {
 }
 
 impl Seats {
+    /// So many.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: Mutex::default() }
+    }
+
     /// A seat, if need be that of the connection idle longest; none when all are busy.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
         let mut taken = self.lock();
-        if taken.seats.len() >= SEATS_MAX {
+        if taken.seats.len() >= self.most {
             let idle = taken.seats.iter().filter(|(_, place)| place.requests == 0);
             let (&longest, _) = idle.min_by_key(|(_, place)| place.idle_since)?;
             if let Some(place) = taken.seats.remove(&longest) {
@@ -110,22 +115,24 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    const SEATS: usize = 8;
+
     #[test]
     fn the_longest_idle_leaves_and_the_busy_stay() {
-        let seats = Arc::new(Seats::default());
-        let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
+        let seats = Arc::new(Seats::new(SEATS));
+        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
         let busy = all[0].begin();
         let late = seats.take().unwrap();
         assert!(all[1].leave.is_cancelled() && !all[0].leave.is_cancelled());
-        assert_eq!((seats.count(), seats.requests()), (SEATS_MAX, 1));
+        assert_eq!((seats.count(), seats.requests()), (SEATS, 1));
         drop((late, busy));
-        assert_eq!((seats.count(), seats.requests()), (SEATS_MAX - 1, 0));
+        assert_eq!((seats.count(), seats.requests()), (SEATS - 1, 0));
     }
 
     #[test]
     fn nobody_comes_in_when_all_are_busy() {
-        let seats = Arc::new(Seats::default());
-        let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
+        let seats = Arc::new(Seats::new(SEATS));
+        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
         let busy: Vec<_> = all.iter().map(Seat::begin).collect();
         assert!(seats.take().is_none());
         drop(busy);
