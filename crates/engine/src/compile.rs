@@ -211,7 +211,13 @@ async fn start(
     guest_client::put_file(reader, writer, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
     let (argv, env) = (runtime.compile_command(call), runtime.environment());
     writer
-        .send(&ToGuest::Open(OpenProcess { process: COMPILER, argv, env, cwd: WORKSPACE.to_owned() }))
+        .send(&ToGuest::Open(OpenProcess {
+            process: COMPILER,
+            argv,
+            env,
+            cwd: WORKSPACE.to_owned(),
+            has_channel: false,
+        }))
         .await?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
 }

@@ -155,7 +155,8 @@ fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> 
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
 fn opening(runtime: &Runtime) -> Result<Vec<u8>, RunError> {
     let argv = runtime.command(&Call { mode: FRESH, source: &runtime.source_path() });
-    let open = OpenProcess { process: MAIN, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+    let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+    let open = OpenProcess { process: MAIN, argv, env, cwd, has_channel: true };
     wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
@@ -273,7 +274,8 @@ impl Prepared {
 
     fn open(&self, process: u32, argv: Vec<String>) -> ToGuest {
         let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
-        ToGuest::Open(OpenProcess { process, argv, env, cwd })
+        // Drivers are opened before; a program that was compiled has none.
+        ToGuest::Open(OpenProcess { process, argv, env, cwd, has_channel: false })
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller

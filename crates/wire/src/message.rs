@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -20,7 +20,7 @@ pub const LIST_ENTRIES_MAX: usize = 256;
 /// Host to guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// Start a program; its driver channel is descriptor 3.
+    /// Start a program; a driver's channel is descriptor 3.
     Open(OpenProcess),
     /// Bytes for the driver of a process.
     Control {
@@ -94,6 +94,8 @@ pub struct OpenProcess {
     pub env: Vec<(String, String)>,
     /// Working directory, absolute.
     pub cwd: String,
+    /// Whether it is a driver: others get no descriptor beyond their streams.
+    pub has_channel: bool,
 }
 
 /// Guest to host.
