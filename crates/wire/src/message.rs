@@ -41,12 +41,19 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
-    /// Send a signal to a process (an interrupt; killing is done by the host from outside).
+    /// Send a signal to a process and those it leads (see setpgid(2)).
     Signal {
         /// The process.
         process: u32,
         /// Signal number.
         signal: i32,
+    },
+    /// Send on everything that a process has written by now; answered by `Done`.
+    Drain {
+        /// Number of the answer.
+        request: u32,
+        /// The process.
+        process: u32,
     },
     /// Kill every process but the guest: what a program left behind.
     KillRest,

@@ -144,6 +144,16 @@ impl Runtime {
         format!("{WORKSPACE}/{}", self.definition.source)
     }
 
+    /// Whether its interpreter can live on between runs.
+    pub(crate) fn is_live(&self) -> bool {
+        self.definition.drive.live
+    }
+
+    /// The interpreter that languages share: TypeScript's is that of JavaScript.
+    pub(crate) fn interpreter(&self) -> &str {
+        self.definition.base.as_deref().unwrap_or(&self.definition.name)
+    }
+
     /// Whether the language keeps that name for itself.
     pub(crate) fn reserves(&self, name: &str) -> bool {
         self.definition.drive.reserved.iter().any(|reserved| reserved == name)
@@ -400,5 +410,27 @@ mod tests {
         for refused in [missing, no_program] {
             assert_eq!(refused.unwrap_err().code(), "language_broken");
         }
+    }
+
+    #[tokio::test]
+    async fn a_slow_probe_holds_up_no_other_language() {
+        let state = std::env::temp_dir().join(format!("palisade-slow-{}", std::process::id()));
+        std::fs::create_dir_all(&state).unwrap();
+        let slow = state.join("slow");
+        // Until its own file is taken away.
+        std::fs::write(&slow, "#!/bin/sh\nwhile [ -e \"$0\" ]; do sleep 0.01; done\n").unwrap();
+        std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let named = BTreeMap::from([("lua".to_owned(), slow)]);
+        let runtimes = Runtimes::new(state.clone(), named, Vec::new());
+        let first = tokio::select! {
+            biased;
+            _ = runtimes.find("lua") => "the slow one",
+            found = async {
+                tokio::task::yield_now().await;
+                runtimes.find("bash").await
+            } => if found.is_ok() { "the other" } else { "neither" },
+        };
+        std::fs::remove_dir_all(&state).ok();
+        assert_eq!(first, "the other");
     }
 }

@@ -15,7 +15,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::resources::Freshness;
-use super::tools::{capabilities, run, validate, wait};
+use super::tools::{capabilities, run, sandboxes, validate, wait};
 use super::{
     NAME, Server, VERSIONS, completions, icon, is_modern, principal, prompts, resources, subscriptions, tasks,
 };
@@ -108,6 +108,9 @@ impl ServerHandler for Server {
             run::NAME => run::call(self, &principal, given, &context).await,
             wait::NAME => wait::call(self, &principal, given, &context).await.into(),
             capabilities::NAME => capabilities::call(self, given).await.into(),
+            sandboxes::OPEN => sandboxes::open(self, &principal, given).await.into(),
+            sandboxes::LIST => sandboxes::list(self, &principal, given).await.into(),
+            sandboxes::CLOSE => sandboxes::close(self, &principal, given).await.into(),
             validate::NAME => validate::call(&self.engine, given).await.into(),
             other => {
                 let other: String = other.chars().take(128).collect();
