@@ -10,10 +10,12 @@ mod clock;
 mod compile;
 mod conversation;
 mod diagnostics;
+mod display;
 mod driver;
 mod feed;
 mod guest_client;
 mod handle;
+mod image;
 mod output;
 mod principal;
 mod request;
@@ -38,6 +40,7 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
+pub use display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind};
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,

@@ -7,6 +7,8 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::display::Display;
+
 /// A finished run.
 #[derive(Debug, Clone)]
 pub struct RunResult {
@@ -20,6 +22,8 @@ pub struct RunResult {
     pub stderr: Vec<u8>,
     /// The last expression.
     pub value: Option<Value>,
+    /// What it showed besides: figures, tables, drawings. The program's own words, like the value.
+    pub displays: Vec<Display>,
     /// What went wrong, in words to act on.
     pub error: Option<RunError>,
     /// Files it made or changed, when asked for.
@@ -153,6 +157,7 @@ impl RunResult {
             stdout: Vec::new(),
             stderr: Vec::new(),
             value: None,
+            displays: Vec::new(),
             error: Some(error),
             artifacts: Vec::new(),
             usage: RunUsage::default(),

@@ -342,13 +342,16 @@ impl Prepared {
 
     fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
-        let Session { output, ear, preparation, .. } = session;
+        let Session { output, mut ear, preparation, .. } = session;
         let said = match end {
             End::Compile(_) => preparation.and_then(|preparation| preparation.ear.done()),
             _ => ear.done(),
         };
         let mut done = said.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
+        let (displays, left_out) = ear.take_displays();
+        result.displays = displays;
+        result.warnings.extend(left_out);
         result.outcome = outcome;
         result.exit = match end {
             End::Program(exit) => Some(exit),

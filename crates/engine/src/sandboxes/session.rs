@@ -159,7 +159,7 @@ struct Concluding<'a> {
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut result, played, mut living, slot, allowed, permit } = concluding;
-    let Played { end, output, done, refused, interpreter } = played;
+    let Played { end, output, done, refused, shown, interpreter } = played;
     let usage = living.sandbox.usage();
     match interpreter {
         Afterwards::Gone => slot.lost = "the sandbox ended unexpectedly",
@@ -183,6 +183,8 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     };
     (result.stdout, result.stderr) = (output.stdout, output.stderr);
     result.warnings.extend(warnings);
+    result.displays = shown.0;
+    result.warnings.extend(shown.1);
     if interpreter != Afterwards::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
         result.warnings.push(what);

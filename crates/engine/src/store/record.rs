@@ -57,6 +57,7 @@ impl Record {
             stdout: Vec::new(),
             stderr: Vec::new(),
             value: self.value,
+            displays: Vec::new(),
             error: self.error,
             artifacts: Vec::new(),
             usage: self.usage,

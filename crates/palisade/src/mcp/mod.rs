@@ -8,6 +8,7 @@
 mod arguments;
 mod checks;
 mod completions;
+mod displays;
 mod handler;
 mod icon;
 pub(crate) mod manifest;

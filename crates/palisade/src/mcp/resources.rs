@@ -1,27 +1,32 @@
-//! Resources: what can be read by address. `palisade://capabilities`, and the log of a run in ranges of bytes.
+//! Resources: what can be read by address. `palisade://capabilities`, the log of a run in ranges of bytes, and what
+//! a run showed.
 //!
 //! ```text
+//! palisade://runs/{id}/displays/{number}             counted from 1
 //! palisade://runs/{id}/log{?stream,offset,limit}     stream: stdout or stderr; both as they came otherwise
 //! ```
 //! Text is never cut within a character unless the reader asked to begin there; where to read on is said in
 //! the `_meta` of the content.
 
-use engine::{LogPart, LogRange, Principal, RunId};
+use engine::{FoundRun, LogPart, LogRange, Principal, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 use wire::Stream;
 
-use super::Server;
 use super::tools::capabilities;
+use super::{Server, displays};
 use crate::render;
 
 /// As clients fill it in.
 pub(crate) const LOG_TEMPLATE: &str = "palisade://runs/{id}/log{?stream,offset,limit}";
+/// The same for what it showed.
+pub(crate) const DISPLAY_TEMPLATE: &str = "palisade://runs/{id}/displays/{number}";
 /// The variable of a run.
 pub(crate) const RUN_VARIABLE: &str = "id";
 
 const LOG_PREFIX: &str = "palisade://runs/";
 const LOG_SUFFIX: &str = "/log";
+const DISPLAY_PART: &str = "/displays/";
 const META_KEY: &str = "palisade/range";
 /// Bytes of a log given when no limit is asked for, and the most that are given at once.
 const LOG_BYTES_DEFAULT: usize = 64 << 10;
@@ -30,6 +35,11 @@ const LOG_BYTES_MAX: usize = 1 << 20;
 /// Where the log of a run is.
 pub(crate) fn log_uri(id: &RunId) -> String {
     format!("{LOG_PREFIX}{}{LOG_SUFFIX}", id.as_str())
+}
+
+/// Where something is that a run showed, counted from 1.
+pub(crate) fn display_uri(id: &RunId, number: usize) -> String {
+    format!("{LOG_PREFIX}{}{DISPLAY_PART}{number}", id.as_str())
 }
 
 /// What is there without asking further.
@@ -49,7 +59,12 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
             "The whole output of a run by its run_id, while it runs and afterwards, in ranges of bytes",
         )
         .with_mime_type("text/plain");
-    vec![log]
+    let display = ResourceTemplate::new(DISPLAY_TEMPLATE, "run_display")
+        .with_title("What a run showed")
+        .with_description(
+            "A figure, table or drawing that a run showed, by its run_id and its number from 1",
+        );
+    vec![log, display]
 }
 
 /// An address that exists in principle.
@@ -57,6 +72,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
 pub(crate) enum Address {
     Capabilities,
     Log(RunId, LogRange),
+    Display(RunId, usize),
 }
 
 impl Address {
@@ -64,6 +80,11 @@ impl Address {
     pub(crate) fn parse(uri: &str) -> Option<Self> {
         if uri == capabilities::URI {
             return Some(Self::Capabilities);
+        }
+        if let Some((id, number)) =
+            uri.strip_prefix(LOG_PREFIX).and_then(|rest| rest.split_once(DISPLAY_PART))
+        {
+            return Some(Self::Display(RunId::parse(id)?, number.parse().ok()?));
         }
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let id = path.strip_prefix(LOG_PREFIX)?.strip_suffix(LOG_SUFFIX)?;
@@ -112,6 +133,16 @@ pub(crate) async fn read(
                 log_content(uri, offset, &part),
                 if part.is_running { Freshness::Changing } else { Freshness::Settled },
             ))
+        }
+        Some(Address::Display(id, number)) => {
+            let found = server.runs.find(principal, &id).await.map_err(|error| {
+                ErrorData::internal_error(format!("the run could not be read: {error}"), None)
+            })?;
+            let Some(FoundRun::Finished(run)) = found else { return Err(not_found(uri)) };
+            let index = number.checked_sub(1);
+            let display =
+                index.and_then(|index| run.result.displays.get(index)).ok_or_else(|| not_found(uri))?;
+            Ok((displays::content(display, uri), Freshness::Settled))
         }
         None => Err(not_found(uri)),
     }
@@ -164,6 +195,12 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_displays_are_read() {
+        let id = RunId::parse(ID).unwrap();
+        assert_eq!(Address::parse(&display_uri(&id, 3)), Some(Address::Display(id, 3)));
+    }
+
+    #[test]
     fn everything_else_is_no_address() {
         for uri in [
             "",
@@ -177,6 +214,9 @@ mod tests {
             &format!("palisade://runs/{ID}/log?limit=0"),
             &format!("palisade://runs/{ID}/log?other=1"),
             &format!("PALISADE://runs/{ID}/log"),
+            &format!("palisade://runs/{ID}/displays/"),
+            &format!("palisade://runs/{ID}/displays/x"),
+            "palisade://runs/run_1/displays/1",
         ] {
             assert_eq!(Address::parse(uri), None, "{uri}");
         }

@@ -125,6 +125,7 @@ pub(crate) fn run_output() -> JsonObject {
                 "properties": { "repr": { "type": "string" }, "json": {}, "mime": { "type": "string" } },
                 "required": ["repr"]
             },
+            "displays": displays(),
             "error": error(),
             "compile": {
                 "type": "object",
@@ -254,6 +255,24 @@ pub(crate) fn wait_input() -> JsonObject {
         "required": ["run_id"],
         "additionalProperties": false
     }))
+}
+
+/// What was shown, without its content.
+fn displays() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "mime": { "type": "string" },
+                "size_bytes": { "type": "integer" },
+                "width": { "type": "integer" },
+                "height": { "type": "integer" },
+                "text": { "type": "string" },
+                "uri": { "type": "string" }
+            }
+        }
+    })
 }
 
 /// Something went wrong: what, why, what to do.

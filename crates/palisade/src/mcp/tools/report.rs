@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use wire::Stream;
 
 use super::answer;
+use crate::mcp::displays::Shown;
 use crate::mcp::{Server, resources, text};
 use crate::render::{self, INLINE_BYTES_MAX};
 
@@ -20,11 +21,18 @@ pub(crate) fn finished(run: &FinishedRun) -> CallToolResult {
     if let Some(Value::Object(truncated)) = fields.get_mut("truncated") {
         truncated.insert("uri".to_owned(), json!(uri));
     }
-    let mut text = text::of_run(result, INLINE_BYTES_MAX);
-    if is_cut {
-        text.push_str(&format!("\nnote: output was cut; the whole log is {uri}"));
+    let shown = Shown::new(&run.id, &result.displays);
+    if let Some(Value::Array(displays)) = fields.get_mut("displays") {
+        displays.iter_mut().enumerate().for_each(|(index, display)| display["uri"] = json!(shown.uri(index)));
     }
-    let mut answer = answer(Value::Object(fields), text, result.outcome.is_error());
+    let mut lines = vec![text::of_run(result, INLINE_BYTES_MAX)];
+    lines.retain(|text| !text.is_empty());
+    lines.extend(shown.lines());
+    if is_cut {
+        lines.push(format!("note: output was cut; the whole log is {uri}"));
+    }
+    let mut answer = answer(Value::Object(fields), lines.join("\n"), result.outcome.is_error());
+    answer.content.extend(shown.blocks());
     if is_cut {
         answer.content.push(log_link(uri, (result.stdout.len() + result.stderr.len()) as u64));
     }

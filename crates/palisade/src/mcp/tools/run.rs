@@ -26,8 +26,8 @@ pub(crate) const NAME: &str = "run";
 const RETRY_MS: u64 = 1000;
 
 const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
-stderr, exit status and the value of its last expression. Without sandbox_id every run starts fresh and leaves nothing \
-behind.";
+stderr, exit status, the value of its last expression and the figures it shows. Without sandbox_id every run starts \
+fresh and leaves nothing behind.";
 
 /// What clients see.
 pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
