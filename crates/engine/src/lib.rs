@@ -52,7 +52,7 @@ pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
     RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
 };
-pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};

@@ -26,6 +26,7 @@ use sandbox::{BoxFuture, Limits};
 
 pub use id::SandboxId;
 pub(crate) use room::SandboxRecord;
+pub(crate) use session::Ties;
 
 use self::room::Room;
 use crate::clock;

@@ -217,14 +217,14 @@ impl Slot {
 
 fn full() -> Unstarted {
     Unstarted::busy(crate::Busy {
-        reason: "as many runs as may wait for this sandbox are waiting already".into(),
+        reason: "as many runs as may wait for this sandbox are waiting already",
         retry_after_ms: RETRY_MS,
     })
 }
 
 fn elsewhere() -> Unstarted {
     Unstarted::busy(crate::Busy {
-        reason: "another server of the same state directory is using this sandbox".into(),
+        reason: "another server of the same state directory is using this sandbox",
         retry_after_ms: RETRY_MS,
     })
 }

@@ -281,6 +281,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
             output_kb: arguments.output_kb,
         },
         collect_files: arguments.output_dir.is_some(),
+        compile_anew: false,
     })
 }
 

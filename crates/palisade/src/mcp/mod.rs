@@ -100,7 +100,7 @@ impl Server {
 
     /// Languages that are offered.
     async fn languages(&self) -> Vec<String> {
-        self.checks.languages().await.languages.into_keys().collect()
+        self.checks.languages().await.offered()
     }
 
     async fn tools(&self) -> Vec<Tool> {

@@ -87,27 +87,47 @@ pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
     }))
 }
 
+/// How a run can end.
+const OUTCOMES: [&str; 13] = [
+    "completed",
+    "failed",
+    "compile_failed",
+    "timed_out",
+    "out_of_memory",
+    "disk_full",
+    "process_limit",
+    "output_limit",
+    "killed",
+    "cancelled",
+    "running",
+    "refused",
+    "unavailable",
+];
+
+/// Files that a run made or changed.
+fn artifacts() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "path": { "type": "string" },
+                "uri": { "type": "string" },
+                "mime_type": { "type": "string" },
+                "size_bytes": { "type": "integer" },
+                "sha256": { "type": "string" },
+                "download_url": { "type": "string" }
+            }
+        }
+    })
+}
+
 /// Result of `run`.
 pub(crate) fn run_output() -> JsonObject {
-    let outcomes = [
-        "completed",
-        "failed",
-        "compile_failed",
-        "timed_out",
-        "out_of_memory",
-        "disk_full",
-        "process_limit",
-        "output_limit",
-        "killed",
-        "cancelled",
-        "running",
-        "refused",
-        "unavailable",
-    ];
     object(json!({
         "type": "object",
         "properties": {
-            "outcome": { "type": "string", "enum": outcomes },
+            "outcome": { "type": "string", "enum": OUTCOMES },
             "exit_code": { "type": "integer" },
             "signal": { "type": "integer" },
             "stdout": { "type": "string" },
@@ -142,20 +162,7 @@ pub(crate) fn run_output() -> JsonObject {
                     "start_ms": { "type": "number" }
                 }
             },
-            "artifacts": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "path": { "type": "string" },
-                        "uri": { "type": "string" },
-                        "mime_type": { "type": "string" },
-                        "size_bytes": { "type": "integer" },
-                        "sha256": { "type": "string" },
-                        "download_url": { "type": "string" }
-                    }
-                }
-            },
+            "artifacts": artifacts(),
             "run_id": { "type": "string" },
             "sandbox_id": { "type": "string" },
             "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },

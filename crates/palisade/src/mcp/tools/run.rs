@@ -152,6 +152,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
+        compile_anew: false,
     };
     Ok(Asked { request, wait })
 }
