@@ -378,6 +378,11 @@ impl Runtimes {
     }
 }
 
+/// Languages whose interpreters can live on between runs, here or not.
+pub(crate) fn live_languages() -> impl Iterator<Item = &'static str> {
+    languages().filter(|name| definition::load(name).is_some_and(|definition| definition.drive.live))
+}
+
 /// Names of all languages that there are, for whoever has no engine yet.
 pub fn languages() -> impl Iterator<Item = &'static str> {
     definition::names()
