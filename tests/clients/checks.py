@@ -13,6 +13,10 @@ import time
 import traceback
 
 results = {"ok": 0, "FAILED": 0, "SKIPPED": 0}
+# Of a server over HTTP (served.py); without one a client starts its own over stdio.
+url, token = os.environ.get("SERVER_URL"), os.environ.get("SERVER_TOKEN")
+transport = "http" if url else "stdio"
+WRONG_TOKEN = "plsd_" + "0" * 64
 
 
 def say(verdict, name, reason=""):
@@ -241,3 +245,23 @@ async def run_all(label, client, skipped=()):
         except Exception as error:
             traceback.print_exc()
             say("FAILED", name, f"{type(error).__name__}: {str(error)[:300]}")
+
+
+async def run_refused(label, connect):
+    """Somebody without the token is told so: `connect` is a coroutine that must fail."""
+    name = f"{label}: refused with a wrong token"
+    try:
+        await asyncio.wait_for(connect, 60)
+    except BaseException as error:
+        said = reasons(error)
+        is_clear = any(words in said for words in ("401", "Unauthorized", "a bearer token is needed"))
+        say("ok" if is_clear else "FAILED", name, "" if is_clear else said[:300])
+    else:
+        say("FAILED", name, "it was let in")
+
+
+def reasons(error, known=()):
+    """All that an error says, with its causes and the members of a group."""
+    inner = [*getattr(error, "exceptions", ()), error.__cause__, error.__context__]
+    known = (*known, error)
+    return " / ".join([repr(error), *(reasons(one, known) for one in inner if one is not None and one not in known)])
