@@ -76,6 +76,11 @@ impl Admission {
         }
     }
 
+    /// Runs that wait for a place now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     /// Waits for a place, first come first served.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
         if memory_bytes > self.limits.memory_bytes {

@@ -5,7 +5,11 @@
 //! measured. This crate never names a backend and never believes a guest.
 
 mod admission;
+mod builds;
+mod clock;
+mod compile;
 mod conversation;
+mod diagnostics;
 mod driver;
 mod feed;
 mod guest_client;
@@ -14,7 +18,11 @@ mod principal;
 mod request;
 mod result;
 mod run;
+mod runs;
 pub mod runtimes;
+pub mod store;
+pub mod telemetry;
+mod typed;
 mod unstarted;
 mod validate;
 mod variables;
@@ -28,13 +36,18 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
-pub use principal::Principal;
+pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
+pub use runs::{
+    Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
+    RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
+};
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
 
 /// What the engine is made of.
@@ -59,6 +72,7 @@ pub struct Engine {
     runtimes: Runtimes,
     policy: Policy,
     admission: admission::Admission,
+    builds: builds::Builds,
     executable: Option<PathBuf>,
 }
 
@@ -67,6 +81,7 @@ impl Engine {
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         Self {
             backend,
+            builds: builds::Builds::new(&config.state_dir),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
@@ -82,6 +97,11 @@ impl Engine {
     /// Languages known and found.
     pub fn runtimes(&self) -> &Runtimes {
         &self.runtimes
+    }
+
+    /// Runs that wait for a place now.
+    pub fn waiting(&self) -> usize {
+        self.admission.waiting()
     }
 
     /// The policy in force.

@@ -1,8 +1,10 @@
 //! What became of a run, before anybody renders it.
 
+use std::borrow::Cow;
+
 use policy::Clamp;
 use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wire::Exit;
 
 /// A finished run.
@@ -25,7 +27,7 @@ pub struct RunResult {
     /// What it used.
     pub usage: RunUsage,
     /// The wall that was used.
-    pub backend: &'static str,
+    pub backend: Cow<'static, str>,
     /// What that wall enforced.
     pub enforced: Enforced,
     /// Limits asked for and not given.
@@ -34,18 +36,29 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// How long the parts of building the sandbox took.
     pub phases: StartPhases,
+    /// How a compiled program came about.
+    pub compile: Option<BuildReport>,
+}
+
+/// How a compiled program came about.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BuildReport {
+    /// Whether an earlier compilation of the very same program was used.
+    pub cached: bool,
+    /// How long compiling took, its sandbox included.
+    pub ms: f64,
 }
 
 /// The last expression of a program, as the program tells it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     /// As the language shows it.
     pub repr: String,
     /// As JSON, where it is representable.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<serde_json::Value>,
     /// Its kind, if it is more than text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime: Option<String>,
 }
 
@@ -59,7 +72,7 @@ pub struct Artifact {
 }
 
 /// What a run used, measured by the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunUsage {
     /// From the program's start to its end.
     pub wall_ms: f64,
@@ -76,28 +89,28 @@ pub struct RunUsage {
 }
 
 /// Something went wrong: what, why, and what to do.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
     /// Stable.
     pub code: String,
     /// What happened.
     pub message: String,
     /// Line in the program.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// Column in the program.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// What to do instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// When.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
@@ -143,11 +156,12 @@ impl RunResult {
             error: Some(error),
             artifacts: Vec::new(),
             usage: RunUsage::default(),
-            backend,
+            backend: Cow::Borrowed(backend),
             enforced: Enforced::default(),
             clamped: Vec::new(),
             warnings: Vec::new(),
             phases: StartPhases::default(),
+            compile: None,
         }
     }
 }

@@ -15,10 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::admission::Permit;
+use crate::compile::Built;
 use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
-use crate::driver::{self, DriverEar, DriverRun};
+use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::feed::Feed;
-use crate::guest_client::{self, GuestError};
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
 use crate::result::{RunError, RunResult, RunUsage, Value};
@@ -31,6 +32,9 @@ use crate::{Engine, variables};
 const FRESH: &str = "last";
 /// How long that may take.
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of the end of standard error is looked through for what happened.
+const LAST_WORDS_BYTES: usize = 64 << 10;
 
 /// Who stopped a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl Engine {
         };
         match prepared {
             Ok(prepared) => prepared.run(self, request, events, stop).await,
-            Err(Unstarted { outcome, error }) => RunResult::unstarted(outcome, name, error),
+            Err(unstarted) => unstarted.into_result(name),
         }
     }
 
@@ -85,10 +89,25 @@ impl Engine {
                 return Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into());
             }
         };
+        // Before the place is taken: a compiler has one of its own.
+        let built = self.compile(request, &runtime).await?;
         let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        let sandbox = self.build(&runtime, &allowed.limits, opening(&runtime)?).await?;
-        Ok(Prepared { runtime, allowed, permit, sandbox, started })
+        let sandbox = match &built {
+            None => self.build(&runtime, &allowed.limits, opening(&runtime)?).await?,
+            Some(built) => {
+                let spec = SandboxSpec {
+                    limits: allowed.limits.clone(),
+                    binds: runtime.run_binds(&built.build.files),
+                    files: runtime.run_files(&request.variables),
+                    opening: Vec::new(),
+                    workspace: None,
+                    absence_allowed: self.policy().absence_allowed.clone(),
+                };
+                self.create(&spec).await?
+            }
+        };
+        Ok(Prepared { runtime, allowed, permit, built, sandbox, started })
     }
 
     /// A sandbox for that runtime, complete or not at all; `opening` is what its guest is told first.
@@ -103,9 +122,15 @@ impl Engine {
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
             opening,
+            workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
-        let sandbox = self.backend().create(&spec).await.map_err(Unstarted::wall)?;
+        self.create(&spec).await
+    }
+
+    /// A sandbox of that spec, complete or not at all.
+    pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
+        let sandbox = self.backend().create(spec).await.map_err(Unstarted::wall)?;
         // No silent fallback: a wall with a promise missing is taken down again.
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
         if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
@@ -139,6 +164,8 @@ struct Prepared {
     runtime: std::sync::Arc<Runtime>,
     allowed: Allowed,
     permit: Permit,
+    /// What is run, where the language is compiled; nobody removes it meanwhile.
+    built: Option<Built>,
     sandbox: Box<dyn Sandbox>,
     started: Instant,
 }
@@ -154,6 +181,7 @@ impl Prepared {
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
         result.enforced = self.sandbox.enforced().clone();
         result.phases = self.sandbox.phases().clone();
+        result.compile = self.built.as_ref().map(|built| built.report);
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
@@ -194,24 +222,13 @@ impl Prepared {
         for input in &request.inputs {
             guest_client::put_file(&mut reader, &mut writer, &input.path, &input.content).await?;
         }
-        let source = self.runtime.source();
-        guest_client::put_file(&mut reader, &mut writer, source, request.code.as_bytes()).await?;
-        let path = self.runtime.source_path();
-        let variables = variables::fields(self.runtime.variable_style(), &request.variables);
-        // The code is in the file: a driver reads it from there much faster than from the channel.
-        let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
-        let order = driver::fresh_run(&run);
-        let call = Call { mode: FRESH, source: &path };
-        let preparation = match self.runtime.prepare_command(&call) {
-            Some((argv, is_required)) => {
-                let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
-                writer.send(&ToGuest::Open(OpenProcess { process: PREPARE, argv, env, cwd })).await?;
-                Some(Preparation { is_required, order, ear: DriverEar::default() })
-            }
-            None => {
-                writer.control(MAIN, &order).await?;
+        let preparation = match &self.built {
+            Some(_) => {
+                let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
+                writer.send(&self.open(MAIN, argv)).await?;
                 None
             }
+            None => self.order(&mut reader, &mut writer, request).await?,
         };
         Ok(Session {
             reader,
@@ -224,6 +241,36 @@ impl Prepared {
             unsent: Vec::new(),
             unsent_window: STDIN_WINDOW_BYTES,
         })
+    }
+
+    /// Hands the program to its driver, or first to what makes it ready.
+    async fn order(
+        &mut self,
+        reader: &mut GuestReader,
+        writer: &mut GuestWriter,
+        request: &RunRequest,
+    ) -> Result<Option<Preparation>, GuestError> {
+        guest_client::put_file(reader, writer, self.runtime.source(), request.code.as_bytes()).await?;
+        let path = self.runtime.source_path();
+        let variables = variables::fields(self.runtime.variable_style(), &request.variables);
+        // The code is in the file: a driver reads it from there much faster than from the channel.
+        let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
+        let order = driver::fresh_run(&run);
+        match self.runtime.prepare_command(&Call { mode: FRESH, source: &path }) {
+            Some((argv, is_required)) => {
+                writer.send(&self.open(PREPARE, argv)).await?;
+                Ok(Some(Preparation { is_required, order, ear: DriverEar::default() }))
+            }
+            None => {
+                writer.control(MAIN, &order).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn open(&self, process: u32, argv: Vec<String>) -> ToGuest {
+        let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
+        ToGuest::Open(OpenProcess { process, argv, env, cwd })
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
@@ -271,7 +318,8 @@ impl Prepared {
             End::Compile(_) => preparation.and_then(|preparation| preparation.ear.done()),
             _ => ear.done(),
         };
-        let done = said.unwrap_or_default();
+        let mut done = said.unwrap_or_default();
+        let (outcome, error) = self.hear_last_words(outcome, error, &mut done, &output, usage);
         result.outcome = outcome;
         result.exit = match end {
             End::Program(exit) => Some(exit),
@@ -305,6 +353,35 @@ impl Prepared {
             start_ms,
         };
         result
+    }
+
+    /// A failed program without a driver says on standard error what happened and where.
+    fn hear_last_words(
+        &self,
+        outcome: Outcome,
+        error: Option<RunError>,
+        done: &mut Done,
+        output: &Output,
+        usage: Usage,
+    ) -> (Outcome, Option<RunError>) {
+        if outcome != Outcome::Failed {
+            return (outcome, error);
+        }
+        let tail = &output.stderr[output.stderr.len().saturating_sub(LAST_WORDS_BYTES)..];
+        let words = String::from_utf8_lossy(tail);
+        let limits = &self.allowed.limits;
+        if self.runtime.ran_out_of_memory(&words, usage.memory_peak_bytes, limits.memory_bytes) {
+            let verdict = verdict::judge(End::Watch(sandbox::Ending::Memory), &usage, limits);
+            return (verdict.outcome, verdict.error);
+        }
+        if done.error_message.is_none()
+            && let Some(said) = self.runtime.explain_failure(&words)
+        {
+            let said = said.for_program(self.runtime.source());
+            (done.error_line, done.error_column) = (said.line, said.column);
+            done.error_message = Some(said.message);
+        }
+        (outcome, error)
     }
 
     /// The files did not fit or the guest was lost before the program began.

@@ -2,7 +2,7 @@
 
 use sandbox::{BackendError, Outcome, Usage};
 
-use crate::result::RunError;
+use crate::result::{RunError, RunResult};
 use crate::run::Stop;
 use crate::runtimes::RuntimeError;
 use crate::verdict::{self, End, Verdict};
@@ -11,11 +11,13 @@ use crate::verdict::{self, End, Verdict};
 pub(crate) struct Unstarted {
     pub(crate) outcome: Outcome,
     pub(crate) error: RunError,
+    /// What there is to tell besides, where something was tried.
+    pub(crate) result: Option<Box<RunResult>>,
 }
 
 impl From<RunError> for Unstarted {
     fn from(error: RunError) -> Self {
-        Self { outcome: Outcome::Refused, error }
+        Self::new(Outcome::Refused, error)
     }
 }
 
@@ -26,17 +28,30 @@ impl From<RuntimeError> for Unstarted {
 }
 
 impl Unstarted {
+    fn new(outcome: Outcome, error: RunError) -> Self {
+        Self { outcome, error, result: None }
+    }
+
+    /// The result of the run that did not start.
+    pub(crate) fn into_result(self, backend: &'static str) -> RunResult {
+        let Self { outcome, error, result } = self;
+        match result {
+            Some(tried) => RunResult { outcome, error: Some(error), ..*tried },
+            None => RunResult::unstarted(outcome, backend, error),
+        }
+    }
+
     pub(crate) fn stopped(stop: Stop) -> Self {
         let limits = sandbox::Limits::default();
         let Verdict { outcome, error, .. } = verdict::judge(End::Stopped(stop), &Usage::default(), &limits);
-        Self { outcome, error: error.unwrap_or_default() }
+        Self::new(outcome, error.unwrap_or_default())
     }
 
     pub(crate) fn busy(busy: crate::Busy) -> Self {
         let mut error = RunError::new("busy", busy.reason);
         error.retryable = busy.retry_after_ms > 0;
         error.retry_after_ms = error.retryable.then_some(busy.retry_after_ms);
-        Self { outcome: Outcome::Unavailable, error }
+        Self::new(Outcome::Unavailable, error)
     }
 
     pub(crate) fn wall(error: BackendError) -> Self {
@@ -47,7 +62,7 @@ impl Unstarted {
             BackendError::Unsupported { remedy, .. } => remedy,
             _ => "run `palisade doctor` on the server".to_owned(),
         });
-        Self { outcome: Outcome::Unavailable, error: told }
+        Self::new(Outcome::Unavailable, told)
     }
 
     pub(crate) fn incomplete(missing: &[sandbox::Guarantee]) -> Self {

@@ -10,7 +10,8 @@ use serde::Serialize;
 use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
 
 use crate::Engine;
-use crate::driver::DriverEar;
+use crate::diagnostics::Said;
+use crate::driver::{DriverEar, SAID_BYTES_MAX};
 use crate::guest_client::{self, GuestError, GuestReader};
 use crate::request::RunRequest;
 use crate::result::RunError;
@@ -70,7 +71,9 @@ impl Engine {
         request.check()?;
         let found = self.runtimes().find(language).await.map_err(Unstarted::from);
         let runtime = found.map_err(|unstarted| unstarted.error)?;
-        let limits = limits(&runtime, &self.policy().maxima);
+        let maxima = &self.policy().maxima;
+        // What looks at a program of a compiled language is its compiler.
+        let limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
         let source = runtime.source_path();
         let call = Call { mode: "last", source: &source };
         let Some(argv) = runtime.check_command(&call) else {
@@ -94,7 +97,10 @@ impl Engine {
         let answer = tokio::time::timeout(Duration::from_millis(limits.wall_ms), asked).await;
         sandbox.destroy().await.ok();
         Ok(match answer {
-            Ok(Ok((ear, Exit::Code(0)))) => understand(&ear.messages(), &runtime),
+            Ok(Ok((said, Exit::Code(status)))) if runtime.check_has_diagnostics() => {
+                read_diagnostics(&said.written, status, &runtime)
+            }
+            Ok(Ok((said, Exit::Code(0)))) => understand(&said.ear.messages(), &runtime),
             Ok(Ok((_, Exit::Signal(_)))) => {
                 gave_up("the program is nested too deeply, or too large, for the parser")
             }
@@ -125,16 +131,50 @@ fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
     }
 }
 
-async fn listen(reader: &mut GuestReader) -> Result<(DriverEar, Exit), GuestError> {
-    let mut ear = DriverEar::default();
+/// What the command said.
+#[derive(Default)]
+struct Heard {
+    /// In messages.
+    ear: DriverEar,
+    /// In words, as a compiler does; both streams, up to a maximum.
+    written: Vec<u8>,
+}
+
+async fn listen(reader: &mut GuestReader) -> Result<(Heard, Exit), GuestError> {
+    let mut heard = Heard::default();
     loop {
         match reader.next().await? {
-            FromGuest::Output { process: CHECK, stream: Stream::Stdout, data } => ear.hear(&data),
-            FromGuest::Exited { process: CHECK, exit } => return Ok((ear, exit)),
+            FromGuest::Output { process: CHECK, stream, data } => {
+                let room = SAID_BYTES_MAX - heard.written.len();
+                heard.written.extend_from_slice(&data[..data.len().min(room)]);
+                if stream == Stream::Stdout {
+                    heard.ear.hear(&data);
+                }
+            }
+            FromGuest::Exited { process: CHECK, exit } => return Ok((heard, exit)),
             FromGuest::Failed { request: CHECK, errno, .. } => return Err(GuestError::Refused { errno }),
             _ => {}
         }
     }
+}
+
+/// A compiler's words: its errors with their places, or its first line if none can be told apart.
+fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validation {
+    let text = String::from_utf8_lossy(written);
+    if status == 0 {
+        return Validation { valid: true, ..Validation::default() };
+    }
+    let finding = |said: Said| Finding { line: said.line, column: said.column, message: said.message };
+    let mut errors: Vec<Finding> =
+        runtime.compile_errors(&text, FINDINGS_MAX).into_iter().map(finding).collect();
+    // The last word of a compiler is often only that there were errors.
+    if errors.iter().any(|error| error.line.is_some()) {
+        errors.retain(|error| error.line.is_some() || error.message.contains(':'));
+    }
+    if errors.is_empty() {
+        return gave_up(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it does not compile"));
+    }
+    Validation { errors, ..Validation::default() }
 }
 
 fn gave_up(message: &str) -> Validation {

@@ -28,6 +28,8 @@ pub(crate) enum VariableStyle {
     Json,
     /// Flattened for shells: name, kind, count, values.
     Shell,
+    /// Declared with their types, read when the program starts ([`crate::typed`]).
+    Typed,
 }
 
 /// The variable fields of a driver message.
@@ -35,6 +37,7 @@ pub(crate) fn fields(style: VariableStyle, variables: &Map<String, Value>) -> Ve
     match style {
         _ if variables.is_empty() => Vec::new(),
         VariableStyle::Json => vec![Value::Object(variables.clone()).to_string()],
+        VariableStyle::Typed => Vec::new(),
         VariableStyle::Shell => variables.iter().flat_map(|(name, value)| shell(name, value)).collect(),
     }
 }

@@ -43,7 +43,7 @@ fn build(plan: &JailPlan) -> Result<RulesetCreated, Box<dyn std::error::Error + 
         .scope(Scope::from_all(abi))?
         .create()?
         .add_rule(PathBeneath::new(PathFd::new("/")?, read))?;
-    for (_, path, _) in &plan.scratch.directories {
+    for path in plan.writable() {
         rules = allow(rules, &path.to_string_lossy(), all)?;
     }
     let device: BitFlags<AccessFs> =

@@ -1,6 +1,6 @@
 //! What the native backend asks the jail to build. Plain data, decided entirely by the trusted side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ pub struct JailPlan {
     pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// Files made in the new root.
     pub files: Vec<PlanFile>,
+    /// A directory of the host that is the workspace, writable: its path there, and where it appears inside.
+    pub workspace: Option<(PathBuf, PathBuf)>,
     /// The writable space.
     pub scratch: Scratch,
     /// Limits of each process.
@@ -29,6 +31,14 @@ pub struct JailPlan {
     pub memory_counted: bool,
     /// Host name inside.
     pub hostname: String,
+}
+
+impl JailPlan {
+    /// Places inside where something can be written.
+    pub fn writable(&self) -> impl Iterator<Item = &Path> {
+        let scratch = self.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
+        scratch.chain(self.workspace.iter().map(|(_, inside)| inside.as_path()))
+    }
 }
 
 /// A directory or file of the host to show inside, read-only.

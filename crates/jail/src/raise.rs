@@ -40,6 +40,7 @@ pub(crate) fn raise(
     steps.take("cgroups", || if joins_first { join_groups(plan, &handed.report) } else { Ok(()) })?;
     // Sources may lie in a home that only the outer identity can walk into.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
+    let workspace = steps.take("workspace source", || root::open_workspace(plan.workspace.as_ref()))?;
     // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
     steps.take("identity", || plan.id_map.take())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
@@ -47,6 +48,7 @@ pub(crate) fn raise(
     let root = steps.take("root", Root::new)?;
     // Before the binds: an interpreter may lie in a place that is writable inside, such as /tmp.
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
+    steps.take("workspace", || workspace.as_ref().map_or(Ok(()), |workspace| root.workspace(workspace)))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices())?;

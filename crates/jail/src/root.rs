@@ -102,6 +102,14 @@ pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
     Ok(sources)
 }
 
+/// Opens the workspace of a sandbox that lasts. No link in its path is followed.
+pub(crate) fn open_workspace(planned: Option<&(PathBuf, PathBuf)>) -> io::Result<Option<Source>> {
+    let Some((path, target)) = planned else { return Ok(None) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tree = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    Ok(Some(Source { target: target.clone(), tree, is_directory: true }))
+}
+
 fn new_tmpfs(bytes: &str, inodes: &str, mode: &str) -> io::Result<OwnedFd> {
     let options: &[(&str, &str)] = if Wall::Scratch.off() {
         &[("mode", mode)]
@@ -152,6 +160,14 @@ impl Root {
     pub(crate) fn binds(&self, sources: Vec<Source>) -> io::Result<()> {
         sources.iter().try_for_each(|source| self.bind(source))?;
         if Wall::Root.off() { self.host() } else { Ok(()) }
+    }
+
+    /// Shows the workspace: the one part of the host that can be written, without devices and set-uid.
+    pub(crate) fn workspace(&self, source: &Source) -> io::Result<()> {
+        let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
+        sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().nosuid().nodev())?;
+        let place = self.mount_point(&source.target, true)?;
+        attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 
     /// Makes the plan's links and small files.

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Engine, EngineConfig};
+use engine::{Durability, Engine, EngineConfig, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
+use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
 /// Everything a command needs to run programs.
@@ -16,6 +17,15 @@ pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
     pub(crate) state_dir: PathBuf,
+}
+
+impl Machine {
+    /// A registry of runs, with their store.
+    pub(crate) fn runs(&self, durability: Durability) -> Arc<Runs> {
+        let store = Store::new(StoreConfig::new(&self.state_dir));
+        let config = RunsConfig { durability, inline_bytes_max: INLINE_BYTES_MAX, ..RunsConfig::default() };
+        Runs::new(Arc::clone(&self.engine), store, config)
+    }
 }
 
 /// How many threads serve.

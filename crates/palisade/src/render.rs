@@ -5,6 +5,9 @@ use sandbox::{Enforced, Enforcement, Guarantee};
 use serde_json::{Map, Value, json};
 use wire::Exit;
 
+/// Of each stream this much is in an answer.
+pub(crate) const INLINE_BYTES_MAX: usize = 20_000;
+
 /// The structured result; each stream is cut to its head and tail beyond `inline_bytes_max`.
 pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
     let mut fields = Map::new();
@@ -33,8 +36,12 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
             .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
         put("artifacts", listed.collect());
     }
+    if let Some(compile) = &result.compile {
+        let ms = (compile.ms * 1000.0).round() / 1000.0;
+        put("compile", json!({ "cached": compile.cached, "ms": ms }));
+    }
     put("usage", usage(&result.usage));
-    put("isolation", isolation(result.backend, &result.enforced));
+    put("isolation", isolation(&result.backend, &result.enforced));
     put("clamped", json!(result.clamped));
     put("warnings", json!(result.warnings));
     Value::Object(fields)
@@ -77,6 +84,23 @@ fn kept(enforcement: &Enforcement) -> Value {
         }
         Enforcement::Absent { reason } => json!({ "absent": reason }),
     }
+}
+
+/// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.
+pub(crate) fn timestamp(unix_ms: u64) -> String {
+    const DAY_S: u64 = 86_400;
+    let (days, second) = (unix_ms / 1000 / DAY_S, unix_ms / 1000 % DAY_S);
+    // Civil date from days, by eras of 400 years that begin with March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second, ms) = (second / 3600, second / 60 % 60, second % 60, unix_ms % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 /// Output as text: bytes that are not UTF-8 are shown as `\xNN`, the middle of a long text is left out.
@@ -130,6 +154,13 @@ pub(crate) fn visible(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_written_as_dates() {
+        assert_eq!(timestamp(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(timestamp(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(timestamp(1_794_744_218_420), "2026-11-15T12:03:38.420Z");
+    }
 
     #[test]
     fn bytes_that_are_no_text_are_visible() {

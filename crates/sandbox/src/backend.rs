@@ -4,7 +4,7 @@ use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 
-use crate::{Enforced, SandboxSpec};
+use crate::{Enforced, Limits, SandboxSpec};
 
 /// A boxed future, so that backends can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,6 +44,9 @@ pub trait Backend: Send + Sync {
     /// What this machine can really enforce, found out by building a wall and looking at it.
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>>;
 
+    /// User and group on the host that files of a lasting workspace belong to.
+    fn owner_of(&self, identity: u32) -> (u32, u32);
+
     /// Builds a sandbox whose guest is waiting on its stream.
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
 }
@@ -61,6 +64,9 @@ pub trait Sandbox: Send {
 
     /// What the sandbox has used so far, measured by the host.
     fn usage(&mut self) -> Usage;
+
+    /// Begins a new measurement: usage counts from now on, and these are the limits that the host watches.
+    fn measure_anew(&mut self, limits: &Limits);
 
     /// Completes when a limit that only the host can watch was passed; pends forever otherwise.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Mechanism, Sandbox, SandboxSpec,
+    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Limits, Mechanism, Sandbox, SandboxSpec,
     StartPhases, Usage,
 };
 
@@ -62,6 +62,10 @@ impl Backend for FakeBackend {
 
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>> {
         Box::pin(async { Ok(self.claims.clone()) })
+    }
+
+    fn owner_of(&self, _: u32) -> (u32, u32) {
+        (0, 0)
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
@@ -121,6 +125,8 @@ impl Sandbox for FakeSandbox {
     fn usage(&mut self) -> Usage {
         self.usage
     }
+
+    fn measure_anew(&mut self, _: &Limits) {}
 
     fn watch(&mut self) -> BoxFuture<'_, Ending> {
         Box::pin(std::future::pending())

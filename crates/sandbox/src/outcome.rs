@@ -38,6 +38,28 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Completed,
+        Self::Failed,
+        Self::CompileFailed,
+        Self::TimedOut,
+        Self::OutOfMemory,
+        Self::DiskFull,
+        Self::ProcessLimit,
+        Self::OutputLimit,
+        Self::Killed,
+        Self::Cancelled,
+        Self::Running,
+        Self::Refused,
+        Self::Unavailable,
+    ];
+
+    /// The outcome of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.name() == name)
+    }
+
     /// The name used in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -19,8 +19,19 @@ pub struct SandboxSpec {
     /// First bytes for the guest, which it may act on before the wall was examined: at most the start of an
     /// interpreter, never a program.
     pub opening: Vec<u8>,
+    /// A directory of the host that is the workspace and outlives the sandbox; nothing: one in memory.
+    pub workspace: Option<LastingWorkspace>,
     /// Guarantees whose absence the operator allowed by name.
     pub absence_allowed: Vec<Guarantee>,
+}
+
+/// A workspace on the host's disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastingWorkspace {
+    /// The directory on the host.
+    pub path: PathBuf,
+    /// Chooses the identity that its files belong to, the same for every sandbox that shows it.
+    pub identity: u32,
 }
 
 /// A directory or file of the host that appears inside, read-only.

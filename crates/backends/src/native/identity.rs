@@ -8,6 +8,9 @@ use jail::IdMap;
 /// Start of a range that no distribution hands out; each server has 256 numbers of it.
 const UNUSED_BASE: u32 = 0x4000_0000;
 const PER_SERVER: u32 = 256;
+/// Another such range, for workspaces that outlive their server.
+const LASTING_BASE: u32 = 0x9000_0000;
+const LASTING_MASK: u32 = 0x0fff_ffff;
 
 pub(super) enum Identities {
     Unused { base: u32 },
@@ -47,6 +50,18 @@ impl Identities {
                 newgidmap: newgidmap.clone(),
             },
             Self::Own { uid, gid } => IdMap::Own { uid: *uid, gid: *gid },
+        }
+    }
+
+    /// For a workspace that lasts: the same each time. Files written by the host must belong to it too, which a
+    /// plain user can only do with the own identity.
+    pub(super) fn lasting(&self, identity: u32) -> IdMap {
+        match self {
+            Self::Unused { .. } => IdMap::Unused { id: LASTING_BASE + (identity & LASTING_MASK) },
+            Self::Subordinate { .. } | Self::Own { .. } => {
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                IdMap::Own { uid: uid.as_raw(), gid: gid.as_raw() }
+            }
         }
     }
 

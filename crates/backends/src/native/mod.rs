@@ -5,6 +5,7 @@
 //! host can see for itself. An interpreter may start up meanwhile; a program is sent only afterwards.
 
 mod cgroup;
+mod disk;
 mod identity;
 mod plan;
 mod sandbox;
@@ -20,8 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec, StartPhases};
-use jail::{GuestMain, Message, Spawner};
+use ::sandbox::{
+    Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec, StartPhases,
+};
+use jail::{GuestMain, IdMap, Message, Spawner};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -74,11 +77,30 @@ impl NativeBackend {
         self.identities.are_own()
     }
 
+    /// Sees to it that the top of a workspace belongs to its identity; what is beneath was made by it.
+    fn adopt(&self, lasting: &LastingWorkspace) -> io::Result<()> {
+        use rustix::fs::{Gid, Mode, OFlags, Uid};
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&lasting.path, flags, Mode::empty())?;
+        let (uid, gid) = self.owner_of(lasting.identity);
+        let found = rustix::fs::fstat(&directory)?;
+        if (found.st_uid, found.st_gid) != (uid, gid) {
+            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        }
+        Ok(())
+    }
+
     async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let id_map = self.identities.next(number);
+        let id_map = match &spec.workspace {
+            Some(lasting) => {
+                self.adopt(lasting).map_err(at("workspace"))?;
+                self.identities.lasting(lasting.identity)
+            }
+            None => self.identities.next(number),
+        };
         let plan = self.system.plan(spec, id_map, &self.cgroups, &cgroups);
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
         stream.write_all(&spec.opening).map_err(at("opening"))?;
@@ -115,6 +137,13 @@ impl Backend for NativeBackend {
             sandbox.destroy().await?;
             Ok(enforced)
         })
+    }
+
+    fn owner_of(&self, identity: u32) -> (u32, u32) {
+        match self.identities.lasting(identity) {
+            IdMap::Unused { id } => (id, id),
+            IdMap::Own { uid, gid } | IdMap::Subordinate { uid, gid, .. } => (uid, gid),
+        }
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {

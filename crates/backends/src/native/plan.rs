@@ -80,7 +80,11 @@ impl System {
             binds,
             symlinks: self.symlinks.clone(),
             files,
-            scratch: scratch(limits.disk_bytes, limits.disk_inodes),
+            workspace: spec
+                .workspace
+                .as_ref()
+                .map(|lasting| (lasting.path.clone(), PathBuf::from(WORKSPACE))),
+            scratch: scratch(spec),
             rlimits: Rlimits {
                 cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
                 file_bytes: limits.disk_bytes,
@@ -96,18 +100,17 @@ impl System {
 }
 
 /// Everything writable, under one size.
-fn scratch(bytes: u64, inodes: u64) -> Scratch {
+fn scratch(spec: &SandboxSpec) -> Scratch {
     let directory = |name: &str, inside: &str, mode| (name.to_owned(), PathBuf::from(inside), mode);
-    Scratch {
-        bytes,
-        inodes,
-        directories: vec![
-            directory("workspace", WORKSPACE, 0o755),
-            directory("tmp", "/tmp", 0o1777),
-            directory("home", "/home/agent", 0o755),
-            directory("shm", "/dev/shm", 0o1777),
-        ],
+    let mut directories = vec![
+        directory("tmp", "/tmp", 0o1777),
+        directory("home", "/home/agent", 0o755),
+        directory("shm", "/dev/shm", 0o1777),
+    ];
+    if spec.workspace.is_none() {
+        directories.push(directory("workspace", WORKSPACE, 0o755));
     }
+    Scratch { bytes: spec.limits.disk_bytes, inodes: spec.limits.disk_inodes, directories }
 }
 
 fn system_files() -> Vec<PlanFile> {

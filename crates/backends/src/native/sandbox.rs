@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ::sandbox::{BackendError, BoxFuture, Ending, Enforced, Sandbox, SandboxSpec, StartPhases, Usage};
+use ::sandbox::{
+    BackendError, BoxFuture, Ending, Enforced, Limits, Sandbox, SandboxSpec, StartPhases, Usage,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
@@ -41,7 +43,7 @@ impl NativeSandbox {
         Ok(Self {
             process: watched(pidfd).map_err(at("pidfd"))?,
             cgroups,
-            watch: Watch::new(pid, &spec.limits, scratch),
+            watch: Watch::new(pid, spec, scratch),
             enforced: Enforced::default(),
             phases: StartPhases::default(),
             stream: None,
@@ -107,6 +109,10 @@ impl Sandbox for NativeSandbox {
 
     fn usage(&mut self) -> Usage {
         self.ended.unwrap_or_else(|| self.watch.usage(&self.cgroups))
+    }
+
+    fn measure_anew(&mut self, limits: &Limits) {
+        self.watch.begin(limits, &self.cgroups);
     }
 
     fn watch(&mut self) -> BoxFuture<'_, Ending> {

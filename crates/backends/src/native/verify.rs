@@ -124,8 +124,7 @@ impl Seen<'_> {
     }
 
     fn may_write(&self, point: &str) -> bool {
-        let scratch = self.plan.scratch.directories.iter().any(|(_, inside, _)| inside == Path::new(point));
-        scratch || WRITABLE_SYSTEM.contains(&point)
+        self.plan.writable().any(|inside| inside == Path::new(point)) || WRITABLE_SYSTEM.contains(&point)
     }
 
     fn is_planned(&self, point: &str) -> bool {
@@ -184,7 +183,13 @@ impl Seen<'_> {
         let note = if has_landlock { abi.as_str() } else { "this kernel has no Landlock" };
         enforced.keep_with_note(G::FilesHidden, &with_landlock(&[M::Root, M::Namespace]), note);
         enforced.keep_with_note(G::FilesReadonly, &with_landlock(&[M::Root]), note);
-        enforced.keep(G::DiskLimited, &[M::Tmpfs, M::Rlimit]);
+        if self.plan.workspace.is_some() {
+            let note = "the workspace is on disk: measured several times a second while a run is on, so it may \
+                        overshoot by what is written meanwhile";
+            enforced.keep_with_note(G::DiskLimited, &[M::Tmpfs, M::Rlimit, M::Watchdog], note);
+        } else {
+            enforced.keep(G::DiskLimited, &[M::Tmpfs, M::Rlimit]);
+        }
         enforced.keep(G::NetworkNone, &[M::Namespace, M::Seccomp]);
         enforced.keep(G::ProcessesHidden, &[M::Namespace]);
         enforced.keep(G::TimeLimited, &[M::Watchdog]);
@@ -293,6 +298,7 @@ mod tests {
             binds: Vec::new(),
             symlinks: Vec::new(),
             files: Vec::new(),
+            workspace: None,
             scratch: jail::Scratch { bytes: 0, inodes: 0, directories: Vec::new() },
             rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1 },
             memory_counted: false,

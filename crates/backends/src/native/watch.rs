@@ -5,10 +5,11 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ::sandbox::{Ending, Limits, Usage};
+use ::sandbox::{Ending, Limits, SandboxSpec, Usage};
 use jail::Wall;
 
 use super::cgroup::CgroupSet;
+use super::disk::DiskUse;
 use super::tree;
 
 /// Short runs are looked at early, so that their peak is seen at all.
@@ -24,14 +25,41 @@ pub(super) struct Watch {
     pid: i32,
     limits: Limits,
     scratch: OwnedFd,
+    /// The workspace, if it is on disk.
+    workspace: Option<DiskUse>,
     seen: Usage,
+    /// What had been used when this measurement began.
+    before: Usage,
     /// At the last look, where no cgroup counts it.
     memory_now_bytes: u64,
 }
 
 impl Watch {
-    pub(super) fn new(pid: i32, limits: &Limits, scratch: OwnedFd) -> Self {
-        Self { pid, limits: limits.clone(), scratch, seen: Usage::default(), memory_now_bytes: 0 }
+    pub(super) fn new(pid: i32, spec: &SandboxSpec, scratch: OwnedFd) -> Self {
+        let workspace = spec.workspace.as_ref().map(|lasting| DiskUse::new(lasting.path.clone()));
+        Self {
+            pid,
+            limits: spec.limits.clone(),
+            scratch,
+            workspace,
+            seen: Usage::default(),
+            before: Usage::default(),
+            memory_now_bytes: 0,
+        }
+    }
+
+    /// Begins anew: nothing is used yet, and these are the limits.
+    pub(super) fn begin(&mut self, limits: &Limits, cgroups: &CgroupSet) {
+        self.limits = limits.clone();
+        cgroups.forget_peaks();
+        self.before = cgroups.usage();
+        if !cgroups.count_everything() {
+            self.before.cpu_us = self.before.cpu_us.max(tree::measure(self.pid).cpu_us);
+        }
+        self.seen = Usage::default();
+        if let Some(workspace) = &mut self.workspace {
+            workspace.begin();
+        }
     }
 
     /// Completes when a limit is passed.
@@ -47,6 +75,13 @@ impl Watch {
                 continue;
             }
             self.look(cgroups);
+            let (bytes, inodes) = (self.limits.disk_bytes, self.limits.disk_inodes);
+            if let Some(workspace) = &mut self.workspace
+                && workspace.is_beyond(bytes, inodes).await
+            {
+                self.seen.disk_full = true;
+                return Ending::Disk;
+            }
             if let Some(ending) = self.passed(cgroups) {
                 return ending;
             }
@@ -78,12 +113,13 @@ impl Watch {
 
     fn look(&mut self, cgroups: &CgroupSet) {
         self.look_at_disk();
-        let counted = cgroups.usage();
+        let counted = since(cgroups.usage(), &self.before);
         let is_counted = cgroups.count_everything();
         let seen = &mut self.seen;
         seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
         seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
-        let walked = if is_counted { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        let mut walked = if is_counted { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
         self.memory_now_bytes = walked.memory_bytes;
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
         seen.memory_peak_bytes =
@@ -114,5 +150,15 @@ impl Watch {
             return Some(Ending::Memory);
         }
         None
+    }
+}
+
+/// What was counted since then; peaks begin anew with each measurement.
+fn since(counted: Usage, before: &Usage) -> Usage {
+    Usage {
+        cpu_us: counted.cpu_us.saturating_sub(before.cpu_us),
+        oom_kills: counted.oom_kills.saturating_sub(before.oom_kills),
+        process_refusals: counted.process_refusals.saturating_sub(before.process_refusals),
+        ..counted
     }
 }

@@ -38,6 +38,15 @@ pub(crate) struct Found {
     pub(crate) version: String,
     pub(crate) executable: String,
     pub(crate) binds: Vec<PathBuf>,
+    /// What a compiled program needs; `binds` are then the compiler's.
+    #[serde(default)]
+    pub(crate) run_binds: Vec<PathBuf>,
+    /// Programs inside that commands name: `{tool name}`.
+    #[serde(default)]
+    pub(crate) programs: BTreeMap<String, String>,
+    /// Files whose change makes it another toolchain, besides the executable.
+    #[serde(default)]
+    pub(crate) watch: Vec<PathBuf>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default)]
@@ -90,7 +99,9 @@ fn key(definition: &Definition, command: &Path) -> String {
 
 fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
     let found: Found = serde_json::from_slice(&fs::read(folder.join(format!("{key}.json"))).ok()?).ok()?;
-    if !Path::new(&found.executable).exists() || found.binds.iter().any(|bind| !bind.exists()) {
+    if !Path::new(&found.executable).exists()
+        || found.binds.iter().chain(&found.run_binds).any(|bind| !bind.exists())
+    {
         return None;
     }
     let driver =
@@ -146,10 +157,11 @@ impl Question<'_> {
         let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
         let mut found: Found = serde_json::from_slice(&run_probe(&argv, &self.place.path)?)
             .map_err(|error| format!("its probe answered nonsense: {error}"))?;
-        if found.binds.len() > BINDS_MAX {
+        if found.binds.len().max(found.run_binds.len()) > BINDS_MAX {
             return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));
         }
         found.binds.retain(|bind| is_fit_to_show(bind));
+        found.run_binds.retain(|bind| is_fit_to_show(bind));
         found.compiled = out.is_file();
         if found.compiled {
             fs::rename(&out, self.folder.join(format!("{}.driver", self.key))).map_err(problem)?;

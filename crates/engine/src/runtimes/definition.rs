@@ -6,6 +6,8 @@ use std::sync::Arc;
 use policy::Floor;
 use serde::Deserialize;
 
+use crate::diagnostics::Pattern;
+use crate::typed::Declarations;
 use crate::variables::VariableStyle;
 
 /// Language, file name, content: made by `build.rs` from `runtimes/`.
@@ -28,9 +30,15 @@ pub(crate) struct Definition {
     pub(crate) interpreter: Interpreter,
     #[serde(default)]
     pub(crate) prepare: Option<Prepare>,
+    /// How a program becomes one that can be started, where the language has a compiler.
+    #[serde(default)]
+    pub(crate) compile: Option<Compile>,
     pub(crate) drive: Drive,
     #[serde(default)]
     pub(crate) check: Option<Check>,
+    /// Where a program that failed says why.
+    #[serde(default)]
+    pub(crate) failure: Failure,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default)]
@@ -66,12 +74,63 @@ pub(crate) struct Check {
     /// File in the folder that is placed in the sandbox.
     #[serde(default)]
     pub(crate) script: Option<String>,
+    /// Whether it writes what the compiler writes (`compile.diagnostics`) instead of a driver's messages.
+    #[serde(default)]
+    pub(crate) diagnostics: bool,
+}
+
+/// Makes of a program, in a sandbox of its own, what can be started in another one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Compile {
+    /// Leaves its product beneath `{build}`.
+    pub(crate) command: Vec<String>,
+    /// File in the folder that is placed in the sandbox, or what the probe made of it.
+    #[serde(default)]
+    pub(crate) tool: Option<String>,
+    /// Endings of inputs that always take part.
+    #[serde(default)]
+    pub(crate) inputs: Vec<String>,
+    /// Endings of inputs that are named to the compiler: `{sources}`.
+    #[serde(default)]
+    pub(crate) sources: Vec<String>,
+    /// What an error looks like.
+    #[serde(default)]
+    pub(crate) diagnostics: Vec<Pattern>,
+    /// Its own limits, whatever the program's are.
+    pub(crate) limits: CompileLimits,
+    /// How variables are declared to the program.
+    pub(crate) declarations: Declarations,
+}
+
+/// Limits of a compiler.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CompileLimits {
+    pub(crate) timeout_ms: u64,
+    pub(crate) memory_mb: u64,
+    pub(crate) processes: u32,
+    pub(crate) disk_mb: u64,
+    pub(crate) open_files: u32,
+}
+
+/// Where a program that failed says why; only ever shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Failure {
+    /// What its last words look like.
+    pub(crate) patterns: Vec<Pattern>,
+    /// Words of a runtime that gave up for want of memory before the limit was reached.
+    pub(crate) memory_words: Vec<String>,
+    /// Share of the memory limit that the host must have measured for those words to count.
+    pub(crate) memory_percent: u64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Drive {
-    /// File in the folder that is placed in the sandbox.
+    /// File in the folder that is placed in the sandbox; empty where the program is started itself.
+    #[serde(default)]
     pub(crate) driver: String,
     pub(crate) variables: VariableStyle,
     /// Names that no variable can have.
@@ -141,7 +200,16 @@ mod tests {
         for (language, _, content) in FILES.iter().filter(|(_, file, _)| *file == DEFINITION) {
             let definition = parse(content).unwrap_or_else(|error| panic!("{language}: {error}"));
             assert_eq!(definition.name, *language);
-            assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver");
+            let tool = definition.compile.as_ref().and_then(|compile| compile.tool.as_deref());
+            match &definition.compile {
+                None => {
+                    assert!(!definition.file(&definition.drive.driver).is_empty(), "{language} has no driver")
+                }
+                Some(compile) => compile.declarations.check(&definition).unwrap_or_else(|problem| {
+                    panic!("{language}: {problem}");
+                }),
+            }
+            assert!(tool.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no tool");
             let script = definition.check.as_ref().and_then(|check| check.script.as_deref());
             assert!(script.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no check");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());

@@ -39,7 +39,8 @@ pub(crate) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-fn identity(file: &Path) -> Option<(u64, u64, u64, i64, i64)> {
+/// What changes when a file is replaced.
+pub(crate) fn identity(file: &Path) -> Option<(u64, u64, u64, i64, i64)> {
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }

@@ -6,6 +6,7 @@
 //! directory for as long as the interpreter does not change ([`cache`]).
 
 mod cache;
+mod compile;
 mod definition;
 mod locate;
 
@@ -18,7 +19,9 @@ use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
 use tokio::sync::Mutex;
 
-use self::definition::Definition;
+pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
+pub(crate) use self::definition::Definition;
+use crate::diagnostics::{self, Said};
 use crate::variables::VariableStyle;
 
 /// Where drivers are inside a sandbox.
@@ -97,7 +100,7 @@ pub struct Runtime {
 
 impl Runtime {
     fn new(definition: Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
-        let driver = compiled.unwrap_or_else(|| definition.file(&definition.drive.driver).to_vec());
+        let driver = compiled.unwrap_or_else(|| definition.file(driver_name(&definition)).to_vec());
         Self { definition, found, driver }
     }
 
@@ -150,7 +153,7 @@ impl Runtime {
 
     fn driver_path(&self) -> PathBuf {
         let suffix = if self.found.compiled { self.definition.compiled_suffix() } else { "" };
-        inside(&format!("{}{suffix}", self.definition.drive.driver))
+        inside(&format!("{}{suffix}", driver_name(&self.definition)))
     }
 
     /// Modules that come with the interpreter.
@@ -160,7 +163,10 @@ impl Runtime {
 
     /// What must be in the sandbox: the driver, and what checks programs.
     pub(crate) fn placed_files(&self) -> Vec<PlacedFile> {
-        let mut files = vec![PlacedFile { path: self.driver_path(), content: self.driver.clone() }];
+        let mut files = Vec::new();
+        if !driver_name(&self.definition).is_empty() {
+            files.push(PlacedFile { path: self.driver_path(), content: self.driver.clone() });
+        }
         if let Some(script) = self.definition.check.as_ref().and_then(|check| check.script.as_deref()) {
             files.push(PlacedFile { path: inside(script), content: self.definition.file(script).to_vec() });
         }
@@ -212,10 +218,36 @@ impl Runtime {
             ("{prepared}", PREPARED),
             ("{mode}", call.mode),
             ("{source}", call.source),
+            ("{name}", &self.definition.source),
         ];
         let fill =
             |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
-        command.iter().map(fill).collect()
+        command.iter().map(|part| self.with_programs(fill(part))).collect()
+    }
+
+    /// Puts in the other programs of a toolchain, as the probe found them.
+    fn with_programs(&self, part: String) -> String {
+        self.found.programs.iter().fold(part, |text, (name, path)| text.replace(&format!("{{{name}}}"), path))
+    }
+
+    /// Whether its check writes what its compiler would.
+    pub(crate) fn check_has_diagnostics(&self) -> bool {
+        self.definition.check.as_ref().is_some_and(|check| check.diagnostics)
+    }
+
+    /// What a failed program said about its failure, in its last words.
+    pub(crate) fn explain_failure(&self, stderr: &str) -> Option<Said> {
+        let failure = &self.definition.failure;
+        diagnostics::find(stderr, &failure.patterns, self.source(), 1).pop()
+    }
+
+    /// Whether a failed program gave up for want of memory: the host measured that it had used most of the limit, and it
+    /// says so. Neither alone counts.
+    pub(crate) fn ran_out_of_memory(&self, stderr: &str, peak_bytes: u64, limit_bytes: u64) -> bool {
+        let failure = &self.definition.failure;
+        failure.memory_percent > 0
+            && peak_bytes >= limit_bytes / 100 * failure.memory_percent
+            && failure.memory_words.iter().any(|word| stderr.contains(word))
     }
 
     /// Environment of every program of this runtime.
@@ -235,6 +267,12 @@ pub(crate) struct Call<'a> {
     pub(crate) mode: &'a str,
     /// Absolute path of the program inside.
     pub(crate) source: &'a str,
+}
+
+/// The file that stands beside the program: a driver, or what compiles it.
+fn driver_name(definition: &Definition) -> &str {
+    let tool = definition.compile.as_ref().and_then(|compile| compile.tool.as_deref());
+    tool.unwrap_or(&definition.drive.driver)
 }
 
 fn inside(name: &str) -> PathBuf {

@@ -49,6 +49,11 @@ impl Arguments {
         })
     }
 
+    /// True or false.
+    pub(crate) fn truth(&mut self, name: &str) -> Result<Option<bool>, Refusal> {
+        self.take(name, "true or false", |value| value.as_bool().ok_or(value))
+    }
+
     /// A whole number, not negative; `3.0` is one.
     pub(crate) fn whole(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
         self.take(name, "a whole number above zero", |value| match (value.as_u64(), value.as_f64()) {

@@ -58,12 +58,17 @@ impl Findings {
 pub(crate) struct Checks {
     known: watch::Sender<Findings>,
     asked: Notify,
+    offered: watch::Sender<Vec<String>>,
 }
 
 impl Checks {
     /// Starts looking.
     pub(crate) fn start(engine: Arc<Engine>) -> Arc<Self> {
-        let checks = Arc::new(Self { known: watch::Sender::new(Findings::default()), asked: Notify::new() });
+        let checks = Arc::new(Self {
+            known: watch::Sender::new(Findings::default()),
+            asked: Notify::new(),
+            offered: watch::Sender::default(),
+        });
         tokio::spawn(Arc::clone(&checks).look(engine));
         checks
     }
@@ -75,12 +80,31 @@ impl Checks {
         found.map(|findings| findings.clone()).unwrap_or_default()
     }
 
+    /// Changes when the languages that are offered do.
+    pub(crate) fn offered(&self) -> watch::Receiver<Vec<String>> {
+        self.offered.subscribe()
+    }
+
     /// What is known once everything was checked, or as much as there is after a while.
     pub(crate) async fn all(&self) -> Findings {
         self.asked.notify_one();
         let mut known = self.known.subscribe();
         tokio::time::timeout(PATIENCE, known.wait_for(Findings::is_complete)).await.map(drop).ok();
         self.languages().await
+    }
+
+    /// Looks once more, now: the wall, then a canary of each language that was found.
+    pub(crate) async fn again(&self, engine: &Engine) -> Vec<(String, Result<(), String>)> {
+        let wall = engine.backend().probe().await.map(drop).map_err(|error| error.to_string());
+        let mut found = vec![("wall".to_owned(), wall)];
+        for (name, language) in self.languages().await.languages {
+            let canary = match canary(engine, &language.runtime).await {
+                Canary::Broken(reason) => Err(reason),
+                Canary::Checking | Canary::Working => Ok(()),
+            };
+            found.push((name, canary));
+        }
+        found
     }
 
     async fn look(self: Arc<Self>, engine: Arc<Engine>) {

@@ -13,7 +13,10 @@ pub(crate) const RUN: [&str; 8] =
 /// Properties of one of its `inputs`.
 pub(crate) const INPUT: [&str; 3] = ["path", "text", "base64"];
 /// Properties of its `limits`.
-pub(crate) const LIMITS: [&str; 6] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb"];
+pub(crate) const LIMITS: [&str; 7] =
+    ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
+/// Properties of `wait`.
+pub(crate) const WAIT: [&str; 3] = ["run_id", "timeout_ms", "cancel"];
 
 /// Arguments of `run`; the languages that work here, the limits in force.
 pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
@@ -64,7 +67,12 @@ pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
                     "processes": { "type": "integer", "minimum": 1 },
                     "disk_mb": { "type": "integer", "minimum": 1 },
                     "open_files": { "type": "integer", "minimum": 1 },
-                    "output_kb": { "type": "integer", "minimum": 1 }
+                    "output_kb": { "type": "integer", "minimum": 1 },
+                    "wait_ms": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "A longer run answers outcome running with a run_id for wait; default 45000"
+                    }
                 },
                 "additionalProperties": false
             }
@@ -101,7 +109,11 @@ pub(crate) fn run_output() -> JsonObject {
             "stderr": { "type": "string" },
             "truncated": {
                 "type": "object",
-                "properties": { "stdout_bytes": { "type": "integer" }, "stderr_bytes": { "type": "integer" } }
+                "properties": {
+                    "stdout_bytes": { "type": "integer" },
+                    "stderr_bytes": { "type": "integer" },
+                    "uri": { "type": "string" }
+                }
             },
             "value": {
                 "type": "object",
@@ -109,6 +121,10 @@ pub(crate) fn run_output() -> JsonObject {
                 "required": ["repr"]
             },
             "error": error(),
+            "compile": {
+                "type": "object",
+                "properties": { "cached": { "type": "boolean" }, "ms": { "type": "number" } }
+            },
             "usage": {
                 "type": "object",
                 "properties": {
@@ -136,6 +152,20 @@ pub(crate) fn run_output() -> JsonObject {
             "warnings": { "type": "array", "items": { "type": "string" } }
         },
         "required": ["outcome"]
+    }))
+}
+
+/// Arguments of `wait`.
+pub(crate) fn wait_input() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "run_id": { "type": "string" },
+            "timeout_ms": { "type": "integer", "minimum": 0, "description": "How long to wait; default 45000" },
+            "cancel": { "type": "boolean", "description": "End the run instead" }
+        },
+        "required": ["run_id"],
+        "additionalProperties": false
     }))
 }
 

@@ -6,9 +6,10 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Stop;
+use engine::{Durability, Stop};
 use rmcp::ServiceExt;
 use rmcp::transport::stdio_pipes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,7 +48,8 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     let (read, write) = stdio_pipes();
     let lines = Lines::new(read, write, ending.clone(), input_has_hung_up);
-    let server = Server::new(machine.engine, ended.clone());
+    let runs = machine.runs(Durability::Behind);
+    let server = Server::new(Arc::clone(&runs), ended.clone());
     let fields =
         [("version", json!(env!("CARGO_PKG_VERSION"))), ("backend", json!(server.engine.backend().name()))];
     log::line(LogLevel::Info, "started", &fields);
@@ -71,6 +73,7 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
         () = signals.next() => ("signal", false),
     };
     transport::end(&ending, Stop::Killed);
+    runs.shutdown(Stop::Killed, END_PATIENCE).await;
     // From here on only answers that are on their way keep us.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();

@@ -84,7 +84,7 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
             watch_peer(&stream)?;
             Ok(Accepted::Tcp(stream))
         }
-        Listener::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+        Listener::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
     }
 }
 

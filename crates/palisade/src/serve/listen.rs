@@ -65,7 +65,7 @@ impl fmt::Display for Address {
 /// An open place.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix { listener: UnixListener, _file: SocketFile },
 }
 
 /// Removed when the server ends.
@@ -89,7 +89,8 @@ pub(crate) async fn open(address: &Address) -> io::Result<(Listener, Address)> {
         Address::Unix(path) => {
             remove_abandoned(path).await?;
             let listener = UnixListener::bind(path)?;
-            Ok((Listener::Unix(listener, SocketFile(path.clone())), address.clone()))
+            let _file = SocketFile(path.clone());
+            Ok((Listener::Unix { listener, _file }, address.clone()))
         }
     }
 }

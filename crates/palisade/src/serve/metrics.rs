@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use engine::telemetry::{BOUNDS_US, Snapshot};
+
 /// Why somebody was turned away before a tool was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -56,7 +58,7 @@ pub(crate) struct Levels {
 }
 
 /// The page.
-pub(crate) fn page(counters: &Counters, levels: &Levels) -> String {
+pub(crate) fn page(counters: &Counters, levels: &Levels, runs: &Snapshot) -> String {
     let mut page = Page::default();
     page.head("palisade_info", "gauge", "The version that runs.");
     page.sample("palisade_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -91,7 +93,40 @@ pub(crate) fn page(counters: &Counters, levels: &Levels) -> String {
         page.head(name, kind, help);
         page.sample(name, &[], value as f64);
     }
+    put_runs(&mut page, runs);
     page.0
+}
+
+fn put_runs(page: &mut Page, runs: &Snapshot) {
+    page.head("palisade_runs_total", "counter", "Runs that ended, by language and outcome.");
+    for (language, outcome, count) in &runs.runs {
+        let labels = [("language", *language), ("outcome", outcome.name())];
+        page.sample("palisade_runs_total", &labels, *count as f64);
+    }
+    page.head("palisade_errors_total", "counter", "Errors that callers were told, by code.");
+    for (code, count) in &runs.errors {
+        page.sample("palisade_errors_total", &[("code", code)], *count as f64);
+    }
+    let single = [
+        ("palisade_output_bytes_total", "counter", "Bytes that programs wrote.", runs.output_bytes),
+        (
+            "palisade_store_failures_total",
+            "counter",
+            "Runs that the store did not take.",
+            runs.store_failures,
+        ),
+        ("palisade_runs_live", "gauge", "Runs that have not ended.", runs.live),
+        ("palisade_runs_waiting", "gauge", "Runs that wait for a place.", runs.waiting),
+    ];
+    for (name, kind, help, value) in single {
+        page.head(name, kind, help);
+        page.sample(name, &[], value as f64);
+    }
+    let name = "palisade_run_phase_seconds";
+    page.head(name, "histogram", "How long the parts of runs took.");
+    for times in &runs.phases {
+        page.histogram(name, times.phase.name(), &times.counts, times.sum_us);
+    }
 }
 
 /// Text in the making.
@@ -102,6 +137,17 @@ impl Page {
     pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
         write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
+    }
+
+    fn histogram(&mut self, name: &str, phase: &str, counts: &[u64], sum_us: u64) {
+        let bounds = BOUNDS_US.iter().map(|us| (*us as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
+        let mut total = 0;
+        for (bound, count) in bounds.zip(counts) {
+            total += count;
+            self.sample(&format!("{name}_bucket"), &[("phase", phase), ("le", &bound)], total as f64);
+        }
+        self.sample(&format!("{name}_sum"), &[("phase", phase)], sum_us as f64 / 1e6);
+        self.sample(&format!("{name}_count"), &[("phase", phase)], total as f64);
     }
 
     pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {

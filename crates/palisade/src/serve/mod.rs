@@ -15,6 +15,7 @@ mod health;
 mod listen;
 mod metrics;
 pub(crate) mod options;
+mod readiness;
 mod seats;
 mod sessions;
 mod silence;
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{any, get};
-use engine::Stop;
+use engine::{Durability, Stop};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,7 @@ use self::gate::Gate;
 use self::listen::Address;
 use self::metrics::Counters;
 use self::options::{Auth, ServeArguments, ServeOptions};
+use self::readiness::Readiness;
 use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
@@ -64,6 +66,7 @@ pub(crate) struct App {
     library: streamable::Library,
     sessions: Sessions,
     bodies: BodyRoom,
+    readiness: Arc<Readiness>,
     seats: Arc<Seats>,
     counters: Arc<Counters>,
     closing: CancellationToken,
@@ -124,7 +127,7 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
 
 impl App {
     fn new(machine: &Machine, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
-        let server = Arc::new(Server::new(Arc::clone(&machine.engine), ended));
+        let server = Arc::new(Server::new(machine.runs(Durability::BeforeReply), ended));
         let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
         let sessions = Sessions::new(longest_run);
         let closed = CancellationToken::new();
@@ -133,6 +136,7 @@ impl App {
             server,
             sessions,
             bodies: BodyRoom::default(),
+            readiness: Readiness::new(machine.state_dir.clone()),
             seats: Arc::default(),
             counters: Arc::default(),
             closing: CancellationToken::new(),
@@ -189,7 +193,7 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
     log::line(LogLevel::Info, "closing", &[("requests", json!(app.seats.requests()))]);
     app.closing.cancel();
     let grace = async {
-        while app.server.running() > 0 {
+        while app.server.runs().live() > 0 {
             tokio::time::sleep(END_STEP).await;
         }
     };
@@ -198,6 +202,7 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
         () = signals.next() => {}
     }
     transport::end(ending, Stop::Killed);
+    app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
     let answers_out = async {
         while app.seats.requests() > 0 {
             tokio::time::sleep(END_STEP).await;

@@ -112,6 +112,15 @@ impl CgroupSet {
         usage
     }
 
+    /// Lets the kernel's highest marks begin anew, where it can.
+    pub(in crate::native) fn forget_peaks(&self) {
+        for group in self.groups.iter().filter(|group| group.hierarchy.memory) {
+            let file = if group.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
+            // An older kernel keeps the mark; then the peak is that of the sandbox's whole life.
+            fs::write(group.directory.join(file), "0").ok();
+        }
+    }
+
     /// Has the groups removed; the processes are dead.
     pub(in crate::native) fn remove(&mut self) {
         let directories: Vec<PathBuf> = self.groups.drain(..).map(|group| group.directory).collect();

@@ -6,12 +6,11 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use sandbox::{Enforcement, Guarantee, Limits};
 use serde_json::{Map, Value, json};
 
-use super::run::INLINE_BYTES_MAX;
 use super::{answer, refused};
 use crate::mcp::arguments::Arguments;
 use crate::mcp::checks::{Canary, Findings, Language};
 use crate::mcp::{Server, schema};
-use crate::render;
+use crate::render::{self, INLINE_BYTES_MAX};
 
 /// Its name.
 pub(crate) const NAME: &str = "get_capabilities";

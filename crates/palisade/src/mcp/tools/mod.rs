@@ -3,8 +3,11 @@
 //! One file each. A tool that cannot work here is not published.
 
 pub(crate) mod capabilities;
+mod following;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
+pub(crate) mod wait;
 
 use engine::RunError;
 use policy::Policy;
@@ -18,7 +21,7 @@ use super::text;
 pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     let mut tools = vec![capabilities::tool()];
     if !languages.is_empty() {
-        tools.extend([run::tool(languages, policy), validate::tool(languages)]);
+        tools.extend([run::tool(languages, policy), validate::tool(languages), wait::tool()]);
     }
     tools
 }

@@ -45,7 +45,7 @@ fn order_is_by_name_and_nothing_is_published_that_cannot_work() {
     let python = ["python".to_owned()];
     assert_eq!(
         names(&published(&python, &Policy::built_in(2))),
-        ["get_capabilities", "run", "validate_code"]
+        ["get_capabilities", "run", "validate_code", "wait"]
     );
 }
 

@@ -1,33 +1,27 @@
 //! `run`: one program in a fresh sandbox.
 
-use std::fmt::Write as _;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{InputFile, RunError, RunRequest, RunResult, Stdin, Stop};
+use engine::{FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, Stdin};
 use policy::{Ask, Policy};
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResponse, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
-use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
-use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot};
+use sandbox::Outcome;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::answer;
+use super::following::{Bond, Follower, patience};
+use super::report;
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
-use crate::mcp::progress::Progress;
-use crate::mcp::{schema, text};
-use crate::render;
+use crate::mcp::{schema, tasks};
 
 /// Its name.
 pub(crate) const NAME: &str = "run";
-/// Of each stream this much is in the answer.
-pub(crate) const INLINE_BYTES_MAX: usize = 20_000;
-/// News of a run that may wait; they are taken at once.
-const EVENTS_MAX: usize = 16;
-const RUN_ID_BYTES: usize = 16;
 const RETRY_MS: u64 = 1000;
 
 const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
@@ -43,113 +37,80 @@ pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
         .with_annotations(annotations)
 }
 
-/// Runs what the arguments say.
+/// Runs what the arguments say. A run that takes longer than its caller waits goes on without this request.
 pub(crate) async fn call(
     server: &Server,
+    principal: &Principal,
     given: JsonObject,
-    context: RequestContext<RoleServer>,
-) -> CallToolResult {
-    let Some(run_id) = run_id() else {
-        return finished(unstarted(server, Outcome::Unavailable, no_randomness()), "");
+    context: &RequestContext<RoleServer>,
+) -> CallToolResponse {
+    let Asked { request, wait } = match asked(given) {
+        Ok(asked) => asked,
+        Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
     };
-    let request = match request(given) {
-        Ok(request) => request,
-        Err(error) => return finished(unstarted(server, Outcome::Refused, *error), &run_id),
+    let Some(room) = server.hold(weight(&request)) else {
+        return report::unstarted(server, Outcome::Unavailable, no_room()).into();
     };
-    let Some(_room) = server.hold(weight(&request)) else {
-        return finished(unstarted(server, Outcome::Unavailable, no_room()), &run_id);
+    let mut started = match server.runs.start(principal, request) {
+        Ok(started) => started,
+        Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
     };
-    let language: String = request.language.chars().take(32).collect();
-    log::line(LogLevel::Debug, "run_began", &[("run_id", json!(run_id)), ("language", json!(language))]);
-    let result = follow(server, request, context).await;
+    log::line(LogLevel::Debug, "run_began", &[("run_id", json!(started.id().as_str()))]);
+    let mut follower = Follower::new(server, context, principal, started.live());
+    let run = match follower.follow(wait, Bond::Tied).await {
+        Some(run) => run,
+        None => match started.hand_over().await {
+            Ok(()) => {
+                watch_on(started.live(), room);
+                follower.end().await;
+                return hand_over(server, principal, &started.live(), context).await;
+            }
+            // It cannot be found again, so it is not let go.
+            Err(error) => {
+                log::line(LogLevel::Warn, "not_handed_over", &[("reason", json!(error.to_string()))]);
+                follower.follow(Duration::MAX, Bond::Tied).await.unwrap_or(started.finished().await)
+            }
+        },
+    };
+    follower.end().await;
+    log_end(&run);
+    report::finished(&run).into()
+}
+
+/// A task for a client that knows tasks, else words and a handle.
+async fn hand_over(
+    server: &Server,
+    principal: &Principal,
+    run: &LiveRun,
+    context: &RequestContext<RoleServer>,
+) -> CallToolResponse {
+    if context.client_capabilities().is_some_and(|known| known.supports_tasks()) {
+        return tasks::created(run).into();
+    }
+    report::running(server, principal, run).await.into()
+}
+
+/// Sees a run to its end that nobody may ask about again.
+fn watch_on(run: LiveRun, room: OwnedSemaphorePermit) {
+    tokio::spawn(async move {
+        let ended = run.finished().await;
+        log_end(&ended);
+        drop(room);
+    });
+}
+
+fn log_end(run: &FinishedRun) {
+    let result = &run.result;
     let fields = [
-        ("run_id", json!(run_id)),
-        ("language", json!(language)),
+        ("run_id", json!(run.id.as_str())),
+        ("principal", json!(run.principal.to_string())),
+        ("language", json!(run.language)),
         ("outcome", json!(result.outcome.name())),
         ("error", json!(result.error.as_ref().map(|error| &error.code))),
         ("wall_ms", json!(result.usage.wall_ms.round())),
         ("queued_ms", json!(result.usage.queued_ms.round())),
     ];
     log::line(LogLevel::Info, "run_ended", &fields);
-    finished(result, &run_id)
-}
-
-/// Carries news and stops between the run and the client.
-async fn follow(server: &Server, request: RunRequest, context: RequestContext<RoleServer>) -> RunResult {
-    let token = context.meta.get_progress_token();
-    let mut progress = token.map(|token| Progress::new(context.peer.clone(), token));
-    let (events, mut news) = mpsc::channel(EVENTS_MAX);
-    let (stop, stopped) = oneshot::channel();
-    let mut stop = Some(stop);
-    let running = server.engine.run(request, progress.is_some().then_some(events), stopped);
-    tokio::pin!(running);
-    let result = loop {
-        tokio::select! {
-            biased;
-            why = server.ended(), if stop.is_some() => send(&mut stop, why),
-            () = context.ct.cancelled(), if stop.is_some() => send(&mut stop, Stop::Cancelled),
-            Some(event) = news.recv() => if let Some(progress) = &mut progress { progress.take(&event) },
-            result = &mut running => break result,
-            () = due(&mut progress) => if let Some(progress) = &mut progress { progress.tell() },
-        }
-    };
-    if let Some(progress) = &mut progress {
-        progress.finish().await;
-    }
-    result
-}
-
-fn send(stop: &mut Option<oneshot::Sender<Stop>>, why: Stop) {
-    if let Some(stop) = stop.take() {
-        // A run that ended meanwhile needs no stopping.
-        stop.send(why).ok();
-    }
-}
-
-async fn due(progress: &mut Option<Progress>) {
-    match progress {
-        Some(progress) => progress.due().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn finished(result: RunResult, run_id: &str) -> CallToolResult {
-    let mut structured = render::structured(&result, INLINE_BYTES_MAX);
-    if let Value::Object(fields) = &mut structured {
-        fields.insert("isolation".to_owned(), isolation(&result));
-        fields.insert("run_id".to_owned(), json!(run_id));
-        if result.enforced == Enforced::default() {
-            // No sandbox was made, so there is nothing to say about one.
-            fields.retain(|name, _| !["isolation", "usage", "stdout", "stderr"].contains(&name.as_str()));
-        }
-    }
-    answer(structured, text::of_run(&result, INLINE_BYTES_MAX), result.outcome.is_error())
-}
-
-/// The wall with only what is out of the ordinary: `get_capabilities` has the whole list.
-fn isolation(result: &RunResult) -> Value {
-    let mut notes = Map::new();
-    let mut absent = Map::new();
-    for guarantee in Guarantee::ALL {
-        match result.enforced.get(guarantee) {
-            Enforcement::By { note: Some(note), .. } => {
-                drop(notes.insert(guarantee.name().to_owned(), json!(note)))
-            }
-            Enforcement::By { note: None, .. } => {}
-            Enforcement::Absent { reason } => drop(absent.insert(guarantee.name().to_owned(), json!(reason))),
-        }
-    }
-    let mut fields = Map::from_iter([("backend".to_owned(), json!(result.backend))]);
-    for (name, list) in [("notes", notes), ("absent", absent)] {
-        if !list.is_empty() {
-            fields.insert(name.to_owned(), Value::Object(list));
-        }
-    }
-    Value::Object(fields)
-}
-
-fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> RunResult {
-    RunResult::unstarted(outcome, server.engine.backend().name(), error)
 }
 
 fn no_room() -> RunError {
@@ -160,10 +121,6 @@ fn no_room() -> RunError {
     error
 }
 
-fn no_randomness() -> RunError {
-    RunError::new("no_randomness", "the machine gives no random numbers").remedy("ask the operator")
-}
-
 /// What a request keeps in memory while it waits and runs.
 fn weight(request: &RunRequest) -> usize {
     let stdin = if let Stdin::Bytes(bytes) = &request.stdin { bytes.len() } else { 0 };
@@ -171,22 +128,19 @@ fn weight(request: &RunRequest) -> usize {
     request.code.len() + stdin + inputs + request.args.iter().map(String::len).sum::<usize>()
 }
 
-/// Unguessable: a later request may name the run by it.
-fn run_id() -> Option<String> {
-    let mut bytes = [0_u8; RUN_ID_BYTES];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
-    let mut id = "run_".to_owned();
-    for byte in bytes {
-        write!(id, "{byte:02x}").ok()?;
-    }
-    (filled == RUN_ID_BYTES).then_some(id)
+/// What the arguments say.
+#[derive(Debug)]
+struct Asked {
+    request: RunRequest,
+    wait: Duration,
 }
 
-fn request(given: JsonObject) -> Result<RunRequest, Refusal> {
+fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     let mut arguments = Arguments::new("", &schema::RUN, given)?;
     let inputs = arguments.objects("inputs", &schema::INPUT)?;
     let mut limits = arguments.object("limits", &schema::LIMITS)?;
-    Ok(RunRequest {
+    let wait = patience(limits.whole("wait_ms")?);
+    let request = RunRequest {
         language: arguments.required_text("language")?,
         code: arguments.required_text("code")?,
         args: arguments.texts("args")?,
@@ -203,7 +157,8 @@ fn request(given: JsonObject) -> Result<RunRequest, Refusal> {
             output_kb: limits.whole("output_kb")?,
         },
         collect_files: false,
-    })
+    };
+    Ok(Asked { request, wait })
 }
 
 fn input(mut given: Arguments) -> Result<InputFile, Refusal> {
@@ -224,11 +179,13 @@ fn input(mut given: Arguments) -> Result<InputFile, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn parse(given: Value) -> Result<RunRequest, Refusal> {
         let Value::Object(given) = given else { panic!("an object") };
-        request(given)
+        asked(given).map(|asked| asked.request)
     }
 
     #[test]
@@ -270,12 +227,5 @@ mod tests {
                 "{bad}"
             );
         }
-    }
-
-    #[test]
-    fn run_ids_differ() {
-        let (first, second) = (run_id().unwrap(), run_id().unwrap());
-        assert_ne!(first, second);
-        assert_eq!(first.len(), "run_".len() + 2 * RUN_ID_BYTES);
     }
 }

@@ -1,0 +1,254 @@
+//! From a program to something that can be started: recalled, or compiled in a sandbox of its own.
+//!
+//! ```text
+//! key of everything that takes part -> recalled? -> admit -> sandbox -> place files -> compiler -> read product -> store
+//! ```
+//! The compiler sees the program, the inputs that take part and nothing else of the caller; it has limits of its own, and its
+//! sandbox is gone before the program's is made. Its product is read back as bounded files and stored by the
+//! host under a key that was computed before: whatever a compiler was tricked into, only the very same request gets it.
+
+use std::time::{Duration, Instant};
+
+use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, WORKSPACE};
+use wire::{Exit, FileKind, FromGuest, OpenProcess, ToGuest};
+
+use crate::Engine;
+use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::output::Output;
+use crate::request::{RunRequest, is_plain_path};
+use crate::result::{BuildReport, RunError, RunResult};
+use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
+use crate::unstarted::Unstarted;
+use crate::verdict::{self, End};
+
+const COMPILER: u32 = 1;
+/// Makes the folder of the product; not part of it.
+const MARK: &str = ".made";
+/// How long reading the product back may take.
+const READ_PATIENCE: Duration = Duration::from_secs(30);
+/// What a compiler's files are listed up to: inputs, product and what else it left in the workspace.
+const LISTED_MAX: u32 = 8192;
+
+/// A program that can be started.
+pub(crate) struct Built {
+    pub(crate) build: Build,
+    pub(crate) report: BuildReport,
+}
+
+/// What came of a compilation.
+struct Attempt {
+    end: End,
+    output: Output,
+    product: Result<Vec<BuildFile>, String>,
+}
+
+impl Engine {
+    /// The product of a program, or why there is none; nothing for a language that is not compiled.
+    pub(crate) async fn compile(
+        &self,
+        request: &RunRequest,
+        runtime: &Runtime,
+    ) -> Result<Option<Built>, Unstarted> {
+        if !runtime.is_compiled() {
+            return Ok(None);
+        }
+        let inputs = runtime.compiled_inputs(&request.code, &request.inputs);
+        let call = CompileCall { code: &request.code, inputs, variables: &request.variables };
+        let key = key(runtime, &call);
+        let (builds, wanted) = (self.builds.clone(), key.clone());
+        // Off this thread: every byte of a product is read before it is used.
+        let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
+        if let Some(build) = recalled {
+            return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
+        }
+        self.compile_anew(runtime, &call, key).await.map(Some)
+    }
+
+    async fn compile_anew(
+        &self,
+        runtime: &Runtime,
+        call: &CompileCall<'_>,
+        key: Key,
+    ) -> Result<Built, Unstarted> {
+        let limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
+        let _permit = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let started = Instant::now();
+        let spec = SandboxSpec {
+            limits: limits.clone(),
+            binds: runtime.read_only_binds(self.executable.as_deref()),
+            files: runtime.compile_files(call.variables),
+            opening: Vec::new(),
+            workspace: None,
+            absence_allowed: self.policy().absence_allowed.clone(),
+        };
+        let mut sandbox = self.create(&spec).await?;
+        let attempt = attempt(sandbox.as_mut(), runtime, call, &limits).await;
+        let usage = sandbox.destroy().await.unwrap_or_default();
+        let ms = started.elapsed().as_secs_f64() * 1000.0;
+        let report = BuildReport { cached: false, ms };
+        if attempt.end != End::Compile(Exit::Code(0)) {
+            let mut result =
+                RunResult::unstarted(Outcome::CompileFailed, self.backend().name(), RunError::default());
+            result.enforced = sandbox.enforced().clone();
+            result.compile = Some(report);
+            result.usage.cpu_ms = usage.cpu_us as f64 / 1000.0;
+            result.usage.memory_peak_bytes = usage.memory_peak_bytes;
+            let verdict = verdict::judge(attempt.end, &usage, &limits);
+            return Err(not_compiled(result, verdict, attempt.output, runtime));
+        }
+        let files = attempt.product.map_err(|reason| Unstarted::from(broken(&reason)))?;
+        let builds = self.builds.clone();
+        let stored = tokio::task::spawn_blocking(move || builds.store(&key, &files)).await;
+        let build = stored
+            .map_err(|error| error.to_string())
+            .and_then(|stored| stored.map_err(|error| error.to_string()));
+        let build =
+            build.map_err(|reason| Unstarted::from(broken(&format!("it could not be kept: {reason}"))))?;
+        Ok(Built { build, report })
+    }
+}
+
+/// Everything that the product depends on.
+fn key(runtime: &Runtime, call: &CompileCall<'_>) -> Key {
+    let mut key = KeyMaker::new();
+    key.add("language", runtime.name().as_bytes());
+    runtime.add_to_key(&mut key);
+    for part in runtime.compile_command(call) {
+        key.add("argument", part.as_bytes());
+    }
+    for (name, value) in runtime.environment() {
+        key.add("environment", format!("{name}={value}").as_bytes());
+    }
+    for file in runtime.compile_files(call.variables) {
+        key.add("placed", file.path.as_os_str().as_encoded_bytes());
+        key.add("content", &file.content);
+    }
+    key.add("code", call.code.as_bytes());
+    for input in &call.inputs {
+        key.add("input", input.path.as_bytes());
+        key.add("content", &input.content);
+    }
+    key.key()
+}
+
+fn broken(reason: &str) -> RunError {
+    let mut error = RunError::new("build_failed", "what the compiler made cannot be used");
+    error.cause = Some(reason.to_owned());
+    error.remedy("make the program smaller; if it persists ask the operator to run `palisade doctor`")
+}
+
+/// The result of a program that did not compile: the compiler's words, and the first error's place.
+fn not_compiled(
+    mut result: RunResult,
+    verdict: verdict::Verdict,
+    output: Output,
+    runtime: &Runtime,
+) -> Unstarted {
+    let mut error = verdict.error.unwrap_or_default();
+    let mut said = output.stdout;
+    said.extend(output.stderr);
+    if verdict.outcome == Outcome::CompileFailed {
+        let first = runtime.compile_errors(&String::from_utf8_lossy(&said), 1).pop();
+        if let Some(first) = first {
+            error.cause = Some(std::mem::take(&mut error.message));
+            (error.message, error.line, error.column) = (first.message, first.line, first.column);
+        }
+        result.exit = Some(Exit::Code(1));
+    } else {
+        error.message = format!("while compiling: {}", error.message);
+        error.remedy = Some("make the program smaller; a compiler has limits of its own".to_owned());
+    }
+    result.stderr = said;
+    Unstarted { outcome: verdict.outcome, error, result: Some(Box::new(result)) }
+}
+
+/// Runs the compiler and reads what it made. Every wait is within the compiler's own time.
+async fn attempt(
+    sandbox: &mut dyn Sandbox,
+    runtime: &Runtime,
+    call: &CompileCall<'_>,
+    limits: &Limits,
+) -> Attempt {
+    let mut output = Output::new(limits.output_bytes);
+    let stream = sandbox.take_stream();
+    let mut product = Err("it was not read".to_owned());
+    let clock = tokio::time::sleep(Duration::from_millis(limits.wall_ms));
+    let work = async {
+        let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
+        start(&mut reader, &mut writer, runtime, call).await?;
+        let exit = follow(&mut reader, &mut output).await?;
+        if exit == Exit::Code(0) {
+            let read = tokio::time::timeout(READ_PATIENCE, collect(&mut reader, &mut writer)).await;
+            product = read.unwrap_or_else(|_| Err("it could not be read in time".to_owned()));
+        }
+        Ok::<_, GuestError>(exit)
+    };
+    let end = tokio::select! {
+        biased;
+        done = work => match done {
+            Ok(exit) => End::Compile(exit),
+            Err(_) => End::Lost,
+        },
+        () = clock => End::Clock,
+        ending = sandbox.watch() => End::Watch(ending),
+    };
+    Attempt { end, output, product }
+}
+
+async fn start(
+    reader: &mut GuestReader,
+    writer: &mut GuestWriter,
+    runtime: &Runtime,
+    call: &CompileCall<'_>,
+) -> Result<(), GuestError> {
+    for input in &call.inputs {
+        guest_client::put_file(reader, writer, &input.path, &input.content).await?;
+    }
+    guest_client::put_file(reader, writer, runtime.source(), call.code.as_bytes()).await?;
+    guest_client::put_file(reader, writer, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
+    let (argv, env) = (runtime.compile_command(call), runtime.environment());
+    writer
+        .send(&ToGuest::Open(OpenProcess { process: COMPILER, argv, env, cwd: WORKSPACE.to_owned() }))
+        .await?;
+    writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
+}
+
+/// Until the compiler ends; what it writes beyond the budget is let go.
+async fn follow(reader: &mut GuestReader, output: &mut Output) -> Result<Exit, GuestError> {
+    loop {
+        match reader.next().await? {
+            FromGuest::Output { process: COMPILER, stream, data } => drop(output.keep(stream, &data).len()),
+            FromGuest::Exited { process: COMPILER, exit } => return Ok(exit),
+            FromGuest::Failed { request: COMPILER, errno, .. } => {
+                return Err(GuestError::NotStarted { errno });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the compiler left beneath its folder, as bounded files.
+async fn collect(reader: &mut GuestReader, writer: &mut GuestWriter) -> Result<Vec<BuildFile>, String> {
+    let told = |error: GuestError| error.to_string();
+    // Nothing that it left running may still write.
+    writer.send(&ToGuest::KillRest).await.map_err(told)?;
+    let listed = guest_client::list_files(reader, writer, LISTED_MAX).await.map_err(told)?;
+    let prefix = format!("{BUILD_FOLDER}/");
+    let mut files: Vec<BuildFile> = Vec::new();
+    let mut room = BUILD_BYTES_MAX;
+    for entry in listed.iter().filter(|entry| entry.kind == FileKind::Regular) {
+        let Some(path) = entry.path.strip_prefix(&prefix).filter(|path| *path != MARK) else { continue };
+        if !is_plain_path(path) {
+            return Err("a name in it is not plain".to_owned());
+        }
+        if entry.size_bytes > room as u64 || files.len() >= BUILD_FILES_MAX {
+            return Err(format!("it is larger than {} MB or {BUILD_FILES_MAX} files", BUILD_BYTES_MAX >> 20));
+        }
+        // One more, so that a file which grew meanwhile is noticed.
+        let content = guest_client::read_file(reader, writer, &entry.path, room + 1).await.map_err(told)?;
+        room = room.checked_sub(content.len()).ok_or("it is too large")?;
+        files.push(BuildFile { path: path.to_owned(), content });
+    }
+    if files.is_empty() { Err("it is empty".to_owned()) } else { Ok(files) }
+}

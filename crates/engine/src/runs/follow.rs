@@ -1,0 +1,216 @@
+//! The task of one run: carries its output into the log, and its end into the store.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sandbox::{Enforced, Outcome};
+use tokio::sync::{mpsc, oneshot};
+use wire::Stream;
+
+use super::live::Entry;
+use super::log::LogBlock;
+use super::{Durability, EVENTS_MAX, FinishedRun, Place, Runs};
+use crate::clock;
+use crate::request::RunRequest;
+use crate::result::{RunError, RunResult};
+use crate::run::{RunEvent, Stop};
+use crate::store::StoreError;
+use crate::telemetry::Phase;
+
+/// Output of a run that was handed over is written down this often.
+const FLUSH_PAUSE: Duration = Duration::from_secs(1);
+/// How long a result waits for the store.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// A result that the store did not take is offered again so often, after such pauses.
+const RETRIES_MAX: usize = 6;
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the task of a run begins with.
+pub(super) struct Beginning {
+    pub(super) request: RunRequest,
+    pub(super) stopped: oneshot::Receiver<Stop>,
+    pub(super) listener: mpsc::Sender<RunEvent>,
+    pub(super) place: Place,
+}
+
+impl Runs {
+    pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
+        let Beginning { request, stopped, listener, place } = beginning;
+        let _last_word = LastWord { runs: &self, entry: &entry };
+        let mut listener = Some(listener);
+        let (events, mut news) = mpsc::channel(EVENTS_MAX);
+        let running = self.engine.run(request, Some(events), stopped);
+        tokio::pin!(running);
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some(event) = news.recv() => entry.take(event, &mut listener),
+                result = &mut running => break result,
+            }
+        };
+        while let Ok(event) = news.try_recv() {
+            entry.take(event, &mut listener);
+        }
+        drop(listener);
+        self.conclude(&entry, result, place).await;
+    }
+
+    /// Writes the end down, tells it, and forgets the run once the store has it.
+    async fn conclude(&self, entry: &Entry, result: RunResult, place: Place) {
+        let blocks = {
+            let mut log = entry.log();
+            log.complete(Stream::Stdout, &result.stdout);
+            log.complete(Stream::Stderr, &result.stderr);
+            log.seal()
+        };
+        self.telemetry.count_run(&entry.run.language, &result);
+        // No sandbox was made: there is nothing to come back to, unless somebody was told so.
+        let is_unstarted = result.enforced == Enforced::default();
+        let is_long = result.stdout.len().max(result.stderr.len()) > self.config.inline_bytes_max;
+        let is_awaited = is_long || entry.wants_row() || self.config.durability == Durability::BeforeReply;
+        let run = Arc::new(finished(entry, result));
+        if is_unstarted && !entry.wants_row() {
+            entry.publish(run);
+            // Whoever wants it kept from now on sees that it ended, and writes it down: see `write_down`.
+            if !entry.wants_row() {
+                return self.forget(entry);
+            }
+            return self.keep_anyway(entry).await;
+        }
+        let started = Instant::now();
+        let queued = within(self.store.finish(Arc::clone(&run), blocks.clone(), is_awaited)).await;
+        // The next run may come while this one is written: the queue before the store is bounded.
+        drop(place);
+        let stored = match queued {
+            Ok(answered) if is_awaited => {
+                within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await
+            }
+            Ok(answered) => {
+                let known = self.store.error();
+                entry.publish(known.map_or_else(|| Arc::clone(&run), |error| warned(&run, &error)));
+                answered.await.unwrap_or(Err(StoreError::Closed))
+            }
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(()) => {
+                self.telemetry
+                    .time(Phase::Store, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
+                entry.publish(Arc::clone(&run));
+            }
+            Err(error) => {
+                self.telemetry.count_store_failure();
+                entry.publish(warned(&run, &error));
+                self.offer_again(entry, &run, &blocks).await;
+            }
+        }
+        entry.log().forget(&blocks);
+        self.forget(entry);
+    }
+
+    /// A run that never began, and that somebody wanted kept in the very moment in which that was told.
+    async fn keep_anyway(&self, entry: &Entry) {
+        if let Some(run) = entry.peek()
+            && self.store_end(run, Vec::new()).await.is_err()
+        {
+            self.telemetry.count_store_failure();
+        }
+        self.forget(entry);
+    }
+
+    /// Writes an end down and waits until it is on the disk. Doing it twice changes nothing.
+    async fn store_end(&self, run: Arc<FinishedRun>, blocks: Vec<Arc<LogBlock>>) -> Result<(), StoreError> {
+        let answered = within(self.store.finish(run, blocks, true)).await?;
+        within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await
+    }
+
+    /// Keeps a result that the store did not take for a while, and tries again.
+    async fn offer_again(&self, entry: &Entry, run: &Arc<FinishedRun>, blocks: &[Arc<LogBlock>]) {
+        self.note_unstored(entry);
+        let mut closing = self.closing.subscribe();
+        for _ in 0..RETRIES_MAX {
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_PAUSE) => {}
+                // A server that ends does not wait for a broken disk; one last try is all.
+                _ = closing.wait_for(|is_closing| *is_closing) => {}
+            }
+            if !self.is_known(entry) {
+                return;
+            }
+            let stored = self.store_end(Arc::clone(run), blocks.to_vec()).await;
+            if stored.is_ok() || *closing.borrow() {
+                return;
+            }
+        }
+    }
+
+    /// Has a run that outlives its request written down as running, and its output with it as it comes.
+    pub(super) async fn write_down(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+        entry.wants_row.store(true, std::sync::atomic::Ordering::SeqCst);
+        within(self.store.begin(entry.run.clone())).await?;
+        if let Some(run) = entry.peek() {
+            // It ended before anybody knew that it should be kept.
+            let blocks = entry.log().seal();
+            return self.store_end(run, blocks).await;
+        }
+        tokio::spawn(Arc::clone(self).write_along(Arc::clone(entry)));
+        Ok(())
+    }
+
+    /// Writes output down until the run ended; its end brings the rest.
+    async fn write_along(self: Arc<Self>, entry: Arc<Entry>) {
+        let run = super::LiveRun(Arc::clone(&entry));
+        while run.wait(FLUSH_PAUSE).await.is_none() {
+            if entry.log().unstored_bytes() == 0 {
+                continue;
+            }
+            let blocks = entry.log().seal();
+            // What cannot be written now stays in memory, bounded by the run's output limit.
+            if self.store.append(entry.run.id.clone(), blocks.clone()).await.is_ok() {
+                entry.log().forget(&blocks);
+            }
+        }
+    }
+}
+
+async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = || Err(StoreError::Busy(format!("no answer within {} s", STORE_PATIENCE.as_secs())));
+    tokio::time::timeout(STORE_PATIENCE, asked).await.unwrap_or_else(|_| late())
+}
+
+fn finished(entry: &Entry, result: RunResult) -> FinishedRun {
+    FinishedRun {
+        id: entry.run.id.clone(),
+        principal: entry.run.principal.clone(),
+        language: entry.run.language.clone(),
+        created_ms: entry.run.created_ms,
+        ended_ms: clock::unix_ms(),
+        result,
+    }
+}
+
+/// The same result with a word about the store.
+fn warned(run: &FinishedRun, error: &StoreError) -> Arc<FinishedRun> {
+    let mut run = run.clone();
+    let error = error.to_run_error();
+    let warning = format!("{}, so this run cannot be looked up later ({})", error.message, error.code);
+    run.result.warnings.push(warning);
+    Arc::new(run)
+}
+
+/// Whatever happens to the task, those who wait are told something.
+struct LastWord<'a> {
+    runs: &'a Runs,
+    entry: &'a Entry,
+}
+
+impl Drop for LastWord<'_> {
+    fn drop(&mut self) {
+        if self.entry.peek().is_none() {
+            let error = RunError::new("killed", "the run was ended by a shutdown");
+            let result = RunResult::unstarted(Outcome::Killed, "none", error);
+            self.entry.publish(Arc::new(finished(self.entry, result)));
+            self.runs.forget(self.entry);
+        }
+    }
+}

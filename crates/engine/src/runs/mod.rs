@@ -1,0 +1,385 @@
+//! Runs that outlive the request that started them.
+//!
+//! ```text
+//! start -> live ---- ended ----> written down ----> read from the store
+//!           |                        ^
+//!           +- handed over: a row ---+     dropped before: stopped
+//! ```
+//! Each run has a task of its own. While it lives, and until the store has it, it is found in memory; then only
+//! in the store. Every lookup takes the principal, and what belongs to another is answered like what never was.
+
+mod follow;
+mod id;
+mod live;
+mod log;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandbox::Outcome;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+pub use id::RunId;
+pub(crate) use id::hex;
+pub use live::{LiveRun, StartedRun};
+#[cfg(test)]
+pub(crate) use log::RunLog;
+pub use log::{LOG_READ_BYTES_MAX, LogPart, LogRange};
+pub(crate) use log::{LogBlock, LogPlace, part};
+
+use self::follow::Beginning;
+use self::live::Entry;
+use crate::Engine;
+use crate::clock;
+use crate::principal::Principal;
+use crate::request::RunRequest;
+use crate::result::{RunError, RunResult};
+use crate::run::Stop;
+use crate::store::{NewRun, Store, StoreError, StoredRun};
+use crate::telemetry::{Snapshot, Telemetry};
+
+/// News of a run that may wait.
+const EVENTS_MAX: usize = 16;
+/// Results that the store did not take are kept up to so many.
+const UNSTORED_MAX: usize = 16;
+/// The most runs one list has.
+const LIST_MAX: usize = 1000;
+/// The longest name of a language that is written down.
+const LANGUAGE_CHARACTERS_MAX: usize = 32;
+const RETRY_MS: u64 = 1000;
+/// The last words to the store when the server ends.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// When a finished run is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Before its caller hears of its end.
+    BeforeReply,
+    /// A moment later; before that only if it was handed over or its output is too long for the answer.
+    Behind,
+}
+
+/// How runs are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunsConfig {
+    /// When a finished run is on the disk.
+    pub durability: Durability,
+    /// Runs of one principal at once, the waiting ones included.
+    pub live_per_principal_max: usize,
+    /// Runs of all principals at once, the waiting ones included.
+    pub live_max: usize,
+    /// So much of each stream is in an answer; the rest is only in the log.
+    pub inline_bytes_max: usize,
+}
+
+impl Default for RunsConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::BeforeReply,
+            live_per_principal_max: 64,
+            live_max: 512,
+            inline_bytes_max: 20_000,
+        }
+    }
+}
+
+/// A run that ended.
+#[derive(Debug, Clone)]
+pub struct FinishedRun {
+    /// Its handle.
+    pub id: RunId,
+    /// Whose it is.
+    pub principal: Principal,
+    /// Its language, as asked for.
+    pub language: String,
+    /// When it was asked for, in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// How.
+    pub result: RunResult,
+}
+
+/// A run that was found.
+pub enum FoundRun {
+    /// It goes on.
+    Live(LiveRun),
+    /// It goes on in another server that uses the same state directory; ask again, or ask there.
+    Elsewhere(RunElsewhere),
+    /// It ended.
+    Finished(Arc<FinishedRun>),
+}
+
+/// A run in progress in another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunElsewhere {
+    /// Its handle.
+    pub id: RunId,
+    /// Its language, as asked for.
+    pub language: String,
+    /// When it was asked for, in milliseconds since the epoch.
+    pub created_ms: u64,
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRun {
+    /// Its handle.
+    pub id: RunId,
+    /// Its language, as asked for.
+    pub language: String,
+    /// How it ended, or [`Outcome::Running`].
+    pub outcome: Outcome,
+    /// When it was asked for, in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// When it ended.
+    pub ended_ms: Option<u64>,
+}
+
+/// All runs of this server, and what the store has of others.
+pub struct Runs {
+    engine: Arc<Engine>,
+    store: Store,
+    config: RunsConfig,
+    registry: Arc<Mutex<Registry>>,
+    telemetry: Telemetry,
+    closing: watch::Sender<bool>,
+    forgotten: Notify,
+}
+
+#[derive(Default)]
+struct Registry {
+    entries: HashMap<RunId, Arc<Entry>>,
+    /// Runs that have not ended, by principal.
+    live: HashMap<Principal, usize>,
+    live_total: usize,
+    /// Runs that the store did not take, oldest first.
+    unstored: VecDeque<RunId>,
+}
+
+/// A place among the live runs; dropping it frees it.
+struct Place {
+    registry: Arc<Mutex<Registry>>,
+    principal: Principal,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.live_total = registry.live_total.saturating_sub(1);
+        if let Some(count) = registry.live.get_mut(&self.principal) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                registry.live.remove(&self.principal);
+            }
+        }
+    }
+}
+
+impl Runs {
+    /// A registry over an engine and a store.
+    pub fn new(engine: Arc<Engine>, store: Store, config: RunsConfig) -> Arc<Self> {
+        let telemetry = Telemetry::new(engine.runtimes().names());
+        Arc::new(Self {
+            engine,
+            store,
+            config,
+            registry: Arc::default(),
+            telemetry,
+            closing: watch::Sender::new(false),
+            forgotten: Notify::new(),
+        })
+    }
+
+    /// The engine beneath.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The store beneath.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Starts a run in a task of its own.
+    pub fn start(
+        self: &Arc<Self>,
+        principal: &Principal,
+        request: RunRequest,
+    ) -> Result<StartedRun, RunError> {
+        let begun = self.begin(principal, request);
+        begun.inspect_err(|error| self.telemetry.count_error(&error.code))
+    }
+
+    fn begin(self: &Arc<Self>, principal: &Principal, request: RunRequest) -> Result<StartedRun, RunError> {
+        let run = NewRun {
+            id: RunId::random()?,
+            principal: principal.clone(),
+            language: request.language.chars().take(LANGUAGE_CHARACTERS_MAX).collect(),
+            created_ms: clock::unix_ms(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let entry = Arc::new(Entry::new(run, stop));
+        let place = self.take_place(principal, &entry)?;
+        let (listener, events) = mpsc::channel(EVENTS_MAX);
+        let beginning = Beginning { request, stopped, listener, place };
+        let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning));
+        entry.abort.get_or_init(|| task.abort_handle());
+        Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), events, is_handed_over: false })
+    }
+
+    fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<Place, RunError> {
+        let mut registry = self.registry();
+        if *self.closing.borrow() {
+            return Err(busy("the server is shutting down"));
+        }
+        let own = registry.live.get(principal).copied().unwrap_or(0);
+        if own >= self.config.live_per_principal_max {
+            return Err(busy("this caller has as many runs in progress as it may"));
+        }
+        if registry.live_total >= self.config.live_max {
+            return Err(busy("the server has as many runs in progress as it may"));
+        }
+        registry.live.insert(principal.clone(), own + 1);
+        registry.live_total += 1;
+        registry.entries.insert(entry.run.id.clone(), Arc::clone(entry));
+        Ok(Place { registry: Arc::clone(&self.registry), principal: principal.clone() })
+    }
+
+    /// A run of that principal, in progress or ended; of anybody else there is none.
+    pub async fn find(&self, principal: &Principal, id: &RunId) -> Result<Option<FoundRun>, StoreError> {
+        if let Some(entry) = self.entry(principal, id) {
+            return Ok(Some(match entry.peek() {
+                Some(run) => FoundRun::Finished(run),
+                None => FoundRun::Live(LiveRun(entry)),
+            }));
+        }
+        let stored = self.store.find(principal, id).await?;
+        Ok(stored.map(|run| match run {
+            StoredRun::Finished(run) => FoundRun::Finished(Arc::new(*run)),
+            StoredRun::Elsewhere(NewRun { id, language, created_ms, .. }) => {
+                FoundRun::Elsewhere(RunElsewhere { id, language, created_ms })
+            }
+        }))
+    }
+
+    /// A part of the log of a run of that principal, in progress or ended.
+    pub async fn log(
+        &self,
+        principal: &Principal,
+        id: &RunId,
+        range: LogRange,
+    ) -> Result<Option<LogPart>, StoreError> {
+        let Some(entry) = self.entry(principal, id) else {
+            return self.store.log(principal, id, range).await;
+        };
+        let (in_memory, total) = entry.read(range);
+        if in_memory.is_some() {
+            return Ok(in_memory);
+        }
+        let stored = self.store.log(principal, id, range).await?;
+        Ok(stored.map(|found| part(range, found.bytes, total.max(found.total), entry.peek().is_none())))
+    }
+
+    /// The newest runs of that principal, newest first.
+    pub async fn list(&self, principal: &Principal, limit: usize) -> Result<Vec<ListedRun>, StoreError> {
+        let limit = limit.min(LIST_MAX);
+        let mut list = self.store.list(principal, limit).await?;
+        for entry in self.registry().entries.values().filter(|entry| entry.run.principal == *principal) {
+            let ended = entry.peek();
+            let listed = ListedRun {
+                id: entry.run.id.clone(),
+                language: entry.run.language.clone(),
+                outcome: ended.as_ref().map_or(Outcome::Running, |run| run.result.outcome),
+                created_ms: entry.run.created_ms,
+                ended_ms: ended.map(|run| run.ended_ms),
+            };
+            match list.iter_mut().find(|known| known.id == listed.id) {
+                Some(known) => *known = listed,
+                None => list.push(listed),
+            }
+        }
+        list.sort_by_key(|run| std::cmp::Reverse(run.created_ms));
+        list.truncate(limit);
+        Ok(list)
+    }
+
+    /// Ends all runs, takes no more, and has their ends written down.
+    pub async fn shutdown(&self, stop: Stop, patience: Duration) {
+        let entries: Vec<_> = {
+            let registry = self.registry();
+            self.closing.send_replace(true);
+            registry.entries.values().cloned().collect()
+        };
+        entries.iter().for_each(|entry| entry.stop(stop));
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let forgotten = self.forgotten.notified();
+            let is_over = self.registry().entries.is_empty();
+            if is_over || tokio::time::timeout_at(deadline, forgotten).await.is_err() {
+                break;
+            }
+        }
+        let rest: Vec<_> = self.registry().entries.values().cloned().collect();
+        // Their sandboxes go with their tasks.
+        rest.iter().filter_map(|entry| entry.abort.get()).for_each(tokio::task::AbortHandle::abort);
+        let is_row_left = rest.iter().any(|entry| entry.wants_row());
+        let last_words = async {
+            match is_row_left {
+                true => self.store.close_own_runs().await,
+                false if entries.is_empty() => Ok(()),
+                false => self.store.flush().await,
+            }
+        };
+        // What does not work now is put right by the next server.
+        tokio::time::timeout(FLUSH_PATIENCE, last_words).await.ok();
+    }
+
+    /// Runs that have not ended.
+    pub fn live(&self) -> usize {
+        self.registry().live_total
+    }
+
+    /// All counts at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        self.telemetry.snapshot(self.live(), self.engine.waiting())
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, principal: &Principal, id: &RunId) -> Option<Arc<Entry>> {
+        let registry = self.registry();
+        registry.entries.get(id).filter(|entry| entry.run.principal == *principal).cloned()
+    }
+
+    fn is_known(&self, entry: &Entry) -> bool {
+        self.registry().entries.contains_key(&entry.run.id)
+    }
+
+    fn note_unstored(&self, entry: &Entry) {
+        let mut registry = self.registry();
+        registry.unstored.push_back(entry.run.id.clone());
+        if registry.unstored.len() > UNSTORED_MAX
+            && let Some(oldest) = registry.unstored.pop_front()
+        {
+            registry.entries.remove(&oldest);
+        }
+    }
+
+    fn forget(&self, entry: &Entry) {
+        let mut registry = self.registry();
+        registry.entries.remove(&entry.run.id);
+        registry.unstored.retain(|id| *id != entry.run.id);
+        self.forgotten.notify_waiters();
+    }
+}
+
+fn busy(reason: &str) -> RunError {
+    let mut error = RunError::new("busy", reason).remedy("wait for earlier runs to end, or stop some");
+    error.retryable = true;
+    error.retry_after_ms = Some(RETRY_MS);
+    error
+}

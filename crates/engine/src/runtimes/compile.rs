@@ -1,0 +1,173 @@
+//! What a compiled language needs in its two sandboxes: the compiler's, and the program's.
+
+use std::path::{Path, PathBuf};
+
+use sandbox::{Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
+use serde_json::{Map, Value};
+
+use super::{Call, Runtime, inside, locate};
+use crate::InputFile;
+use crate::builds::KeyMaker;
+use crate::diagnostics::{self, Said};
+use crate::typed;
+
+/// Where a compiler leaves its product, relative to the workspace.
+pub(crate) const BUILD_FOLDER: &str = ".palisade-build";
+/// Where the program finds it.
+const BUILD_INSIDE: &str = "/palisade/build";
+/// Where the program finds the values of its variables.
+const VALUES: &str = "/palisade/variables";
+
+/// One compilation.
+#[derive(Debug)]
+pub(crate) struct CompileCall<'a> {
+    pub(crate) code: &'a str,
+    /// Inputs that take part.
+    pub(crate) inputs: Vec<&'a InputFile>,
+    pub(crate) variables: &'a Map<String, Value>,
+}
+
+impl Runtime {
+    /// Whether programs are compiled before they run.
+    pub(crate) fn is_compiled(&self) -> bool {
+        self.definition.compile.is_some()
+    }
+
+    /// Inputs that take part in a compilation: those of certain endings, and those whose name is in the text of the
+    /// program or of another one that takes part.
+    pub(crate) fn compiled_inputs<'a>(&self, code: &str, inputs: &'a [InputFile]) -> Vec<&'a InputFile> {
+        let Some(compile) = &self.definition.compile else { return Vec::new() };
+        let has_ending =
+            |input: &InputFile| compile.inputs.iter().any(|ending| input.path.ends_with(ending.as_str()));
+        let mut taken: Vec<bool> = inputs.iter().map(has_ending).collect();
+        loop {
+            let texts: Vec<&[u8]> = inputs
+                .iter()
+                .zip(&taken)
+                .filter(|(_, is_taken)| **is_taken)
+                .map(|(input, _)| input.content.as_slice())
+                .chain([code.as_bytes()])
+                .collect();
+            let is_named = |input: &InputFile| {
+                let name = Path::new(&input.path).file_name().map(|name| name.as_encoded_bytes().to_vec());
+                name.is_some_and(|name| texts.iter().any(|text| contains(text, &name)))
+            };
+            let found: Vec<bool> =
+                inputs.iter().zip(&taken).map(|(input, is_taken)| *is_taken || is_named(input)).collect();
+            if found == taken {
+                return inputs
+                    .iter()
+                    .zip(taken)
+                    .filter(|(_, is_taken)| *is_taken)
+                    .map(|(input, _)| input)
+                    .collect();
+            }
+            taken = found;
+        }
+    }
+
+    /// The compiler's limits, within what the operator allows.
+    pub(crate) fn compile_limits(&self, maxima: &Limits) -> Option<Limits> {
+        let limits = self.definition.compile.as_ref()?.limits;
+        let disk_bytes = (limits.disk_mb << 20).min(maxima.disk_bytes);
+        Some(Limits {
+            wall_ms: limits.timeout_ms.min(maxima.wall_ms),
+            memory_bytes: (limits.memory_mb << 20).min(maxima.memory_bytes),
+            cpus_milli: maxima.cpus_milli,
+            processes: limits.processes.min(maxima.processes),
+            disk_bytes,
+            open_files: limits.open_files.min(maxima.open_files),
+            ..Limits::default()
+        })
+    }
+
+    /// Files that stand read-only beside the compiler: its tool, and the declarations of the variables.
+    pub(crate) fn compile_files(&self, variables: &Map<String, Value>) -> Vec<PlacedFile> {
+        let mut files = self.placed_files();
+        if let Some(compile) = self.definition.compile.as_ref().filter(|_| !variables.is_empty()) {
+            let declared = compile.declarations.fill(&self.definition, variables);
+            files.extend(
+                declared.into_iter().map(|(name, content)| PlacedFile { path: inside(&name), content }),
+            );
+        }
+        files
+    }
+
+    /// The command that compiles; parts that name what is not there are left out.
+    pub(crate) fn compile_command(&self, call: &CompileCall<'_>) -> Vec<String> {
+        let Some(compile) = &self.definition.compile else { return Vec::new() };
+        let is_source =
+            |input: &&InputFile| compile.sources.iter().any(|ending| input.path.ends_with(ending.as_str()));
+        let sources: Vec<String> = call
+            .inputs
+            .iter()
+            .copied()
+            .filter(|input| is_source(input))
+            .map(|input| format!("./{}", input.path))
+            .collect();
+        let source = self.source_path();
+        let filled = self.fill(&compile.command, &Call { mode: "last", source: &source });
+        let mut argv = Vec::with_capacity(filled.len() + sources.len());
+        for part in filled {
+            if part == "{sources}" {
+                argv.extend(sources.iter().cloned());
+            } else if !(part.contains("{vars}") && call.variables.is_empty()) {
+                let build = format!("{WORKSPACE}/{BUILD_FOLDER}");
+                argv.push(
+                    self.with_programs(part.replace("{build}", &build).replace("{vars}", super::INSIDE)),
+                );
+            }
+        }
+        argv
+    }
+
+    /// The command that starts the program.
+    pub(crate) fn run_command(&self, args: &[String], limits: &Limits) -> Vec<String> {
+        let source = self.source_path();
+        let memory_mb = (limits.memory_bytes >> 20).to_string();
+        let filled = self.command(&Call { mode: "last", source: &source });
+        let fill = |part: String| part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb);
+        filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
+    }
+
+    /// What the program's sandbox shows: what was built, and what it needs of the host.
+    pub(crate) fn run_binds(&self, build: &Path) -> Vec<ReadOnlyBind> {
+        let built = ReadOnlyBind { path: build.to_owned(), target: PathBuf::from(BUILD_INSIDE) };
+        self.found.run_binds.iter().cloned().map(ReadOnlyBind::in_place).chain([built]).collect()
+    }
+
+    /// The values of the variables, where the program reads them.
+    pub(crate) fn run_files(&self, variables: &Map<String, Value>) -> Vec<PlacedFile> {
+        if variables.is_empty() {
+            return Vec::new();
+        }
+        vec![PlacedFile { path: PathBuf::from(VALUES), content: typed::encode(variables) }]
+    }
+
+    /// Everything of this runtime that a product depends on: its definition, the toolchain as it is on disk now.
+    pub(crate) fn add_to_key(&self, key: &mut KeyMaker) {
+        for (name, content) in self.definition.files() {
+            key.add(name, content);
+        }
+        key.add("tool", &self.driver);
+        let told = serde_json::to_vec(&self.found).unwrap_or_default();
+        key.add("toolchain", &told);
+        for file in [Path::new(&self.found.executable)]
+            .into_iter()
+            .chain(self.found.watch.iter().map(PathBuf::as_path))
+        {
+            key.add("file", format!("{file:?} {:?}", locate::identity(file)).as_bytes());
+        }
+    }
+
+    /// Errors in what the compiler wrote.
+    pub(crate) fn compile_errors(&self, output: &str, most: usize) -> Vec<Said> {
+        let Some(compile) = &self.definition.compile else { return Vec::new() };
+        let found = diagnostics::find(output, &compile.diagnostics, self.source(), most);
+        found.into_iter().map(|said| said.for_program(self.source())).collect()
+    }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    !word.is_empty() && text.windows(word.len()).any(|part| part == word)
+}

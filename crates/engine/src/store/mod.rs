@@ -1,0 +1,248 @@
+//! What outlives a request and the server: runs and their logs, in one SQLite database.
+//!
+//! One thread owns the database ([`keeper`]); everybody else sends it requests over a bounded queue and waits.
+//! What was acknowledged is on the disk. Several servers may use one state directory at once ([`servers`]).
+//! Nothing is opened before the first request, so that a server's start does not wait for a disk.
+
+mod error;
+mod keeper;
+mod record;
+mod retention;
+mod rows;
+mod schema;
+mod servers;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use tokio::sync::{Semaphore, oneshot};
+
+pub use error::StoreError;
+pub use retention::{Purged, Retention};
+pub(crate) use rows::{NewRun, StoredRun};
+
+use self::keeper::{Answer, Database, Health, Kind, Request};
+use crate::principal::Principal;
+use crate::runs::{FinishedRun, ListedRun, LogBlock, LogPart, LogRange, RunId};
+
+/// The queue is counted in pieces of this size: a request takes one at least, and one for each of its own.
+const PIECE_BYTES: usize = 64 << 10;
+/// Requests waiting, and with their size together at most 32 MiB of data; one larger request goes alone.
+const QUEUE_PIECES_MAX: u32 = 512;
+
+/// The built-in bound of the file: some times what is kept, should purging lag behind.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// Where the store is and what it keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The state directory; the store is in its folder `store`.
+    pub state_dir: PathBuf,
+    /// What is kept.
+    pub retention: Retention,
+    /// The file never grows beyond this; what does not fit is answered like a full disk.
+    pub file_bytes_max: u64,
+}
+
+impl StoreConfig {
+    /// With the built-in bounds.
+    pub fn new(state_dir: impl Into<PathBuf>) -> Self {
+        Self { state_dir: state_dir.into(), retention: Retention::default(), file_bytes_max: FILE_BYTES_MAX }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state_dir.join("store")
+    }
+}
+
+/// The store; clones are the same one.
+#[derive(Clone)]
+pub struct Store {
+    requests: SyncSender<Request>,
+    room: Arc<Semaphore>,
+    health: Arc<Health>,
+}
+
+impl Store {
+    /// A store that opens its database with the first request. Its thread ends when the last clone is gone.
+    pub fn new(config: StoreConfig) -> Self {
+        let (requests, waiting) = sync_channel(QUEUE_PIECES_MAX as usize);
+        let health = Arc::new(Health::default());
+        let seen = Arc::clone(&health);
+        let thread = std::thread::Builder::new().name("palisade-store".to_owned());
+        // Without a thread the queue has no other end, and every request is answered with `Closed`.
+        thread.spawn(move || keeper::keep(&waiting, config, &seen)).ok();
+        Self { requests, room: Arc::new(Semaphore::new(QUEUE_PIECES_MAX as usize)), health }
+    }
+
+    /// Opens the database if it is not open: for a server that should not start without it.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.ask(Kind::Read, 0, |_| Ok(())).await
+    }
+
+    /// Waits until everything asked for before is on the disk, or failed.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        self.ask(Kind::Write, 0, |_| Ok(())).await
+    }
+
+    /// What went wrong last, if it did not go right since.
+    pub fn error(&self) -> Option<StoreError> {
+        self.health.error()
+    }
+
+    /// One step of purging now; the store does so by itself as well.
+    pub async fn purge(&self, retention: Retention) -> Result<Purged, StoreError> {
+        self.ask(Kind::Read, 0, move |database| retention::step(&database.connection, &retention)).await
+    }
+
+    pub(crate) async fn begin(&self, run: NewRun) -> Result<(), StoreError> {
+        self.ask(Kind::Write, 0, move |database| rows::begin(database, &run)).await
+    }
+
+    pub(crate) async fn append(&self, id: RunId, blocks: Vec<Arc<LogBlock>>) -> Result<(), StoreError> {
+        self.ask(Kind::Write, weight(&blocks), move |database| rows::append(database, &id, &blocks)).await
+    }
+
+    /// Writes down a finished run. The answer comes as soon as it has its place in the queue; what it gives
+    /// back tells when it is on the disk.
+    pub(crate) async fn finish(
+        &self,
+        run: Arc<FinishedRun>,
+        blocks: Vec<Arc<LogBlock>>,
+        is_awaited: bool,
+    ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
+        let kind = if is_awaited { Kind::Write } else { Kind::WriteLater };
+        let files: usize = run.result.artifacts.iter().map(|artifact| artifact.content.len()).sum();
+        let bytes = weight(&blocks) + files;
+        self.send(kind, bytes, move |database| rows::finish(database, &run, &blocks)).await
+    }
+
+    pub(crate) async fn find(
+        &self,
+        principal: &Principal,
+        id: &RunId,
+    ) -> Result<Option<StoredRun>, StoreError> {
+        let (principal, id) = (principal.clone(), id.clone());
+        self.ask(Kind::Read, 0, move |database| rows::find(database, &principal, &id)).await
+    }
+
+    pub(crate) async fn log(
+        &self,
+        principal: &Principal,
+        id: &RunId,
+        range: LogRange,
+    ) -> Result<Option<LogPart>, StoreError> {
+        let (principal, id) = (principal.clone(), id.clone());
+        self.ask(Kind::Read, 0, move |database| rows::log(database, &principal, &id, range)).await
+    }
+
+    pub(crate) async fn list(
+        &self,
+        principal: &Principal,
+        limit: usize,
+    ) -> Result<Vec<ListedRun>, StoreError> {
+        let principal = principal.clone();
+        self.ask(Kind::Read, 0, move |database| rows::list(database, &principal, limit)).await
+    }
+
+    pub(crate) async fn close_own_runs(&self) -> Result<(), StoreError> {
+        self.ask(Kind::Write, 0, rows::close_own_runs).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        bytes: usize,
+        work: impl FnOnce(&Database) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let answered = self.send(kind, bytes, work).await?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Waits for room in the queue only.
+    async fn send<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        bytes: usize,
+        work: impl FnOnce(&Database) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
+        let pieces = u32::try_from(bytes / PIECE_BYTES).unwrap_or(u32::MAX).saturating_add(1);
+        let room = Arc::clone(&self.room).acquire_many_owned(pieces.min(QUEUE_PIECES_MAX)).await;
+        let room = room.map_err(|_| StoreError::Closed)?;
+        let (answer, answered) = oneshot::channel();
+        let work = Box::new(move |database: Result<&Database, StoreError>| {
+            let done = database.and_then(|database| work(database).map_err(StoreError::sql("work")));
+            let failed = done.as_ref().err().cloned();
+            // Whoever asked may have gone.
+            let tell: Answer = Box::new(move |committed: Result<(), StoreError>| {
+                answer.send(committed.and(done)).ok();
+            });
+            (failed, tell)
+        });
+        // Room in the queue was taken above, so it is full never and closed only with its thread.
+        self.requests.try_send(Request { kind, work, room }).map_err(|_| StoreError::Closed)?;
+        Ok(answered)
+    }
+}
+
+fn weight(blocks: &[Arc<LogBlock>]) -> usize {
+    blocks.iter().map(|block| block.data.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
+    use crate::runs::RunLog;
+    use policy::Clamp;
+    use sandbox::{Guarantee, Mechanism, Outcome};
+    use wire::{Exit, Stream};
+
+    /// A run with everything that a run can have.
+    fn rich() -> FinishedRun {
+        let error = RunError { line: Some(3), retryable: true, ..RunError::new("failed", "é").remedy("r") };
+        let mut result = RunResult::unstarted(Outcome::Failed, "fake", error);
+        result.exit = Some(Exit::Signal(9));
+        let json = serde_json::from_str("[123456789012345678901234567890, 0.1]").unwrap();
+        result.value = Some(Value { repr: "v".to_owned(), json: Some(json), mime: Some("m".to_owned()) });
+        let file = |path: &str, content: &[u8]| Artifact { path: path.to_owned(), content: content.to_vec() };
+        result.artifacts = vec![file("b", &[0, 255]), file("a", b"")];
+        result.usage = RunUsage { wall_ms: 0.1 + 0.2, memory_peak_bytes: u64::MAX, ..RunUsage::default() };
+        result.enforced.keep(Guarantee::NetworkNone, &[Mechanism::Namespace]);
+        result.enforced.keep_with_note(Guarantee::DiskLimited, &[Mechanism::Tmpfs], "a note");
+        result.enforced.lack(Guarantee::CpuLimited, "a reason");
+        result.clamped = vec![Clamp { limit: "cpus".to_owned(), asked: 99.5, given: 2.0 }];
+        result.warnings = vec!["careful".to_owned()];
+        FinishedRun {
+            id: RunId::random().unwrap(),
+            principal: Principal::local(),
+            language: "python".to_owned(),
+            created_ms: 1,
+            ended_ms: 2,
+            result,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_comes_back_with_everything_it_had() {
+        let folder = std::env::temp_dir().join(format!("palisade-record-{}", std::process::id()));
+        let store = Store::new(StoreConfig::new(&folder));
+        let mut log = RunLog::default();
+        let mut run = rich();
+        for (stream, data) in [(Stream::Stderr, "e"), (Stream::Stdout, "o1"), (Stream::Stderr, "é")] {
+            log.append(stream, data.as_bytes());
+        }
+        (run.result.stdout, run.result.stderr) = (b"o1".to_vec(), "eé".as_bytes().to_vec());
+        let run = Arc::new(run);
+        // Twice, as when the first answer was lost.
+        for _ in 0..2 {
+            let answered = store.finish(Arc::clone(&run), log.seal(), true).await.unwrap();
+            answered.await.unwrap().unwrap();
+        }
+        let found = store.find(&run.principal, &run.id).await.unwrap();
+        let Some(StoredRun::Finished(found)) = found else { panic!("it is there") };
+        assert_eq!(format!("{found:?}"), format!("{run:?}"));
+        std::fs::remove_dir_all(&folder).ok();
+    }
+}

@@ -1,0 +1,134 @@
+//! The database file: opened with private rights, brought to the newest layout, refused when damaged or newer.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::StoreConfig;
+use super::error::StoreError;
+
+/// Steps from an empty file to the newest layout; the number of a step is its place, counted from one. A step
+/// that was released is never changed: add another.
+const MIGRATIONS: [&str; 1] = [include_str!("0001_runs.sql")];
+
+/// How long another process may hold the database.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long another process may take to open it.
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+const OPEN_PAUSE: Duration = Duration::from_millis(5);
+/// The write-ahead log is cut back to this after it was longer.
+const WAL_BYTES_MAX: i64 = 16 << 20;
+
+/// The file's name.
+pub(super) const FILE: &str = "palisade.db";
+
+/// Opens or makes the database in that folder. `is_suspect` has every page examined first.
+pub(super) fn open(config: &StoreConfig, is_suspect: bool) -> Result<Connection, StoreError> {
+    let folder = &config.folder();
+    make_folder(folder)?;
+    // Making a database, and changing its layout, is for one process at a time.
+    let _turn = take_turn(&folder.join("open.lock"))?;
+    let path = folder.join(FILE);
+    let is_new = make_file(&path)?;
+    let mut connection = connect(&path).map_err(StoreError::sql("open"))?;
+    if is_suspect {
+        examine(&connection)?;
+    }
+    migrate(&mut connection)?;
+    bound(&connection, config.file_bytes_max).map_err(StoreError::sql("open"))?;
+    if is_new {
+        // The names of new files must outlive a power cut as well.
+        for folder in folder.ancestors().take(2) {
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(StoreError::io("sync"))?;
+        }
+    }
+    Ok(connection)
+}
+
+fn make_folder(folder: &Path) -> Result<(), StoreError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(StoreError::io("make the folder"))
+}
+
+fn take_turn(path: &Path) -> Result<File, StoreError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = opened.map_err(StoreError::io("open the lock"))?;
+    let started = Instant::now();
+    while let Err(error) = file.try_lock() {
+        match error {
+            fs::TryLockError::WouldBlock if started.elapsed() < OPEN_PATIENCE => {
+                std::thread::sleep(OPEN_PAUSE)
+            }
+            fs::TryLockError::WouldBlock => {
+                return Err(StoreError::Busy("another process is opening it".to_owned()));
+            }
+            fs::TryLockError::Error(error) => return Err(StoreError::io("lock")(error)),
+        }
+    }
+    Ok(file)
+}
+
+/// Private from the start: the database's other files take over its rights. Tells whether it was made now.
+fn make_file(path: &Path) -> Result<bool, StoreError> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(StoreError::io("make the database")(error)),
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_PATIENCE)?;
+    // Has an effect only while the file is empty, so before anything is written.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // Acknowledged means on the disk: https://sqlite.org/pragma.html#pragma_synchronous.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_MAX)?;
+    // A file that somebody else prepared can call no function of ours: https://sqlite.org/security.html.
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+fn bound(connection: &Connection, file_bytes_max: u64) -> rusqlite::Result<()> {
+    let page_bytes: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = file_bytes_max / u64::from(page_bytes.max(1));
+    connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+}
+
+fn examine(connection: &Connection) -> Result<(), StoreError> {
+    let found: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(StoreError::sql("examine"))?;
+    if found == "ok" { Ok(()) } else { Err(StoreError::Corrupt(found)) }
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let found = layout(connection)?;
+    if found > known {
+        return Err(StoreError::TooNew { found, known });
+    }
+    let done = usize::try_from(found).map_err(|_| StoreError::Corrupt(format!("its layout is {found}")))?;
+    for (step, sql) in MIGRATIONS.iter().enumerate().skip(done) {
+        let mut apply = || -> rusqlite::Result<()> {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(sql)?;
+            change.pragma_update(None, "user_version", i64::try_from(step + 1).unwrap_or(i64::MAX))?;
+            change.commit()
+        };
+        apply().map_err(StoreError::sql("migrate"))?;
+    }
+    Ok(())
+}
+
+fn layout(connection: &Connection) -> Result<i64, StoreError> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(StoreError::sql("open"))
+}

@@ -1,0 +1,218 @@
+//! Counts of what happened, for whoever shows them; this crate knows no monitoring system.
+//!
+//! Names are bounded: languages are those that are built in, error codes beyond a maximum are counted together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sandbox::Outcome;
+
+use crate::result::RunResult;
+
+/// Error codes counted one by one.
+const CODES_MAX: usize = 64;
+/// Stands for every name that is not counted by itself.
+pub const OTHER: &str = "other";
+/// Upper ends of the histograms' ranges, in microseconds; one range more is open.
+pub const BOUNDS_US: [u64; 16] = [
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    30_000_000,
+    120_000_000,
+    600_000_000,
+];
+
+/// A part of a run that takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Waiting for a place.
+    Queued,
+    /// Building the sandbox until the program is handed over.
+    Start,
+    /// The program.
+    Program,
+    /// Writing down how it ended.
+    Store,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Queued, Self::Start, Self::Program, Self::Store];
+
+    /// The name used in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Start => "start",
+            Self::Program => "program",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// Counts since the start.
+pub struct Telemetry {
+    languages: Vec<(&'static str, [AtomicU64; Outcome::ALL.len()])>,
+    errors: Mutex<BTreeMap<String, u64>>,
+    output_bytes: AtomicU64,
+    store_failures: AtomicU64,
+    phases: [Histogram; Phase::ALL.len()],
+}
+
+#[derive(Default)]
+struct Histogram {
+    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+/// All counts at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Runs by language and outcome, those that happened.
+    pub runs: Vec<(&'static str, Outcome, u64)>,
+    /// Runs that did not complete, by error code.
+    pub errors: BTreeMap<String, u64>,
+    /// What programs wrote, as far as it was kept.
+    pub output_bytes: u64,
+    /// Runs that the store could not take when they ended.
+    pub store_failures: u64,
+    /// Runs that have not ended, the waiting ones included.
+    pub live: u64,
+    /// Runs that wait for a place.
+    pub waiting: u64,
+    /// How long the parts took.
+    pub phases: Vec<PhaseTimes>,
+}
+
+/// How long one part took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhaseTimes {
+    /// Which.
+    pub phase: Phase,
+    /// How many fell into each range of [`BOUNDS_US`], the open one last; not cumulative.
+    pub counts: Vec<u64>,
+    /// All of them together.
+    pub sum_us: u64,
+}
+
+impl Telemetry {
+    pub(crate) fn new(languages: impl Iterator<Item = &'static str>) -> Self {
+        let languages = languages.chain([OTHER]).map(|name| (name, Default::default())).collect();
+        Self {
+            languages,
+            errors: Mutex::default(),
+            output_bytes: AtomicU64::new(0),
+            store_failures: AtomicU64::new(0),
+            phases: Default::default(),
+        }
+    }
+
+    /// A run ended, or never began.
+    pub(crate) fn count_run(&self, language: &str, result: &RunResult) {
+        let found = self.languages.iter().find(|(name, _)| *name == language);
+        if let Some((_, counts)) = found.or(self.languages.last()) {
+            let at = Outcome::ALL.iter().position(|outcome| *outcome == result.outcome);
+            counts[at.unwrap_or(0)].fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(error) = &result.error {
+            self.count_error(&error.code);
+        }
+        let bytes = (result.stdout.len() + result.stderr.len()) as u64;
+        self.output_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if result.usage.start_ms > 0.0 {
+            let phases = [
+                (Phase::Queued, result.usage.queued_ms),
+                (Phase::Start, result.usage.start_ms),
+                (Phase::Program, result.usage.wall_ms),
+            ];
+            phases.into_iter().for_each(|(phase, ms)| self.time(phase, (ms * 1000.0) as u64));
+        }
+    }
+
+    /// A request that became no run, or a run with an error.
+    pub(crate) fn count_error(&self, code: &str) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = errors.len() < CODES_MAX || errors.contains_key(code);
+        *errors.entry(if is_known { code } else { OTHER }.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn count_store_failure(&self) {
+        self.store_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn time(&self, phase: Phase, us: u64) {
+        let Some(at) = Phase::ALL.iter().position(|known| *known == phase) else { return };
+        let range = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
+        self.phases[at].counts[range].fetch_add(1, Ordering::Relaxed);
+        self.phases[at].sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, live: usize, waiting: usize) -> Snapshot {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut runs = Vec::new();
+        for (language, counts) in &self.languages {
+            let counted = Outcome::ALL.into_iter().zip(counts.iter().map(load));
+            runs.extend(
+                counted.filter(|(_, count)| *count > 0).map(|(outcome, count)| (*language, outcome, count)),
+            );
+        }
+        let phases = Phase::ALL.into_iter().zip(&self.phases).map(|(phase, times)| PhaseTimes {
+            phase,
+            counts: times.counts.iter().map(load).collect(),
+            sum_us: load(&times.sum_us),
+        });
+        Snapshot {
+            runs,
+            errors: self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            output_bytes: load(&self.output_bytes),
+            store_failures: load(&self.store_failures),
+            live: live as u64,
+            waiting: waiting as u64,
+            phases: phases.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::RunError;
+
+    #[test]
+    fn unknown_languages_and_a_flood_of_codes_are_counted_together() {
+        let telemetry = Telemetry::new(["python"].into_iter());
+        for number in 0..1000 {
+            let error = RunError::new(&format!("code_{number}"), "");
+            let result = RunResult::unstarted(Outcome::Refused, "fake", error);
+            telemetry.count_run(&format!("language_{number}"), &result);
+        }
+        let snapshot = telemetry.snapshot(3, 2);
+        assert_eq!(snapshot.runs, [(OTHER, Outcome::Refused, 1000)]);
+        assert_eq!(snapshot.errors.len(), CODES_MAX + 1);
+        assert_eq!(snapshot.errors[OTHER], 1000 - CODES_MAX as u64);
+        assert_eq!((snapshot.live, snapshot.waiting), (3, 2));
+    }
+
+    #[test]
+    fn times_fall_into_their_range() {
+        let telemetry = Telemetry::new(std::iter::empty());
+        for us in [250, 251, u64::MAX / 2] {
+            telemetry.time(Phase::Store, us);
+        }
+        let phases = telemetry.snapshot(0, 0).phases;
+        let store = phases.iter().find(|times| times.phase == Phase::Store).unwrap();
+        assert_eq!((store.counts[0], store.counts[1], store.counts[BOUNDS_US.len()]), (1, 1, 1));
+    }
+}

@@ -1,0 +1,242 @@
+//! Runs that outlive their request: handed over, dropped, looked up, stopped, bounded.
+//!
+//! Over the fake backend; `support` has a guest that does what the program says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use engine::{
+    Durability, FoundRun, LogRange, Principal, RunEvent, RunId, RunsConfig, Stop, Store, StoreConfig,
+};
+use sandbox::Outcome;
+use support::{Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with};
+use wire::{Exit, Stream};
+
+fn all(stream: Option<Stream>) -> LogRange {
+    LogRange { stream, offset: 0, limit: usize::MAX }
+}
+
+#[tokio::test]
+async fn a_finished_run_comes_back_from_the_store_as_it_was() {
+    let folder = Folder::new();
+    let me = Principal::local();
+    for durability in [Durability::BeforeReply, Durability::Behind] {
+        let first = runs(&folder, durability);
+        let told = complete(&first, &me, "out a\nerr é\nout b\nexit 3").await;
+        first.shutdown(Stop::Killed, PATIENCE).await;
+        drop(first);
+        let second = runs(&folder, durability);
+        let found = find_finished(&second, &me, &told.id).await.unwrap();
+        let (was, is) = (&told.result, &found.result);
+        assert_eq!((is.outcome, is.exit), (Outcome::Failed, Some(Exit::Code(3))));
+        assert_eq!((&is.stdout, &is.stderr, &is.error), (&was.stdout, &was.stderr, &was.error));
+        assert_eq!((&is.enforced, &is.backend, &is.clamped), (&was.enforced, &was.backend, &was.clamped));
+        assert_eq!((is.usage, &is.value, &is.warnings), (was.usage, &was.value, &was.warnings));
+        assert_eq!((found.created_ms, found.ended_ms), (told.created_ms, told.ended_ms));
+        let log = second.log(&me, &told.id, all(None)).await.unwrap().unwrap();
+        assert_eq!((log.bytes.as_slice(), log.at_end, log.is_running), ("aéb".as_bytes(), true, false));
+    }
+}
+
+#[tokio::test]
+async fn handed_over_a_run_goes_on_without_its_caller() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::Behind);
+    let me = Principal::local();
+    let mut started = runs.start(&me, program("out first\nwait")).unwrap();
+    let id = started.id().clone();
+    started.hand_over().await.unwrap();
+    let row: String = rusqlite::Connection::open(folder.database())
+        .unwrap()
+        .query_row("SELECT outcome FROM runs WHERE id = ?1", [id.as_str()], |row| row.get(0))
+        .unwrap();
+    assert_eq!(row, "running", "it is written down before hand_over says so");
+    drop(started);
+    let Some(FoundRun::Live(live)) = runs.find(&me, &id).await.unwrap() else { panic!("it is live") };
+    let mut written = live.subscribe();
+    written.wait_for(|bytes| *bytes == 5).await.unwrap();
+    let part = runs.log(&me, &id, all(None)).await.unwrap().unwrap();
+    assert_eq!((part.bytes.as_slice(), part.is_running), (&b"first"[..], true));
+    assert!(live.wait(Duration::from_millis(10)).await.is_none());
+    live.stop(Stop::Cancelled);
+    assert_eq!(live.wait(PATIENCE).await.unwrap().result.outcome, Outcome::Cancelled);
+    let found = find_finished(&runs, &me, &id).await.unwrap();
+    assert_eq!((found.result.outcome, found.result.stdout.as_slice()), (Outcome::Cancelled, &b"first"[..]));
+}
+
+#[tokio::test]
+async fn dropped_before_it_was_handed_over_a_run_ends() {
+    let folder = Folder::new();
+    let fake = obedient();
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = runs_with(&fake, store, config(Durability::Behind));
+    let started = runs.start(&Principal::local(), program("out x\nwait")).unwrap();
+    let live = started.live();
+    live.subscribe().wait_for(|bytes| *bytes == 1).await.unwrap();
+    assert_eq!(fake.alive(), 1);
+    drop(started);
+    assert_eq!(live.wait(PATIENCE).await.unwrap().result.outcome, Outcome::Cancelled);
+    assert_eq!((fake.alive(), runs.live()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_foreign_principal_sees_nothing() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let (me, other) = (Principal::new("token:a").unwrap(), Principal::new("token:b").unwrap());
+    let ended = complete(&runs, &me, "out secret\nexit 0").await.id.clone();
+    let mut live = runs.start(&me, program("out secret\nwait")).unwrap();
+    live.hand_over().await.unwrap();
+    let guessed = RunId::random().unwrap();
+    for id in [&ended, live.id(), &guessed] {
+        assert!(runs.find(&other, id).await.unwrap().is_none());
+        assert_eq!(runs.log(&other, id, all(None)).await.unwrap(), None);
+    }
+    assert_eq!(runs.list(&other, 10).await.unwrap(), []);
+    let listed = runs.list(&me, 10).await.unwrap();
+    let mine: Vec<_> = listed.iter().map(|run| (run.id.clone(), run.outcome)).collect();
+    assert_eq!(mine.len(), 2);
+    assert!(
+        mine.contains(&(ended, Outcome::Completed)) && mine.contains(&(live.id().clone(), Outcome::Running))
+    );
+    runs.shutdown(Stop::Killed, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn logs_are_read_in_parts_while_running_and_afterwards() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let me = Principal::local();
+    let mut started =
+        runs.start(&me, program("out €uro\nerr Grüße\nout 2\npause 1500\nout 3\nwait")).unwrap();
+    let (id, live) = (started.id().clone(), started.live());
+    started.hand_over().await.unwrap();
+    // The pause is longer than output waits to be written down, so a part comes from the store, a part does not.
+    live.subscribe().wait_for(|bytes| *bytes == 15).await.unwrap();
+    for is_running in [true, false] {
+        for (stream, whole) in
+            [(None, "€uroGrüße23"), (Some(Stream::Stdout), "€uro23"), (Some(Stream::Stderr), "Grüße")]
+        {
+            let mut read = Vec::new();
+            loop {
+                let range = LogRange { stream, offset: read.len() as u64, limit: 2 };
+                let part = runs.log(&me, &id, range).await.unwrap().unwrap();
+                assert_eq!((part.total, part.is_running), (whole.len() as u64, is_running));
+                assert!(part.bytes.len() <= 2 && (part.at_end || !part.bytes.is_empty()));
+                read.extend(part.bytes);
+                if part.at_end {
+                    break;
+                }
+            }
+            assert_eq!(String::from_utf8(read).unwrap(), whole);
+        }
+        live.stop(Stop::Killed);
+        live.finished().await;
+        while runs.live() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_log_is_read_in_bounded_parts() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::Behind);
+    let me = Principal::local();
+    let started = {
+        let mut request = program("flood 3000\nerr end\nexit 0");
+        request.ask.output_kb = Some(4096);
+        runs.start(&me, request).unwrap()
+    };
+    let id = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap().id.clone();
+    let part = runs.log(&me, &id, all(None)).await.unwrap().unwrap();
+    assert_eq!((part.bytes.len(), part.total), (engine::LOG_READ_BYTES_MAX, 3000 * 1024 + 3));
+    let range = LogRange { stream: None, offset: 3000 * 1024 - 1, limit: 10 };
+    assert_eq!(runs.log(&me, &id, range).await.unwrap().unwrap().bytes, b"xend");
+    let found = find_finished(&runs, &me, &id).await.unwrap();
+    assert_eq!((found.result.stdout.len(), found.result.stderr.as_slice()), (3000 * 1024, &b"end"[..]));
+}
+
+#[tokio::test]
+async fn beyond_its_share_a_caller_is_told_to_come_back() {
+    let folder = Folder::new();
+    let config = RunsConfig { live_per_principal_max: 2, live_max: 3, ..RunsConfig::default() };
+    let runs = runs_with(&obedient(), Store::new(StoreConfig::new(folder.path())), config);
+    let [a, b, c] = ["token:a", "token:b", "token:c"].map(|name| Principal::new(name).unwrap());
+    let first = runs.start(&a, program("wait")).unwrap();
+    let _second = runs.start(&a, program("wait")).unwrap();
+    let busy = runs.start(&a, program("wait")).err().unwrap();
+    assert_eq!((busy.code.as_str(), busy.retryable), ("busy", true));
+    let _third = runs.start(&b, program("wait")).unwrap();
+    assert_eq!(runs.start(&c, program("wait")).err().unwrap().code, "busy");
+    first.stop(Stop::Cancelled);
+    first.finished().await;
+    runs.start(&c, program("wait")).unwrap();
+    assert_eq!(runs.snapshot().errors["busy"], 2);
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_all_runs_and_writes_them_down() {
+    let folder = Folder::new();
+    let me = Principal::local();
+    let first = runs(&folder, Durability::Behind);
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        let mut started = first.start(&me, program("out x\nwait")).unwrap();
+        started.live().subscribe().wait_for(|bytes| *bytes == 1).await.unwrap();
+        started.hand_over().await.unwrap();
+        ids.push(started.id().clone());
+    }
+    first.shutdown(Stop::Killed, PATIENCE).await;
+    assert_eq!(first.start(&me, program("wait")).err().unwrap().code, "busy");
+    let second = runs(&folder, Durability::Behind);
+    for id in ids {
+        let found = find_finished(&second, &me, &id).await.unwrap();
+        assert_eq!((found.result.outcome, found.result.stdout.as_slice()), (Outcome::Killed, &b"x"[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_run_is_written_down_only_if_it_was_handed_over() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let me = Principal::local();
+    let mut request = program("exit 0");
+    request.language = "klingon".to_owned();
+    let started = runs.start(&me, request).unwrap();
+    assert_eq!(started.finished().await.result.outcome, Outcome::Refused);
+    assert!(runs.find(&me, started.id()).await.unwrap().is_none());
+    let mut request = program("exit 0");
+    request.language = "klingon".to_owned();
+    let mut started = runs.start(&me, request).unwrap();
+    started.hand_over().await.unwrap();
+    let found = find_finished(&runs, &me, started.id()).await.unwrap();
+    assert_eq!((found.result.outcome, found.language.as_str()), (Outcome::Refused, "klingon"));
+}
+
+#[tokio::test]
+async fn news_that_nobody_takes_do_not_hold_up_the_run() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let mut started = runs.start(&Principal::local(), program("flood 200\nexit 0")).unwrap();
+    let ended = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap();
+    assert_eq!(ended.result.stdout.len(), 200 * 1024);
+    let first = started.events.recv().await;
+    assert!(matches!(first, Some(RunEvent::Output { stream: Stream::Stdout, .. })));
+}
+
+#[tokio::test]
+async fn runs_are_counted_by_language_and_outcome() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let me = Principal::local();
+    for code in ["out abc\nexit 0", "exit 0", "exit 1"] {
+        complete(&runs, &me, code).await;
+    }
+    let snapshot = runs.snapshot();
+    assert_eq!(snapshot.runs, [("bash", Outcome::Completed, 2), ("bash", Outcome::Failed, 1)]);
+    assert_eq!((snapshot.output_bytes, snapshot.live, snapshot.store_failures), (3, 0, 0));
+    assert!(snapshot.phases.iter().all(|times| times.counts.iter().sum::<u64>() == 3));
+}

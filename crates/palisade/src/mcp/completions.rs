@@ -1,0 +1,35 @@
+//! Completions: languages for prompts, own runs for the log's address.
+
+use engine::Principal;
+use rmcp::model::{CompleteRequestParams, CompletionInfo, Reference};
+
+use super::{Server, prompts, resources};
+
+/// Runs that are looked through.
+const RUNS_MAX: usize = 100;
+
+/// Values that begin with what was typed; nothing for what is not known.
+pub(crate) async fn complete(
+    server: &Server,
+    principal: &Principal,
+    asked: &CompleteRequestParams,
+) -> CompletionInfo {
+    let candidates = match &asked.r#ref {
+        Reference::Prompt(prompt) if asked.argument.name == prompts::LANGUAGE => {
+            let takes = prompts::takes(&prompt.name, prompts::LANGUAGE);
+            if takes { server.languages().await } else { Vec::new() }
+        }
+        Reference::Resource(template)
+            if template.uri == resources::LOG_TEMPLATE && asked.argument.name == resources::RUN_VARIABLE =>
+        {
+            // Without its store the server completes nothing, and says so elsewhere.
+            let runs = server.runs.list(principal, RUNS_MAX).await.unwrap_or_default();
+            runs.into_iter().map(|run| run.id.as_str().to_owned()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let typed = asked.argument.value.as_str();
+    let fitting = candidates.into_iter().filter(|value| value.starts_with(typed));
+    let values: Vec<String> = fitting.take(CompletionInfo::MAX_VALUES).collect();
+    CompletionInfo::with_all_values(values).unwrap_or_default()
+}

@@ -1,0 +1,85 @@
+//! `subscriptions/listen`: tells when the tools change, and when a run wrote more.
+
+use std::time::Duration;
+
+use engine::{FoundRun, LogRange, Principal};
+use rmcp::model::{ErrorData, SubscriptionFilter};
+use rmcp::service::SubscriptionContext;
+use tokio::task::JoinSet;
+
+use super::resources::Address;
+use super::{Server, principal};
+
+/// Addresses of one subscription.
+const RESOURCES_MAX: usize = 64;
+/// Between two notices about the same resource.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What is told of what was asked for: logs of runs, whoever's they are; only their owner will hear anything.
+pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
+    let mut accepted = SubscriptionFilter::default();
+    accepted.tools_list_changed = requested.tools_list_changed;
+    accepted.resource_subscriptions = requested.resource_subscriptions.as_ref().map(|uris| {
+        let is_log = |uri: &&String| matches!(Address::parse(uri), Some(Address::Log(..)));
+        uris.iter().filter(is_log).take(RESOURCES_MAX).cloned().collect()
+    });
+    accepted
+}
+
+/// Until the client or the server ends it.
+pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Result<(), ErrorData> {
+    let principal = principal(context.request_context())?;
+    let mut watching = JoinSet::new();
+    for uri in context.accepted().resource_subscriptions.iter().flatten() {
+        let Some(notices) = run_notices(server, &principal, uri).await else { continue };
+        let (sink, uri) = (context.sink().clone(), uri.clone());
+        watching.spawn(async move {
+            let mut notices = notices;
+            while notices.next().await {
+                if sink.notify_resource_updated(uri.clone()).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+    let mut tools = server.checks.offered();
+    loop {
+        tokio::select! {
+            () = context.cancelled() => return Ok(()),
+            _ = server.ended() => return Ok(()),
+            Ok(()) = tools.changed() => {
+                // A client that does not want to hear it is not told: the sink knows its filter.
+                context.sink().notify_tool_list_changed().await.ok();
+            }
+        }
+    }
+}
+
+/// News of one run: more output, then its end.
+struct RunNotices {
+    run: engine::LiveRun,
+    written: tokio::sync::watch::Receiver<u64>,
+    is_over: bool,
+}
+
+impl RunNotices {
+    async fn next(&mut self) -> bool {
+        if self.is_over {
+            return false;
+        }
+        tokio::select! {
+            _ = self.run.finished() => self.is_over = true,
+            changed = self.written.changed() => self.is_over = changed.is_err(),
+        }
+        true
+    }
+}
+
+async fn run_notices(server: &Server, principal: &Principal, uri: &str) -> Option<RunNotices> {
+    let Some(Address::Log(id, LogRange { .. })) = Address::parse(uri) else { return None };
+    match server.runs.find(principal, &id).await {
+        Ok(Some(FoundRun::Live(run))) => Some(RunNotices { written: run.subscribe(), run, is_over: false }),
+        _ => None,
+    }
+}

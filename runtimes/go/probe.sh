@@ -1,0 +1,17 @@
+# Says where the Go toolchain really is; $1 is the command that was found.
+set -eu
+root=$("$1" env GOROOT)
+go=$(readlink -f -- "$root/bin/go")
+version=$("$go" env GOVERSION)
+tools=$("$go" env GOTOOLDIR)
+
+quoted() { printf '"%s"' "$(printf %s "$1" | sed 's/[\\"]/\\&/g')"; }
+
+# A toolchain outside /usr brings a folder of its own.
+binds=
+case $root in
+/usr/*) ;;
+*) binds=$(quoted "$(readlink -f -- "$root")") ;;
+esac
+printf '{"version": %s, "executable": %s, "binds": [%s], "watch": [%s, %s]}\n' \
+    "$(quoted "${version#go}")" "$(quoted "$go")" "$binds" "$(quoted "$tools/compile")" "$(quoted "$tools/link")"

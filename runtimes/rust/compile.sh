@@ -1,0 +1,9 @@
+# Compiles main.rs: $1 the compiler, $2 where the product goes. Modules beside it are found by rustc itself.
+set -eu
+rustc=$1 build=$2
+set -- --edition 2024 -C opt-level=1 -C overflow-checks=on -C debuginfo=0 -C strip=symbols --color never
+if [ -f /palisade/vars.rs ]; then
+    "$rustc" "$@" -C codegen-units=1 --crate-type rlib --crate-name vars -o /tmp/libvars.rlib /palisade/vars.rs
+    set -- "$@" --extern vars=/tmp/libvars.rlib
+fi
+exec "$rustc" "$@" --crate-name main -o "$build/program" main.rs
