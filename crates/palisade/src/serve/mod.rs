@@ -137,7 +137,7 @@ impl App {
             sessions,
             bodies: BodyRoom::default(),
             readiness: Readiness::new(machine.state_dir.clone()),
-            seats: Arc::default(),
+            seats: Arc::new(Seats::new()),
             counters: Arc::default(),
             closing: CancellationToken::new(),
             closed,

@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once.
-pub(crate) const SEATS_MAX: usize = 2048;
+/// Connections at once, where there are descriptors enough.
+const SEATS_MAX: usize = 2048;
+/// Connections get one descriptor in so many; the others are for runs, which need several each, and for files.
+const DESCRIPTORS_PER_SEAT: usize = 2;
 
 /// All seats of a server.
-#[derive(Default)]
 pub(crate) struct Seats {
+    max: usize,
     taken: Mutex<Taken>,
 }
 
@@ -43,10 +46,30 @@ pub(crate) struct Busy {
 }
 
 impl Seats {
+    /// As many as this process may have. A shell gives 1024 descriptors at first and more when asked: without that,
+    /// or with a seat for each of them, idle connections would keep out everybody else, and every run.
+    pub(crate) fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let wanted = (SEATS_MAX * DESCRIPTORS_PER_SEAT) as u64;
+        let possible = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let mut current = limit.current.unwrap_or(wanted);
+        if current < possible
+            && setrlimit(Resource::Nofile, Rlimit { current: Some(possible), ..limit }).is_ok()
+        {
+            current = possible;
+        }
+        Self::for_descriptors(current)
+    }
+
+    fn for_descriptors(count: u64) -> Self {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Self { max: SEATS_MAX.min(count / DESCRIPTORS_PER_SEAT).max(1), taken: Mutex::default() }
+    }
+
     /// A seat, if need be that of the connection idle longest; none when all are busy.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
         let mut taken = self.lock();
-        if taken.seats.len() >= SEATS_MAX {
+        if taken.seats.len() >= self.max {
             let idle = taken.seats.iter().filter(|(_, place)| place.requests == 0);
             let (&longest, _) = idle.min_by_key(|(_, place)| place.idle_since)?;
             if let Some(place) = taken.seats.remove(&longest) {
@@ -112,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_leaves_and_the_busy_stay() {
-        let seats = Arc::new(Seats::default());
+        let seats = Arc::new(Seats::for_descriptors(u64::MAX));
         let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
         let busy = all[0].begin();
         let late = seats.take().unwrap();
@@ -123,8 +146,15 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_are_left_for_runs() {
+        assert_eq!(Seats::for_descriptors(1024).max, 512);
+        assert_eq!(Seats::for_descriptors(1 << 20).max, SEATS_MAX);
+        assert_eq!(Seats::for_descriptors(0).max, 1);
+    }
+
+    #[test]
     fn nobody_comes_in_when_all_are_busy() {
-        let seats = Arc::new(Seats::default());
+        let seats = Arc::new(Seats::for_descriptors(u64::MAX));
         let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
         let busy: Vec<_> = all.iter().map(Seat::begin).collect();
         assert!(seats.take().is_none());
