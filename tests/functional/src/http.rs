@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ impl Server {
 
     /// As that user; at least one address is a TCP one.
     pub fn start_as(user: User, arguments: &[&str]) -> Self {
-        let palisade = Palisade::new(Build::Real, user, &["serve"]).args(arguments).env("PALISADE_LOG", "info");
-        Self::start_command(user, palisade)
+        let palisade =
+            Palisade::new(Build::Real, user, &["serve"]).args(arguments).env("PALISADE_LOG", "info");
+        Self::start_command(user, palisade.into_command())
     }
 
     /// From a command line of `palisade serve` that logs at `info`.
-    pub fn start_command(user: User, palisade: Palisade) -> Self {
-        let mut command = palisade.into_command();
+    pub fn start_command(user: User, mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("palisade starts");
         let log = Arc::new(Mutex::new(String::new()));
@@ -167,7 +167,8 @@ impl Request {
     /// A request of the newer era.
     pub fn modern(method: &str, params: Value) -> Self {
         let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
-        let mut request = Self::post(modern_message(1, method, params)).header("MCP-Protocol-Version", MODERN);
+        let mut request =
+            Self::post(modern_message(1, method, params)).header("MCP-Protocol-Version", MODERN);
         request = request.header("Mcp-Method", method);
         match name {
             Some(name) => request.header("Mcp-Name", &name),
@@ -293,6 +294,19 @@ impl Wire {
 
     /// The next answer, if the server says anything.
     pub fn try_answer(&mut self) -> io::Result<Answer> {
+        let mut answer = self.head()?;
+        if answer.header("transfer-encoding") == Some("chunked") {
+            while let Some(piece) = self.chunk()? {
+                answer.body.extend(piece);
+            }
+        } else if let Some(length) = answer.header("content-length").and_then(|text| text.parse().ok()) {
+            answer.body = self.take(length)?;
+        }
+        Ok(answer)
+    }
+
+    /// The head of the next answer; its body is still to come.
+    pub fn head(&mut self) -> io::Result<Answer> {
         let end = loop {
             if let Some(found) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
                 break found;
@@ -304,16 +318,9 @@ impl Wire {
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("no status: {head}")))?;
-        let split = |line: &str| line.split_once(':').map(|(a, b)| (a.to_ascii_lowercase(), b.trim().to_owned()));
-        let mut answer = Answer { status, headers: lines.filter_map(split).collect(), body: Vec::new() };
-        if answer.header("transfer-encoding") == Some("chunked") {
-            while let Some(piece) = self.chunk()? {
-                answer.body.extend(piece);
-            }
-        } else if let Some(length) = answer.header("content-length").and_then(|text| text.parse().ok()) {
-            answer.body = self.take(length)?;
-        }
-        Ok(answer)
+        let split =
+            |line: &str| line.split_once(':').map(|(a, b)| (a.to_ascii_lowercase(), b.trim().to_owned()));
+        Ok(Answer { status, headers: lines.filter_map(split).collect(), body: Vec::new() })
     }
 
     /// Whatever comes until the server hangs up.
@@ -371,7 +378,8 @@ impl Answer {
     /// The message in it, plain or as the last event of a stream.
     pub fn message(&self) -> Value {
         let text = self.text();
-        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ").filter(|data| !data.is_empty()));
+        let last =
+            text.lines().rev().find_map(|line| line.strip_prefix("data: ").filter(|data| !data.is_empty()));
         serde_json::from_str(last.unwrap_or(&text)).unwrap_or_default()
     }
 
