@@ -149,7 +149,7 @@ async def measure(server, arguments):
     capabilities = call_of(server, "get_capabilities", {})
     program = call_of(server, "run", {"language": "python", "code": "print(6 * 7)"})
     health = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    found = {"samples_ms": {}, "summary": {}, "rss_mb": {}}
+    found = {"machine": {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}, "summary": {}, "rss_mb": {}, "samples_ms": {}}
     for name, request, word, count in (
         ("healthz sequential", health, b"ok", arguments.rounds),
         ("capabilities sequential", capabilities, b"languages", arguments.rounds),

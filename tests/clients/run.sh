@@ -53,7 +53,8 @@ install_python() {
         cp "$lock" "$folder/$name/stamp"
 }
 
-# install_node NAME: what locks/NAME/package-lock.json lists.
+# install_node NAME: what locks/NAME/package-lock.json lists. Not `npm ci`: it wants the lock to list parts for other
+# machines that do not exist.
 install_node() {
     local name=$1 lock="$here/locks/$1/package-lock.json"
     is_installed "$name" "$lock" && return 0
@@ -61,7 +62,7 @@ install_node() {
     rm -rf "${folder:?}/$name"
     mkdir -p "$folder/$name"
     cp "$here/locks/$name/"package*.json "$folder/$name/"
-    (cd "$folder/$name" && timeout "$install_timeout_s" npm ci --silent --no-audit --no-fund >>"$log" 2>&1) &&
+    (cd "$folder/$name" && timeout "$install_timeout_s" npm install --silent --no-audit --no-fund >>"$log" 2>&1) &&
         cp "$lock" "$folder/$name/stamp"
 }
 
