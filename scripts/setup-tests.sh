@@ -65,13 +65,24 @@ install_packages() {
     elif ! is_root; then
         skipped "not root; missing packages: $missing"
     else
-        # shellcheck disable=SC2086 # a list of package names, split on purpose
-        if apt_install $missing; then
-            did "installed packages: $missing"
-        else
-            skipped "apt-get could not install: $missing (see $log)"
-        fi
+        install_missing "$missing"
     fi
+}
+
+# All at once; if that fails, one by one, so that one unknown name does not keep the others away.
+install_missing() {
+    local package left
+    # shellcheck disable=SC2086 # a list of package names, split on purpose
+    if ! apt_install $1; then
+        for package in $1; do apt_install "$package" || true; done
+    fi
+    left=$(missing_packages | tr '\n' ' ')
+    if [ -n "$left" ]; then
+        echo "setup: !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"
+        skipped "apt-get could not install: ${left% } (see $log); tests that need them are skipped by name"
+        echo "setup: !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"
+    fi
+    if [ "${left% }" != "$1" ]; then did "installed packages: those of $1 that are there now"; fi
 }
 
 # The suite proves that the wall stands for an ordinary user without sub-ids, so the user must have none.

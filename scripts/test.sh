@@ -231,6 +231,16 @@ run_client_tests() {
     suite clients plain "$suite_timeout_s" bash tests/clients/run.sh
 }
 
+# The official conformance suite: half a minute, and a package registry the first time.
+run_conformance_tests() {
+    if [ -n "${PALISADE_QUICK:-}" ]; then
+        skipped=$((skipped + 1))
+        note conformance SKIPPED "!!!! left out by --quick: whether MCP is spoken conformantly was not tested"
+        return 0
+    fi
+    suite conformance plain "$suite_timeout_s" bash tests/conformance/run.sh
+}
+
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) export PALISADE_QUICK=1 ;;
@@ -253,7 +263,9 @@ check fmt "$check_timeout_s" cargo fmt --all --check
 check clippy "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings
 check tidy "$check_timeout_s" cargo xtask tidy
 build_binaries
+check manifests "$check_timeout_s" cargo xtask manifests --check
 run_driver_tests
 run_cargo_tests
 run_client_tests
+run_conformance_tests
 finish

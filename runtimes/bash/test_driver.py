@@ -1,4 +1,4 @@
-"""Plays the guest for driver.sh: a socketpair on descriptor 3, files on 1 and 2.
+"""Plays the guest for driver.sh (tests/drivers/player.py).
 
 Run: `python3 -m unittest runtimes/bash/test_driver.py`.
 """
@@ -16,104 +16,32 @@ import time
 import unittest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(FOLDER, "..", "..", "tests", "drivers"))
+
+import player  # noqa: E402
+from player import DEADLINE_S  # noqa: E402
+
 DRIVER = os.path.join(FOLDER, "driver.sh")
 BASH = os.environ.get("PALISADE_TEST_BASH") or shutil.which("bash")
-DEADLINE_S = 20
 ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 
-def flatten(variables):
-    fields = []
-    for name, value in variables.items():
-        if value is None:
-            fields += [name, "u", "0"]
-        elif isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
-            fields += [name, "a", str(len(value)), *map(scalar, value)]
-        elif isinstance(value, dict) and not any(isinstance(item, (list, dict)) for item in value.values()):
-            pairs = [part for key, item in value.items() for part in (key, scalar(item))]
-            fields += [name, "m", str(len(pairs)), *pairs]
-        elif isinstance(value, (list, dict)):
-            fields += [name, "j", "1", json.dumps(value)]
-        else:
-            fields += [name, "s", "1", scalar(value)]
-    return fields
-
-
-def scalar(value):
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-class Guest:
+class Guest(player.Player):
     def __init__(self, workspace):
-        self.workspace = workspace
-        self.source = os.path.join(workspace, "main.sh")
-        self.host, theirs = socket.socketpair()
-        self.host.settimeout(DEADLINE_S)
-        fd = theirs.detach()
-        launch = (
-            "import os,signal,sys; signal.signal(13, 0); signal.signal(25, 0); fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
-            "os.execv(sys.argv[2], sys.argv[2:])"
-        )
-        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", launch, str(fd), BASH, "--norc", "--noprofile", DRIVER],
-            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, pass_fds=[fd], cwd=workspace, env=ENV,
-            start_new_session=True,
-        )
-        os.close(fd)
-        self.buffer = b""
+        super().__init__([BASH, "--norc", "--noprofile", DRIVER], workspace, "main.sh", ENV)
 
-    def send(self, *fields):
-        data = b"".join(os.fsencode(field) + b"\0" for field in fields)
-        self.host.sendall(b"%d\0" % len(fields) + data)
-
-    def receive(self):
-        while True:
-            head, _, rest = self.buffer.partition(b"\0")
-            if head.isdigit() and rest.count(b"\0") >= int(head):
-                *fields, self.buffer = rest.split(b"\0", int(head))
-                return [field.decode() for field in fields]
-            part = self.host.recv(1 << 16)
-            if not part:
-                return None
-            self.buffer += part
-
-    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), by_file=True):
+    def run(self, code, variables=None, by_file=True, **more):
         if by_file:
-            with open(self.source, "w") as file:
-                file.write(code)
-        flat = flatten(variables or {})
-        self.send("run", run_id, mode, self.source, "" if by_file else code, stdin, str(len(flat)), *flat, *args)
+            self.write(code)
+        self.order("" if by_file else code, fields=player.as_shell(variables), **more)
 
     def keep(self, code, **more):
         self.run(code, mode="keep", **more)
         return self.done()
 
     def done(self):
-        message = self.receive()
-        while message is not None and message[0] != "done":
-            message = self.receive()
-        return message and (message[2], message[3])
-
-    def streams(self):
-        texts = []
-        for file in (self.out, self.err):
-            file.seek(0)
-            texts.append(file.read().decode("utf-8", "replace"))
-        return texts
-
-    def end(self):
-        try:
-            return (self.process.wait(DEADLINE_S), *self.streams())
-        finally:
-            self.kill()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for end in (self.host, self.out, self.err):
-            end.close()
+        done = super().done()
+        return done and (done["status"], done["exit_code"])
 
 
 class DriverTest(unittest.TestCase):

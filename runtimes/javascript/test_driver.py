@@ -1,4 +1,4 @@
-"""Plays the guest for driver.js: a socketpair on descriptor 3, files on 0, 1 and 2.
+"""Plays the guest for driver.js (tests/drivers/player.py).
 
 Run: `python3 runtimes/javascript/test_driver.py`. Programs are made ready by the palisade that PALISADE_BIN names
 (or the last release build), as in a sandbox; without one, only what needs no preparation is tested.
@@ -18,11 +18,15 @@ import time
 import unittest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(FOLDER, "..", "..", "tests", "drivers"))
+
+import player  # noqa: E402
+from player import DEADLINE_S  # noqa: E402
+
 DRIVER = os.path.join(FOLDER, "driver.js")
 PROBE = os.path.join(FOLDER, "probe.js")
 BUILT = os.path.join(FOLDER, "..", "..", "target", "release", "palisade")
 PALISADE = os.environ.get("PALISADE_BIN") or (BUILT if os.path.exists(BUILT) else None)
-DEADLINE_S = 30
 
 
 def interpreters():
@@ -39,79 +43,19 @@ def interpreters():
     return list(found.values())
 
 
-class Guest:
-    """One driver process and the far end of its channel."""
-
+class Guest(player.Player):
     def __init__(self, node, workspace, language="javascript"):
-        self.workspace, self.language = workspace, language
-        self.source = os.path.join(workspace, "main.ts" if language == "typescript" else "main.js")
+        self.language = language
         self.prepared = os.path.join(workspace, ".prepared")
-        self.host, theirs = socket.socketpair()
-        self.host.settimeout(DEADLINE_S)
-        fd = theirs.detach()
-        launch = (
-            "import os,sys; fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
-            "os.execv(sys.argv[2], sys.argv[2:])"
-        )
-        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", launch, str(fd), node, "--experimental-vm-modules", DRIVER, self.prepared],
-            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, pass_fds=[fd], cwd=workspace,
-            env={"HOME": workspace, "PATH": "/usr/bin:/bin"},
-        )
-        os.close(fd)
-        self.buffer = b""
+        command = [node, "--experimental-vm-modules", DRIVER, self.prepared]
+        super().__init__(command, workspace, "main.ts" if language == "typescript" else "main.js")
 
-    def send(self, *fields):
-        data = b"".join(field.encode() + b"\0" for field in fields)
-        self.host.sendall(b"%d\0" % len(fields) + data)
-
-    def receive(self):
-        while True:
-            head, _, rest = self.buffer.partition(b"\0")
-            if head.isdigit() and rest.count(b"\0") >= int(head):
-                *fields, self.buffer = rest.split(b"\0", int(head))
-                return [field.decode() for field in fields]
-            part = self.host.recv(1 << 16)
-            if not part:
-                return None
-            self.buffer += part
-
-    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), prepare=True):
-        with open(self.source, "w") as file:
-            file.write(code)
+    def run(self, code, mode="last", variables=None, prepare=True, **more):
+        self.write(code)
         if prepare and PALISADE:
             command = [PALISADE, "__parse", "prepare", self.language, mode, self.source, self.prepared]
             subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        flat = [] if variables is None else [json.dumps(variables)]
-        self.send("run", run_id, mode, self.source, "", stdin, str(len(flat)), *flat, *args)
-
-    def done(self):
-        message = self.receive()
-        while message is not None and message[0] != "done":
-            message = self.receive()
-        names = "id status exit_code message line column repr json mime".split()
-        return None if message is None else dict(zip(names, message[1:]))
-
-    def streams(self):
-        texts = []
-        for file in (self.out, self.err):
-            file.seek(0)
-            texts.append(file.read().decode("utf-8", "replace"))
-        return texts
-
-    def end(self):
-        try:
-            return (self.process.wait(DEADLINE_S), *self.streams())
-        finally:
-            self.kill()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for end in (self.host, self.out, self.err):
-            end.close()
+        self.order(mode=mode, fields=player.as_json(variables), **more)
 
 
 class DriverCase:

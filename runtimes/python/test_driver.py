@@ -1,4 +1,4 @@
-"""Plays the guest for driver.py: a socketpair on descriptor 3, pipes on 0, 1 and 2.
+"""Plays the guest for driver.py (tests/drivers/player.py).
 
 Run: `python3 -m unittest runtimes/python/test_driver.py`. Every interpreter found on this machine that
 the runtime supports is tested; PALISADE_TEST_PYTHON (paths joined by ":") replaces the search.
@@ -17,9 +17,13 @@ import time
 import unittest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(FOLDER, "..", "..", "tests", "drivers"))
+
+import player  # noqa: E402
+from player import DEADLINE_S  # noqa: E402
+
 DRIVER = os.path.join(FOLDER, "driver.py")
 PROBE = os.path.join(FOLDER, "probe.py")
-DEADLINE_S = 30
 
 
 def interpreters():
@@ -35,81 +39,16 @@ def interpreters():
     return list(found.values())
 
 
-class Guest:
-    """One driver process and the far end of its channel."""
-
+class Guest(player.Player):
     def __init__(self, python, driver, workspace):
-        self.workspace = workspace
-        self.host, theirs = socket.socketpair()
-        self.host.settimeout(DEADLINE_S)
-        read_fd = theirs.detach()
-        launch = (
-            "import os,sys; fd = int(sys.argv[1]); os.dup2(fd, 3); fd == 3 or os.close(fd); "
-            "os.execv(sys.argv[2], sys.argv[2:])"
-        )
-        env = {"HOME": workspace, "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", launch, str(read_fd), python, "-S", "-X", "utf8", driver],
-            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
-            pass_fds=[read_fd], cwd=workspace, env=env,
-        )
-        os.close(read_fd)
-        self.buffer = b""
+        command = [python, "-S", "-X", "utf8", driver]
+        super().__init__(command, workspace, "main.py", {"PYTHONDONTWRITEBYTECODE": "1"})
 
-    def send(self, *fields):
-        data = b"".join(field.encode("utf-8", "surrogateescape") + b"\0" for field in fields)
-        self.host.sendall(b"%d\0" % len(fields) + data)
-
-    def receive(self):
-        """The next message, or None at the end of the channel."""
-        while True:
-            head, _, rest = self.buffer.partition(b"\0")
-            if head.isdigit() and rest.count(b"\0") >= int(head):
-                *fields, self.buffer = rest.split(b"\0", int(head))
-                return [field.decode() for field in fields]
-            part = self.host.recv(1 << 16)
-            if not part:
-                return None
-            self.buffer += part
-
-    def run(self, code, mode="last", run_id="r1", stdin="", variables=None, args=(), write=True, name="main.py"):
-        source = os.path.join(self.workspace, name)
+    def run(self, code, variables=None, write=True, name="main.py", **more):
+        self.source = os.path.join(self.workspace, name)
         if write:
-            with open(source, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(code)
-        flat = [] if variables is None else [json.dumps(variables)]
-        self.send("run", run_id, mode, source, code, stdin, str(len(flat)), *flat, *args)
-
-    def done(self):
-        message = self.receive()
-        while message is not None and message[0] != "done":
-            message = self.receive()
-        if message is None:
-            return None
-        names = "id status exit_code message line column repr json mime".split()
-        return dict(zip(names, message[1:]))
-
-    def streams(self):
-        texts = []
-        for file in (self.out, self.err):
-            file.seek(0)
-            texts.append(file.read().decode("utf-8", "replace"))
-        return texts
-
-    def end(self):
-        """(exit status, stdout, stderr) once the process is gone."""
-        try:
-            return (self.process.wait(DEADLINE_S), *self.streams())
-        finally:
-            self.kill()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for end in (self.host, self.out, self.err):
-            end.close()
+            self.write(code)
+        self.order(code, fields=player.as_json(variables), **more)
 
 
 class DriverCase:

@@ -242,6 +242,12 @@ HELLO = {
     "go": 'package main\nimport "fmt"\nfunc main() { fmt.Println("hello") }',
     "rust": 'fn main() { println!("hello"); }',
     "java": 'public class Main { public static void main(String[] a) { System.out.println("hello"); } }',
+    "lua": 'print("hello")',
+    "perl": 'print "hello\\n";',
+    "php": '<?php echo "hello\\n";',
+    "r": 'cat("hello\\n")',
+    "ruby": 'puts "hello"',
+    "tcl": 'puts hello',
     "csharp": 'class Program { static void Main() { System.Console.WriteLine("hello"); } }',
 }
 

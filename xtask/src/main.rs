@@ -1,21 +1,27 @@
 //! Chores of the workspace, started as `cargo xtask <chore>`.
 //!
-//! The only chore so far is `tidy`: it reads the whole tree and prints every place that breaks a rule of the
-//! house. It never changes a file and never starts another program.
+//! - `tidy` reads the whole tree and prints every place that breaks a rule of the house. It never changes a file
+//!   and never starts another program.
+//! - `manifests` writes the files in `manifests/` from what the code says; with `--check` it only compares.
 
 mod lexer;
+mod manifests;
 mod tidy;
 mod tree;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+use crate::manifests::Mode;
+
+const USAGE: &str = "usage: cargo xtask tidy | manifests [--check]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["tidy"] => run_tidy(),
+        ["tidy"] => in_workspace(run_tidy),
+        ["manifests"] => in_workspace(|root| manifests::main(root, Mode::Write)),
+        ["manifests", "--check"] => in_workspace(|root| manifests::main(root, Mode::Check)),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -23,12 +29,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_tidy() -> ExitCode {
+fn in_workspace(chore: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     let Some(root) = workspace_root() else {
-        eprintln!("tidy: no workspace found above the working directory");
+        eprintln!("xtask: no workspace found above the working directory");
         return ExitCode::from(2);
     };
-    let tree = match tree::Tree::read(&root) {
+    chore(&root)
+}
+
+fn run_tidy(root: &Path) -> ExitCode {
+    let tree = match tree::Tree::read(root) {
         Ok(tree) => tree,
         Err(error) => {
             eprintln!("tidy: reading the tree: {error}");

@@ -19,13 +19,22 @@ pub(crate) struct DriverRun<'a> {
 
 /// One fresh run: run, then close.
 pub(crate) fn fresh_run(run: &DriverRun<'_>) -> Vec<u8> {
-    let count = run.variables.len().to_string();
-    let mut fields = vec!["run", "1", "last", run.source, run.code, "", count.as_str()];
-    fields.extend(run.variables.iter().map(String::as_str));
-    fields.extend(run.args.iter().map(String::as_str));
-    let mut bytes = message(&fields);
+    let mut bytes = order(run, "1", "last", "");
     bytes.extend(message(&["close"]));
     bytes
+}
+
+/// One run of an interpreter that lives on; its standard input comes from a file, if there is one.
+pub(crate) fn kept_run(run: &DriverRun<'_>, id: &str, stdin_path: &str) -> Vec<u8> {
+    order(run, id, "keep", stdin_path)
+}
+
+fn order(run: &DriverRun<'_>, id: &str, mode: &str, stdin_path: &str) -> Vec<u8> {
+    let count = run.variables.len().to_string();
+    let mut fields = vec!["run", id, mode, run.source, run.code, stdin_path, count.as_str()];
+    fields.extend(run.variables.iter().map(String::as_str));
+    fields.extend(run.args.iter().map(String::as_str));
+    message(&fields)
 }
 
 fn message(fields: &[&str]) -> Vec<u8> {
@@ -41,6 +50,12 @@ fn message(fields: &[&str]) -> Vec<u8> {
 /// What a driver said about a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
+    /// Which run it is about.
+    pub(crate) id: String,
+    /// Whether it says that it was interrupted.
+    pub(crate) is_interrupted: bool,
+    /// What the process would have ended with.
+    pub(crate) exit_code: i32,
     pub(crate) error_message: Option<String>,
     pub(crate) error_line: Option<u32>,
     pub(crate) error_column: Option<u32>,
@@ -86,7 +101,7 @@ impl DriverEar {
 }
 
 fn parse_done(fields: &[String]) -> Option<Done> {
-    let [kind, _id, _status, _exit, message, line, column, repr, json, mime, ..] = fields else {
+    let [kind, id, status, exit, message, line, column, repr, json, mime, ..] = fields else {
         return None;
     };
     if kind != "done" {
@@ -94,6 +109,10 @@ fn parse_done(fields: &[String]) -> Option<Done> {
     }
     let some = |text: &String| (!text.is_empty()).then(|| text.clone());
     Some(Done {
+        id: id.clone(),
+        is_interrupted: status == "interrupted",
+        // Whatever it says, what is not success is failure.
+        exit_code: exit.parse().unwrap_or_else(|_| i32::from(status != "ok")),
         error_message: some(message),
         error_line: line.parse().ok(),
         error_column: column.parse().ok(),

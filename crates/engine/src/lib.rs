@@ -13,6 +13,7 @@ mod diagnostics;
 mod driver;
 mod feed;
 mod guest_client;
+mod handle;
 mod output;
 mod principal;
 mod request;
@@ -20,6 +21,7 @@ mod result;
 mod run;
 mod runs;
 pub mod runtimes;
+mod sandboxes;
 pub mod store;
 pub mod telemetry;
 mod typed;
@@ -47,6 +49,7 @@ pub use runs::{
     RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
 };
 pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
 
@@ -74,6 +77,7 @@ pub struct Engine {
     admission: admission::Admission,
     builds: builds::Builds,
     executable: Option<PathBuf>,
+    state_dir: PathBuf,
 }
 
 impl Engine {
@@ -82,6 +86,7 @@ impl Engine {
         Self {
             backend,
             builds: builds::Builds::new(&config.state_dir),
+            state_dir: config.state_dir.clone(),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
@@ -102,6 +107,11 @@ impl Engine {
     /// Runs that wait for a place now.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
+    }
+
+    /// Where state is kept.
+    pub(crate) fn state_dir(&self) -> &std::path::Path {
+        &self.state_dir
     }
 
     /// The policy in force.

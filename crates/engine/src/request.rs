@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::result::RunError;
+use crate::sandboxes::SandboxId;
 use crate::variables;
 
 /// The longest program.
@@ -37,6 +38,8 @@ pub struct RunRequest {
     pub variables: Map<String, Value>,
     /// Files placed in the workspace before.
     pub inputs: Vec<InputFile>,
+    /// The sandbox to run in; nothing: a fresh one.
+    pub sandbox: Option<SandboxId>,
     /// Limits asked for.
     pub ask: Ask,
     /// Whether files that the run made or changed are wanted back.

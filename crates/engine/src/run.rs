@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use policy::{Allowed, Decision};
-use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
+use sandbox::{LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
@@ -30,6 +30,8 @@ use crate::{Engine, variables};
 
 /// The mode of a driver in which one run is all.
 const FRESH: &str = "last";
+/// Files that we place in a workspace that lasts begin so; they are no artifacts, and are gone after the run.
+pub(crate) const OWN_FILES: &str = ".palisade-";
 /// How long that may take.
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,6 +66,17 @@ impl Engine {
         &self,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
+        stop: oneshot::Receiver<Stop>,
+    ) -> RunResult {
+        self.run_in(None, request, events, stop).await
+    }
+
+    /// The same with a workspace that was there before and stays.
+    pub(crate) async fn run_in(
+        &self,
+        workspace: Option<LastingWorkspace>,
+        request: RunRequest,
+        events: Option<mpsc::Sender<RunEvent>>,
         mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let name = self.backend().name();
@@ -71,7 +84,7 @@ impl Engine {
             biased;
             // A run that is stopped while it waits for its turn gives up its place in the queue at once.
             Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
-            prepared = self.prepare(&request) => prepared,
+            prepared = self.prepare(&request, workspace) => prepared,
         };
         match prepared {
             Ok(prepared) => prepared.run(self, request, events, stop).await,
@@ -79,7 +92,11 @@ impl Engine {
         }
     }
 
-    async fn prepare(&self, request: &RunRequest) -> Result<Prepared, Unstarted> {
+    async fn prepare(
+        &self,
+        request: &RunRequest,
+        workspace: Option<LastingWorkspace>,
+    ) -> Result<Prepared, Unstarted> {
         request.check()?;
         let runtime = self.runtimes().find(&request.language).await?;
         check_names(request, &runtime)?;
@@ -93,21 +110,23 @@ impl Engine {
         let built = self.compile(request, &runtime).await?;
         let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        let sandbox = match &built {
-            None => self.build(&runtime, &allowed.limits, opening(&runtime)?).await?,
-            Some(built) => {
-                let spec = SandboxSpec {
-                    limits: allowed.limits.clone(),
-                    binds: runtime.run_binds(&built.build.files),
-                    files: runtime.run_files(&request.variables),
-                    opening: Vec::new(),
-                    workspace: None,
-                    absence_allowed: self.policy().absence_allowed.clone(),
-                };
-                self.create(&spec).await?
-            }
+        // A file of the caller's own may have the customary name.
+        let prefix = if workspace.is_some() { OWN_FILES } else { "" };
+        let source = format!("{prefix}{}", runtime.source());
+        let mut spec = match &built {
+            None => self.spec(&runtime, &allowed.limits, opening(&runtime, &source)?),
+            Some(built) => SandboxSpec {
+                limits: allowed.limits.clone(),
+                binds: runtime.run_binds(&built.build.files),
+                files: runtime.run_files(&request.variables),
+                opening: Vec::new(),
+                workspace: None,
+                absence_allowed: self.policy().absence_allowed.clone(),
+            },
         };
-        Ok(Prepared { runtime, allowed, permit, built, sandbox, started })
+        spec.workspace = workspace;
+        let sandbox = self.create(&spec).await?;
+        Ok(Prepared { runtime, allowed, permit, built, sandbox, source, started })
     }
 
     /// A sandbox for that runtime, complete or not at all; `opening` is what its guest is told first.
@@ -117,15 +136,18 @@ impl Engine {
         limits: &Limits,
         opening: Vec<u8>,
     ) -> Result<Box<dyn Sandbox>, Unstarted> {
-        let spec = SandboxSpec {
+        self.create(&self.spec(runtime, limits, opening)).await
+    }
+
+    fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
+        SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
             opening,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
-        };
-        self.create(&spec).await
+        }
     }
 
     /// A sandbox of that spec, complete or not at all.
@@ -138,7 +160,7 @@ impl Engine {
 }
 
 /// Names that this language keeps for itself.
-fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
+pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
     if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
         let message =
             format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
@@ -153,8 +175,8 @@ fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> 
 }
 
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
-fn opening(runtime: &Runtime) -> Result<Vec<u8>, RunError> {
-    let argv = runtime.command(&Call { mode: FRESH, source: &runtime.source_path() });
+fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
+    let argv = runtime.command(&Call { mode: FRESH, source: &in_workspace(source) });
     let open = OpenProcess { process: MAIN, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
     wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
@@ -167,6 +189,8 @@ struct Prepared {
     /// What is run, where the language is compiled; nobody removes it meanwhile.
     built: Option<Built>,
     sandbox: Box<dyn Sandbox>,
+    /// File name of the program in the workspace.
+    source: String,
     started: Instant,
 }
 
@@ -200,7 +224,7 @@ impl Prepared {
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            let collect = session.collect(&request.inputs, self.runtime.source());
+            let collect = session.collect(&request.inputs, &self.source);
             match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
                 Ok(collected) => (result.artifacts, result.warnings) = collected,
                 Err(_) => {
@@ -250,8 +274,8 @@ impl Prepared {
         writer: &mut GuestWriter,
         request: &RunRequest,
     ) -> Result<Option<Preparation>, GuestError> {
-        guest_client::put_file(reader, writer, self.runtime.source(), request.code.as_bytes()).await?;
-        let path = self.runtime.source_path();
+        guest_client::put_file(reader, writer, &self.source, request.code.as_bytes()).await?;
+        let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
@@ -408,6 +432,17 @@ impl Prepared {
     }
 }
 
+/// The program of a run in a sandbox that lasts could not be placed.
+pub(crate) fn unplaced(error: &GuestError) -> RunError {
+    let mut told = RunError::new("sandbox_failed", "the program's files could not be placed in the sandbox")
+        .remedy("try again");
+    told.cause = Some(error.to_string());
+    if let GuestError::Refused { errno } = error {
+        (told.code, told.remedy) = explain_refusal(*errno);
+    }
+    told
+}
+
 /// Why a file could not be placed, from the kernel's answer inside the sandbox.
 fn explain_refusal(errno: i32) -> (String, Option<String>) {
     const EFBIG: i32 = 27;
@@ -424,10 +459,14 @@ fn explain_refusal(errno: i32) -> (String, Option<String>) {
     (code.to_owned(), Some(remedy.to_owned()))
 }
 
+pub(crate) fn in_workspace(name: &str) -> String {
+    format!("{WORKSPACE}/{name}")
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }

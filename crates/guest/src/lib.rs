@@ -133,6 +133,7 @@ impl Guest {
             ToGuest::Stdin { process, data } => self.with(process, |open| open.send_stdin(data)),
             ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
+            ToGuest::Drain { request, process } => self.drain(request, process),
             ToGuest::KillRest => {
                 sys::kill_rest();
                 Ok(())
@@ -173,6 +174,16 @@ impl Guest {
                 self.host.send(&FromGuest::Failed { request: number, kind: FailureKind::Start, errno })
             }
         }
+    }
+
+    /// What was written before this was asked is sent before it is answered.
+    fn drain(&mut self, request: u32, number: u32) -> io::Result<()> {
+        if let Some(process) = self.processes.get_mut(&number) {
+            for message in process.drain(number) {
+                self.host.send(&message)?;
+            }
+        }
+        self.host.send(&FromGuest::Done { request })
     }
 
     /// Does something with an open process; one that is gone already is no error, its end is on its way.

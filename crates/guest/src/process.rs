@@ -124,7 +124,7 @@ impl Process {
     pub(crate) fn signal(&mut self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number) {
             // It may have ended in this instant; its end is reported either way.
-            rustix::process::kill_process(self.pid, signal).ok();
+            rustix::process::kill_process_group(self.pid, signal).ok();
         }
     }
 

@@ -48,7 +48,8 @@ pub(crate) fn raise(
     let root = steps.take("root", Root::new)?;
     // Before the binds: an interpreter may lie in a place that is writable inside, such as /tmp.
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
-    steps.take("workspace", || workspace.as_ref().map_or(Ok(()), |workspace| root.workspace(workspace)))?;
+    // By value, as the sources: no descriptor may outlive this and close what takes its number.
+    steps.take("workspace", || workspace.map_or(Ok(()), |workspace| root.workspace(workspace)))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices())?;

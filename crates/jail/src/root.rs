@@ -163,7 +163,7 @@ impl Root {
     }
 
     /// Shows the workspace: the one part of the host that can be written, without devices and set-uid.
-    pub(crate) fn workspace(&self, source: &Source) -> io::Result<()> {
+    pub(crate) fn workspace(&self, source: Source) -> io::Result<()> {
         let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
         sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().nosuid().nodev())?;
         let place = self.mount_point(&source.target, true)?;

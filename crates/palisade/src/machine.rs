@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Durability, Engine, EngineConfig, Runs, RunsConfig, Store, StoreConfig};
+use engine::{Durability, Engine, EngineConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
+use crate::config::Settings;
 use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
@@ -17,12 +18,17 @@ pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
     pub(crate) state_dir: PathBuf,
+    /// What is in force, flags of single commands aside.
+    pub(crate) settings: Settings,
 }
 
 impl Machine {
     /// A registry of runs, with their store.
     pub(crate) fn runs(&self, durability: Durability) -> Arc<Runs> {
-        let store = Store::new(StoreConfig::new(&self.state_dir));
+        let kept = self.settings.store_limits();
+        let retention =
+            Retention { age_max: kept.age_max, runs_max: kept.runs_max, bytes_max: kept.log_bytes_max };
+        let store = Store::new(StoreConfig { retention, ..StoreConfig::new(&self.state_dir) });
         let config = RunsConfig { durability, inline_bytes_max: INLINE_BYTES_MAX, ..RunsConfig::default() };
         Runs::new(Arc::clone(&self.engine), store, config)
     }
@@ -51,13 +57,13 @@ where
         Threads::One => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         Threads::Several => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let config = config(options)?;
+    let (config, settings) = config(options)?;
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         crate::cli::run::start_reading_stdin();
-        work(Machine { engine, native, state_dir }).await
+        work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
@@ -69,7 +75,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
     guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
 
-fn config(options: &Options) -> io::Result<EngineConfig> {
+fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
     crate::log::set_level(settings.log_level.value);
@@ -78,9 +84,9 @@ fn config(options: &Options) -> io::Result<EngineConfig> {
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;
     let admission = settings.admission();
     let interpreters =
-        settings.interpreters.into_iter().map(|(language, path)| (language, path.value)).collect();
+        settings.interpreters.iter().map(|(language, path)| (language.clone(), path.value.clone())).collect();
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
     let launcher = crate::tied::launcher();
-    Ok(EngineConfig { state_dir, launcher, policy, admission, interpreters, executable })
+    Ok((EngineConfig { state_dir, launcher, policy, admission, interpreters, executable }, settings))
 }

@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod doctor;
+mod fixtures;
 mod log;
 mod machine;
 mod mcp;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
-    if let Some(status) = tied::take_role() {
+    if let Some(status) = tied::take_role().or_else(mcp::manifest::take_role) {
         return status;
     }
     let cli = Cli::parse();

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -41,12 +41,19 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
-    /// Send a signal to a process (an interrupt; killing is done by the host from outside).
+    /// Send a signal to a process and those it leads (see setpgid(2)).
     Signal {
         /// The process.
         process: u32,
         /// Signal number.
         signal: i32,
+    },
+    /// Send on everything that a process has written by now; answered by `Done`.
+    Drain {
+        /// Number of the answer.
+        request: u32,
+        /// The process.
+        process: u32,
     },
     /// Kill every process but the guest: what a program left behind.
     KillRest,

@@ -22,6 +22,8 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+pub mod languages;
+
 /// How long something that takes milliseconds may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -1,6 +1,7 @@
 //! `palisade check` says what is wrong with a program without running it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use functional::languages::languages;
 use functional::readable_file;
 use harness::{Build, Palisade, User, users};
 use serde_json::{Value, json};
@@ -9,6 +10,15 @@ fn check(user: User, language: &str, code: &str) -> Value {
     let ended = Palisade::new(Build::Real, user, &["check", language, "--json", "-c", code]).end();
     serde_json::from_str(&ended.stdout)
         .unwrap_or_else(|error| panic!("{error}: {} {}", ended.stdout, ended.stderr))
+}
+
+/// Whether it is installed; says loudly if not.
+fn is_installed(user: User, language: &str) -> bool {
+    let found = languages().into_iter().find(|it| it.name == language).unwrap();
+    if !found.is_installed(user) {
+        eprintln!("SKIPPED: {language} is not installed");
+    }
+    found.is_installed(user)
 }
 
 #[test]
@@ -23,7 +33,16 @@ fn sound_programs_are_valid_in_every_language() {
             ),
             ("javascript", "return 5; with (a) {}"),
             ("typescript", "enum E { A }\nconst x: E = E.A; import type { T } from 'nope'"),
+            ("ruby", "require 'json'\nputs given.map { |x| x * 2 }\n__END__\n((("),
+            ("php", "<?php\nnamespace A;\nuse B\\C;\nfunction f(int|string $x): never { exit(1); }"),
+            ("perl", "use strict;\nuse List::Util qw(sum);\nprint sum(@ARGV), <DATA>;\n__END__\n((("),
+            ("lua", "local x <const> = 5\ngoto done\n::done::\nprint(x // 2)"),
+            ("r", "library(stats)\nx <- c(1, 2) |> sum()\nutils::head(x)"),
+            ("tcl", "proc f {a} {\n  return [expr {$a + 1}]\n}\nputs [f 1]"),
         ] {
+            if !is_installed(user, language) {
+                continue;
+            }
             let found = check(user, language, code);
             assert_eq!(
                 (&found["valid"], &found["missing_imports"]),
@@ -44,7 +63,17 @@ fn mistakes_are_told_with_their_places() {
             ("javascript", "let a;\nlet a;", json!(2), json!(5)),
             ("typescript", "const x: number = ;", json!(1), json!(19)),
             ("typescript", "class A { @d m() {} }", json!(1), json!(11)),
+            ("ruby", "puts 1\nx = = 2\n", json!(2), Value::Null),
+            ("php", "<?php\necho 1;\n$x = ;", json!(3), Value::Null),
+            ("php", "<?php\nfunction f() {}\nfunction f() {}", json!(3), Value::Null),
+            ("perl", "use strict;\nmy $x = ;", json!(2), Value::Null),
+            ("lua", "print(1)\nx = = 2", json!(2), Value::Null),
+            ("r", "x <- 1\ny <- (2 3)", json!(2), json!(9)),
+            ("tcl", "puts 1\nproc f {} {\n", json!(2), Value::Null),
         ] {
+            if !is_installed(user, language) {
+                continue;
+            }
             let found = check(user, language, code);
             let error = &found["errors"][0];
             assert_eq!(found["valid"], false, "{language}");
@@ -63,7 +92,12 @@ fn modules_that_are_not_there_are_named() {
             ("javascript", "const x = 1\nimport pad from 'left-pad'", "left-pad", 2),
             ("javascript", "require('@scope/pkg/sub')", "@scope/pkg", 1),
             ("typescript", "\n\nawait import('nosuch/x')", "nosuch", 3),
+            ("perl", "use strict;\nuse No::Such;\n", "No::Such", 2),
+            ("r", "x <- 1\nlibrary(nosuch)", "nosuch", 2),
         ] {
+            if !is_installed(user, language) {
+                continue;
+            }
             let found = check(user, language, code);
             let missing = &found["missing_imports"][0];
             assert_eq!(
@@ -95,7 +129,16 @@ fn nothing_is_run() {
         ("typescript", "for (;;) {}"),
         ("python", "import sys; sys.exit(9)"),
         ("bash", "exit 9"),
+        ("ruby", "BEGIN { exit 9 }\nloop {}"),
+        ("php", "<?php while (true) {}"),
+        ("perl", "1 while 1;"),
+        ("lua", "while true do end"),
+        ("r", "repeat {}"),
+        ("tcl", "while 1 {}"),
     ] {
+        if !is_installed(user, language) {
+            continue;
+        }
         assert_eq!(check(user, language, code)["valid"], true, "{language}");
     }
 }

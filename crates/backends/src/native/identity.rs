@@ -9,7 +9,7 @@ use jail::IdMap;
 const UNUSED_BASE: u32 = 0x4000_0000;
 const PER_SERVER: u32 = 256;
 /// Another such range, for workspaces that outlive their server.
-const LASTING_BASE: u32 = 0x9000_0000;
+const LASTING_BASE: u32 = 0x7000_0000;
 const LASTING_MASK: u32 = 0x0fff_ffff;
 
 pub(super) enum Identities {

@@ -39,7 +39,14 @@ impl Runs {
         let _last_word = LastWord { runs: &self, entry: &entry };
         let mut listener = Some(listener);
         let (events, mut news) = mpsc::channel(EVENTS_MAX);
-        let running = self.engine.run(request, Some(events), stopped);
+        let running = async {
+            match request.sandbox.clone() {
+                Some(id) => {
+                    self.sandboxes.run(&entry.run.principal, &id, request, Some(events), stopped).await
+                }
+                None => self.engine.run(request, Some(events), stopped).await,
+            }
+        };
         tokio::pin!(running);
         let result = loop {
             tokio::select! {

@@ -1,12 +1,12 @@
 //! The handle of a run: unguessable, and nothing else can be parsed as one.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
+use crate::handle;
 use crate::result::RunError;
 
 const PREFIX: &str = "run_";
-const RANDOM_BYTES: usize = 16;
 
 /// `run_` and 32 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,20 +15,12 @@ pub struct RunId(Arc<str>);
 impl RunId {
     /// A new one that nobody can guess.
     pub fn random() -> Result<Self, RunError> {
-        let mut bytes = [0_u8; RANDOM_BYTES];
-        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        if filled != Ok(RANDOM_BYTES) {
-            let error = RunError::new("no_randomness", "the machine gives no random numbers");
-            return Err(error.remedy("ask the operator"));
-        }
-        Ok(Self(format!("{PREFIX}{}", hex(&bytes)).into()))
+        handle::random(PREFIX).map(|text| Self(text.into()))
     }
 
     /// An id that a caller gave; `None` is what cannot be one.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(PREFIX)?;
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(is_hex)).then(|| Self(text.into()))
+        handle::is_handle(PREFIX, text).then(|| Self(text.into()))
     }
 
     /// As text.
@@ -41,15 +33,6 @@ impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
 }
 
 #[cfg(test)]

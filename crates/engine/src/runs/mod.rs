@@ -21,7 +21,6 @@ use sandbox::Outcome;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 pub use id::RunId;
-pub(crate) use id::hex;
 pub use live::{LiveRun, StartedRun};
 #[cfg(test)]
 pub(crate) use log::RunLog;
@@ -36,6 +35,7 @@ use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
 use crate::run::Stop;
+use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoreError, StoredRun};
 use crate::telemetry::{Snapshot, Telemetry};
 
@@ -141,6 +141,7 @@ pub struct ListedRun {
 pub struct Runs {
     engine: Arc<Engine>,
     store: Store,
+    sandboxes: Arc<Sandboxes>,
     config: RunsConfig,
     registry: Arc<Mutex<Registry>>,
     telemetry: Telemetry,
@@ -181,9 +182,11 @@ impl Runs {
     /// A registry over an engine and a store.
     pub fn new(engine: Arc<Engine>, store: Store, config: RunsConfig) -> Arc<Self> {
         let telemetry = Telemetry::new(engine.runtimes().names());
+        let sandboxes = Sandboxes::new(Arc::clone(&engine), store.clone(), engine.state_dir().to_owned());
         Arc::new(Self {
             engine,
             store,
+            sandboxes,
             config,
             registry: Arc::default(),
             telemetry,
@@ -195,6 +198,11 @@ impl Runs {
     /// The engine beneath.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Sandboxes that last.
+    pub fn sandboxes(&self) -> &Arc<Sandboxes> {
+        &self.sandboxes
     }
 
     /// The store beneath.
@@ -332,6 +340,7 @@ impl Runs {
                 false => self.store.flush().await,
             }
         };
+        tokio::time::timeout(patience, self.sandboxes.shutdown()).await.ok();
         // What does not work now is put right by the next server.
         tokio::time::timeout(FLUSH_PATIENCE, last_words).await.ok();
     }

@@ -133,6 +133,9 @@ pub(crate) struct Drive {
     #[serde(default)]
     pub(crate) driver: String,
     pub(crate) variables: VariableStyle,
+    /// Whether its driver keeps an interpreter between runs (mode `keep`).
+    #[serde(default)]
+    pub(crate) live: bool,
     /// Names that no variable can have.
     #[serde(default)]
     pub(crate) reserved: Vec<String>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
@@ -140,6 +140,16 @@ impl Runtime {
     /// Where the program is inside.
     pub(crate) fn source_path(&self) -> String {
         format!("{WORKSPACE}/{}", self.definition.source)
+    }
+
+    /// Whether its interpreter can live on between runs.
+    pub(crate) fn is_live(&self) -> bool {
+        self.definition.drive.live
+    }
+
+    /// The interpreter that languages share: TypeScript's is that of JavaScript.
+    pub(crate) fn interpreter(&self) -> &str {
+        self.definition.base.as_deref().unwrap_or(&self.definition.name)
     }
 
     /// Whether the language keeps that name for itself.
@@ -279,6 +289,9 @@ fn inside(name: &str) -> PathBuf {
     Path::new(INSIDE).join(name)
 }
 
+/// What came of looking for a language.
+type Answer = Result<Arc<Runtime>, RuntimeError>;
+
 /// All languages.
 pub struct Runtimes {
     state_dir: PathBuf,
@@ -287,7 +300,8 @@ pub struct Runtimes {
     named: BTreeMap<String, PathBuf>,
     /// Makes a probe end with this process.
     launcher: Vec<String>,
-    ready: Mutex<BTreeMap<String, Result<Arc<Runtime>, RuntimeError>>>,
+    /// One cell per language: who waits for a slow interpreter's probe holds up nobody else's language.
+    ready: Mutex<BTreeMap<String, Arc<OnceCell<Answer>>>>,
 }
 
 impl Runtimes {
@@ -308,17 +322,16 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let mut ready = self.ready.lock().await;
-        if let Some(known) = ready.get(name) {
+        let cell = self.ready.lock().await.get(name).cloned();
+        if let Some(known) = cell.as_ref().and_then(|cell| cell.get()) {
             return known.clone();
         }
         let Some(definition) = definition::load(name) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
-        let found = self.look(definition).await;
-        ready.insert(name.to_owned(), found.clone());
-        found
+        let cell = Arc::clone(self.ready.lock().await.entry(name.to_owned()).or_default());
+        cell.get_or_init(|| self.look(definition)).await.clone()
     }
 
     /// Where the interpreter is: where the operator says, else on the PATH.
@@ -391,5 +404,27 @@ mod tests {
         for refused in [missing, no_program] {
             assert_eq!(refused.unwrap_err().code(), "language_broken");
         }
+    }
+
+    #[tokio::test]
+    async fn a_slow_probe_holds_up_no_other_language() {
+        let state = std::env::temp_dir().join(format!("palisade-slow-{}", std::process::id()));
+        std::fs::create_dir_all(&state).unwrap();
+        let slow = state.join("slow");
+        // Until its own file is taken away.
+        std::fs::write(&slow, "#!/bin/sh\nwhile [ -e \"$0\" ]; do sleep 0.01; done\n").unwrap();
+        std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let named = BTreeMap::from([("lua".to_owned(), slow)]);
+        let runtimes = Runtimes::new(state.clone(), named, Vec::new());
+        let first = tokio::select! {
+            biased;
+            _ = runtimes.find("lua") => "the slow one",
+            found = async {
+                tokio::task::yield_now().await;
+                runtimes.find("bash").await
+            } => if found.is_ok() { "the other" } else { "neither" },
+        };
+        std::fs::remove_dir_all(&state).ok();
+        assert_eq!(first, "the other");
     }
 }

@@ -9,6 +9,7 @@ mod keeper;
 mod record;
 mod retention;
 mod rows;
+mod sandboxes;
 mod schema;
 mod servers;
 
@@ -21,6 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 pub use error::StoreError;
 pub use retention::{Purged, Retention};
 pub(crate) use rows::{NewRun, StoredRun};
+pub(crate) use sandboxes::SandboxUse;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
 use crate::principal::Principal;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::runs::hex;
+use crate::handle::hex;
 
 const ID_BYTES: usize = 8;
 /// A fresh name is taken by a sweep at most so often.

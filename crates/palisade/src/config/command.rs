@@ -96,6 +96,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
                 };
                 (value, &found.origin)
             }
+            Key::Serve(key) => settings.serve.shown(*key),
             Key::AllowMissing => {
                 let names: Vec<_> =
                     settings.allow_missing.value.iter().map(|guarantee| guarantee.name()).collect();
@@ -143,7 +144,8 @@ fn written(row: &Row) -> String {
         }
         (Key::Interpreter(_), Value::Null) => "(found on the PATH)".to_owned(),
         (Key::StateDir, Value::Null) => "(none can be used)".to_owned(),
-        (Key::AllowMissing, Value::Array(names)) if names.is_empty() => "none".to_owned(),
+        (Key::Serve(_), Value::Null) => "(none)".to_owned(),
+        (_, Value::Array(names)) if names.is_empty() => "none".to_owned(),
         (_, Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
         (_, Value::String(text)) => text.clone(),
         (_, other) => other.to_string(),

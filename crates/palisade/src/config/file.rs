@@ -208,7 +208,7 @@ fn raw_value(value: &Value) -> Raw {
         Value::Float(number) => Raw::Float(*number.value()),
         Value::String(text) => Raw::Text(text.value().clone()),
         Value::Array(list) => Raw::List(list.iter().map(raw_value).collect()),
-        Value::Boolean(_) => Raw::Other("true or false"),
+        Value::Boolean(value) => Raw::Boolean(*value.value()),
         Value::Datetime(_) => Raw::Other("a date"),
         Value::InlineTable(_) => Raw::Other("a table"),
     }
@@ -254,7 +254,9 @@ mod tests {
         assert!(message.contains("timeout_ms, memory_mb, cpus"), "{message}");
         let message = mistakes("limit = 1\n");
         assert!(
-            message.contains("allowed here: limits, admission, allow_missing, state_dir, log, interpreters"),
+            message.contains(
+                "allowed here: limits, admission, serve, store, allow_missing, state_dir, log, interpreters"
+            ),
             "{message}"
         );
         let message = mistakes("\"limits.max.memory_mb\" = 64\n");

@@ -4,6 +4,8 @@
 //! (`PALISADE_LIMITS_MAX_MEMORY_MB`). The one exception is `log.level`, which is `PALISADE_LOG`. Nothing here
 //! knows a value.
 
+use super::serve::ServeKey;
+
 /// Which of the two a limit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
@@ -57,10 +59,27 @@ pub(crate) enum Number {
     RunsMax,
     QueueMax,
     AdmissionMemoryMb,
+    /// Connections of `serve` at once.
+    ConnectionsMax,
+    StoreDays,
+    StoreRunsMax,
+    StoreLogMb,
 }
 
+const LIMITS: usize = 2 * Amount::ALL.len();
+/// Those that are no limits of a run.
+const OTHERS: [Number; 7] = [
+    Number::RunsMax,
+    Number::QueueMax,
+    Number::AdmissionMemoryMb,
+    Number::ConnectionsMax,
+    Number::StoreDays,
+    Number::StoreRunsMax,
+    Number::StoreLogMb,
+];
+
 /// How many numbers there are.
-pub(crate) const NUMBERS: usize = 2 * Amount::ALL.len() + 3;
+pub(crate) const NUMBERS: usize = LIMITS + OTHERS.len();
 
 impl Number {
     /// All of them, each at its own [`Self::index`].
@@ -72,8 +91,11 @@ impl Number {
             all[at + Amount::ALL.len()] = Self::Limit(Scope::Max, Amount::ALL[at]);
             at += 1;
         }
-        all[NUMBERS - 2] = Self::QueueMax;
-        all[NUMBERS - 1] = Self::AdmissionMemoryMb;
+        at = 0;
+        while at < OTHERS.len() {
+            all[LIMITS + at] = OTHERS[at];
+            at += 1;
+        }
         all
     };
 
@@ -81,10 +103,19 @@ impl Number {
         match self {
             Self::Limit(Scope::Default, amount) => amount as usize,
             Self::Limit(Scope::Max, amount) => amount as usize + Amount::ALL.len(),
-            Self::RunsMax => NUMBERS - 3,
-            Self::QueueMax => NUMBERS - 2,
-            Self::AdmissionMemoryMb => NUMBERS - 1,
+            Self::RunsMax => LIMITS,
+            Self::QueueMax => LIMITS + 1,
+            Self::AdmissionMemoryMb => LIMITS + 2,
+            Self::ConnectionsMax => LIMITS + 3,
+            Self::StoreDays => LIMITS + 4,
+            Self::StoreRunsMax => LIMITS + 5,
+            Self::StoreLogMb => LIMITS + 6,
         }
+    }
+
+    /// Whether less of it makes nothing tighter but throws something away.
+    pub(crate) fn is_retention(self) -> bool {
+        matches!(self, Self::StoreDays | Self::StoreRunsMax | Self::StoreLogMb)
     }
 
     /// Least and most that can be set. The least are what a run needs to start at all; the most only catch
@@ -103,6 +134,10 @@ impl Number {
             Self::RunsMax => (1, 4096),
             Self::QueueMax => (0, 65_536),
             Self::AdmissionMemoryMb => (16, 16 * TERABYTE_MB),
+            Self::ConnectionsMax => (1, 65_536),
+            Self::StoreDays => (1, 3650),
+            Self::StoreRunsMax => (1, 10_000_000),
+            Self::StoreLogMb => (1, TERABYTE_MB),
         }
     }
 
@@ -123,6 +158,10 @@ impl Number {
             Self::RunsMax => "admission.runs_max".to_owned(),
             Self::QueueMax => "admission.queue_max".to_owned(),
             Self::AdmissionMemoryMb => "admission.memory_mb".to_owned(),
+            Self::ConnectionsMax => "serve.connections_max".to_owned(),
+            Self::StoreDays => "store.days".to_owned(),
+            Self::StoreRunsMax => "store.runs_max".to_owned(),
+            Self::StoreLogMb => "store.log_mb".to_owned(),
         }
     }
 }
@@ -131,6 +170,7 @@ impl Number {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Number(Number),
+    Serve(ServeKey),
     AllowMissing,
     StateDir,
     LogLevel,
@@ -142,6 +182,7 @@ impl Key {
     /// Every setting there is, in the order in which they are shown.
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
+        all.extend(ServeKey::ALL.map(Self::Serve));
         all.extend([Self::AllowMissing, Self::StateDir, Self::LogLevel]);
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
@@ -151,6 +192,7 @@ impl Key {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Number(number) => number.name(),
+            Self::Serve(key) => format!("serve.{}", key.name()),
             Self::AllowMissing => "allow_missing".to_owned(),
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
@@ -176,7 +218,9 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// Whether a variable looks as if it were meant to be a setting. Others that begin with the prefix are left
 /// alone: Kubernetes makes `PALISADE_SERVICE_HOST` and its kin for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
-    const MEANT: [&str; 6] = ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER"];
+    // The underscores leave PALISADE_SERVER_URL and PALISADE_STOREFRONT_... to whoever made them.
+    const MEANT: [&str; 8] =
+        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_"];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }
 
@@ -196,7 +240,14 @@ mod tests {
         let all = Key::all();
         let names: std::collections::BTreeSet<_> = all.iter().map(Key::variable).collect();
         assert_eq!(names.len(), all.len());
-        for expected in ["PALISADE_LIMITS_MAX_MEMORY_MB", "PALISADE_LOG", "PALISADE_INTERPRETERS_PYTHON"] {
+        for expected in [
+            "PALISADE_LIMITS_MAX_MEMORY_MB",
+            "PALISADE_LOG",
+            "PALISADE_INTERPRETERS_PYTHON",
+            "PALISADE_SERVE_LISTEN",
+            "PALISADE_SERVE_CONNECTIONS_MAX",
+            "PALISADE_STORE_DAYS",
+        ] {
             assert!(names.contains(expected), "{expected}");
         }
         assert!(names.iter().all(|name| is_meant_as_setting(name)));
@@ -204,7 +255,15 @@ mod tests {
 
     #[test]
     fn variables_of_others_are_left_alone() {
-        for other in ["PALISADE_SERVICE_HOST", "PALISADE_PORT_8808_TCP", "PALISADE_BIN", "PATH"] {
+        for other in [
+            "PALISADE_SERVICE_HOST",
+            "PALISADE_SERVICE_PORT_HTTP",
+            "PALISADE_PORT",
+            "PALISADE_PORT_8808_TCP",
+            "PALISADE_SERVER_URL",
+            "PALISADE_BIN",
+            "PATH",
+        ] {
             assert!(!is_meant_as_setting(other), "{other}");
         }
     }

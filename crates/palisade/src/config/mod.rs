@@ -9,6 +9,7 @@
 pub(crate) mod command;
 mod file;
 mod key;
+mod serve;
 mod settings;
 mod value;
 
@@ -28,6 +29,7 @@ pub(crate) use self::settings::{Ignored, Origin, Settings};
 pub(crate) use self::value::LogLevel;
 use self::value::{Raw, Setting};
 use crate::cli::Options;
+use crate::serve::options::ServeArguments;
 
 const SYSTEM_FOLDER: &str = "/etc/palisade";
 
@@ -187,6 +189,34 @@ fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
         assignments.push(Assignment { setting, origin: Origin::Flag(flag) });
     }
     Ok(assignments)
+}
+
+/// Puts the flags of `serve` over what the other sources say.
+pub(crate) fn apply_serve_flags(
+    settings: &mut Settings,
+    arguments: &ServeArguments,
+) -> Result<(), ConfigError> {
+    let (mut assignments, mut problems) = (Vec::new(), Vec::new());
+    for (key, flag, raw) in serve::from_flags(arguments) {
+        match Setting::parse(&Key::Serve(key), &raw) {
+            Ok(setting) => assignments.push(Assignment { setting, origin: Origin::Flag(flag) }),
+            Err(message) => problems.push(Problem { place: flag.to_owned(), message }),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(ConfigError::Mistakes(problems));
+    }
+    assignments.into_iter().for_each(|given| settings.apply(given));
+    Ok(())
+}
+
+/// What is in force with these variables and no file.
+#[cfg(test)]
+pub(crate) fn of_variables(variables: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();
+    let surroundings =
+        Surroundings { system: PathBuf::from("/nonexistent"), user: None, working: None, variables };
+    load_from(&surroundings, &Options::default()).map(|loaded| loaded.settings)
 }
 
 /// Text of unknown origin, short and without anything that could drive a terminal.

@@ -6,19 +6,26 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use engine::AdmissionLimits;
 use policy::Policy;
 use sandbox::{Guarantee, Limits};
 
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
+use super::serve::ServeSettings;
 use super::value::{LogLevel, Setting};
+use crate::serve::seats::SEATS_MAX;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;
 /// The policy gives a sandbox one file per so many bytes of disk, and never fewer than the least.
 const BYTES_PER_INODE: u64 = 8192;
 const INODES_LEAST: u64 = 1024;
+/// What the store keeps when nobody says anything.
+const STORE_DAYS: u64 = 7;
+const STORE_RUNS_MAX: u64 = 10_000;
+const STORE_LOG_MB: u64 = 1024;
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +62,11 @@ pub(crate) struct Valued<T> {
 }
 
 impl<T> Valued<T> {
-    fn default(value: T) -> Self {
+    pub(super) fn default(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }
 
-    fn set(&mut self, value: T, origin: Origin) {
+    pub(super) fn set(&mut self, value: T, origin: Origin) {
         *self = Self { value, origin };
     }
 }
@@ -72,10 +79,19 @@ pub(crate) struct Ignored {
     pub(crate) reason: String,
 }
 
+/// What the store keeps of runs that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreLimits {
+    pub(crate) age_max: Duration,
+    pub(crate) runs_max: u64,
+    pub(crate) log_bytes_max: u64,
+}
+
 /// Everything that can be set.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     numbers: [Valued<u64>; NUMBERS],
+    pub(crate) serve: ServeSettings,
     pub(crate) allow_missing: Valued<Vec<Guarantee>>,
     /// Nothing: the customary place.
     pub(crate) state_dir: Valued<Option<PathBuf>>,
@@ -92,9 +108,14 @@ impl Settings {
             Number::RunsMax => admission.runs_max as u64,
             Number::QueueMax => admission.queue_max as u64,
             Number::AdmissionMemoryMb => admission.memory_bytes / MB,
+            Number::ConnectionsMax => SEATS_MAX as u64,
+            Number::StoreDays => STORE_DAYS,
+            Number::StoreRunsMax => STORE_RUNS_MAX,
+            Number::StoreLogMb => STORE_LOG_MB,
         };
         Self {
             numbers: Number::ALL.map(|key| Valued::default(number(key))),
+            serve: ServeSettings::built_in(),
             allow_missing: Valued::default(policy.absence_allowed.clone()),
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
@@ -119,6 +140,7 @@ impl Settings {
         let Assignment { setting, origin } = assignment;
         match setting {
             Setting::Number(number, value) => self.numbers[number.index()].set(value, origin),
+            Setting::Serve(setting) => self.serve.apply(setting, origin),
             Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
@@ -131,6 +153,12 @@ impl Settings {
     /// Applies what an untrusted source says, as far as it makes the wall tighter; returns why not otherwise.
     pub(crate) fn tighten(&mut self, assignment: Assignment) -> Option<Ignored> {
         let reason = match &assignment.setting {
+            Setting::Number(number, _) if number.is_retention() => {
+                "a working directory cannot have records thrown away".to_owned()
+            }
+            Setting::Serve(_) => {
+                "a working directory cannot choose who reaches the server, or how".to_owned()
+            }
             Setting::Number(number, value) => {
                 let current = self.number(*number);
                 if *value < current.value {
@@ -183,6 +211,21 @@ impl Settings {
             runs_max: count(Number::RunsMax),
             queue_max: count(Number::QueueMax),
             memory_bytes: self.number(Number::AdmissionMemoryMb).value * MB,
+        }
+    }
+
+    /// How many connections `serve` has at once.
+    pub(crate) fn connections_max(&self) -> usize {
+        usize::try_from(self.number(Number::ConnectionsMax).value).unwrap_or(usize::MAX)
+    }
+
+    /// What the store keeps.
+    pub(crate) fn store_limits(&self) -> StoreLimits {
+        const DAY_S: u64 = 24 * 60 * 60;
+        StoreLimits {
+            age_max: Duration::from_secs(self.number(Number::StoreDays).value * DAY_S),
+            runs_max: self.number(Number::StoreRunsMax).value,
+            log_bytes_max: self.number(Number::StoreLogMb).value * MB,
         }
     }
 }
@@ -250,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_working_directory_can_lower_every_number_and_raise_none() {
-        for number in Number::ALL {
+        for number in Number::ALL.into_iter().filter(|number| !number.is_retention()) {
             let mut settings = settings();
             let before = settings.number(number).value;
             let ignored = settings.tighten(here(Setting::Number(number, before + 1)));
@@ -283,6 +326,20 @@ mod tests {
         assert!(settings.allow_missing.value.is_empty() && settings.interpreters.is_empty());
         assert_eq!(settings.state_dir.value, None);
         assert_eq!(settings.log_level.origin, Origin::Default);
+    }
+
+    #[test]
+    fn a_working_directory_cannot_shorten_what_is_kept() {
+        let mut settings = settings();
+        for number in Number::ALL.into_iter().filter(|number| number.is_retention()) {
+            assert!(settings.tighten(here(Setting::Number(number, 1))).is_some(), "{number:?}");
+        }
+        let kept = StoreLimits {
+            age_max: Duration::from_secs(7 * 24 * 60 * 60),
+            runs_max: 10_000,
+            log_bytes_max: 1 << 30,
+        };
+        assert_eq!(settings.store_limits(), kept);
     }
 
     #[test]

@@ -100,7 +100,9 @@ fn a_hostile_working_directory_cannot_weaken_the_wall() {
     scene.write(
         "work",
         "allow_missing = ['network_none']\nstate_dir = '/tmp/theirs'\nlog.level = 'error'\n\
-         interpreters.python = '/tmp/evil'\nadmission.runs_max = 4096\nadmission.queue_max = 3\n\
+         interpreters.python = '/tmp/evil'\nserve.listen = ['0.0.0.0:80']\nserve.auth = 'none'\n\
+         serve.behind_proxy = true\nserve.hosts = ['evil.example']\nserve.origins = ['https://evil.example']\n\
+         serve.tls_cert = '/tmp/c'\nserve.tls_key = '/tmp/k'\nserve.connections_max = 7\nstore.days = 1\nadmission.runs_max = 4096\nadmission.queue_max = 3\n\
          [limits.max]\nmemory_mb = 2000\nprocesses = 10\n[limits.default]\ntimeout_ms = 600000\nmemory_mb = 100\n",
     );
     let loaded = scene.load().unwrap();
@@ -110,6 +112,14 @@ fn a_hostile_working_directory_cannot_weaken_the_wall() {
         "state_dir",
         "log.level",
         "interpreters.python",
+        "serve.listen",
+        "serve.auth",
+        "serve.behind_proxy",
+        "serve.hosts",
+        "serve.origins",
+        "serve.tls_cert",
+        "serve.tls_key",
+        "store.days",
         "admission.runs_max",
         "limits.max.memory_mb",
         "limits.default.timeout_ms",
@@ -119,7 +129,9 @@ fn a_hostile_working_directory_cannot_weaken_the_wall() {
     assert_eq!(settings.allow_missing.value, [Guarantee::CpuLimited]);
     assert_eq!(settings.state_dir.value, None);
     assert!(settings.interpreters.is_empty());
-    assert_eq!(settings.admission().queue_max, 3);
+    assert_eq!((settings.admission().queue_max, settings.connections_max()), (3, 7));
+    assert!(settings.serve.listen.value.iter().all(crate::serve::listen::Address::is_local));
+    assert_eq!(settings.serve.auth.origin, Origin::Default);
     let (mut policy, _) = built_in();
     settings.fill_policy(&mut policy);
     assert_eq!((policy.maxima.memory_bytes, policy.maxima.processes), (1000 << 20, 10));
@@ -150,9 +162,35 @@ fn a_mistake_anywhere_is_an_error() {
 }
 
 #[test]
+fn the_server_is_set_up_in_a_file_of_the_operator() {
+    let scene = Scene::new();
+    let path = scene.write(
+        "etc",
+        "[serve]\nlisten = ['0.0.0.0:8443']\ntls_cert = '/etc/c.pem'\ntls_key = '/etc/k.pem'\n[store]\ndays = 30\n",
+    );
+    let settings = scene.load().unwrap().settings;
+    assert_eq!(settings.serve.listen.value, ["0.0.0.0:8443".parse().unwrap()]);
+    assert_eq!(settings.serve.listen.origin, Origin::File { path: path.clone(), line: 2 });
+    assert_eq!(settings.store_limits().age_max.as_secs(), 30 * 24 * 60 * 60);
+    scene.write(
+        "etc",
+        "[serve]\nauth = 'token'\nlisten = ['example.com:1']\nbehind_proxy = 'yes'\nport = 1\n",
+    );
+    let message = scene.error();
+    for (line, part) in [
+        (3, "serve.listen: `example.com:1` is no address"),
+        (4, "serve.behind_proxy"),
+        (5, "unknown key `serve.port`"),
+    ] {
+        assert!(message.contains(&format!("{}:{line}: {part}", path.display())), "{message}");
+    }
+}
+
+#[test]
 fn mistaken_variables_are_errors_and_strangers_are_not() {
     let mut scene = Scene::new();
     scene.variable("PALISADE_SERVICE_HOST", "10.0.0.1");
+    scene.variable("PALISADE_PORT_8808_TCP_ADDR", "10.0.0.1");
     scene.variable("PALISADE_LIMITS_MAX_CPUS", "");
     scene.load().unwrap();
     scene.variable("PALISADE_LOG_LEVEL", "debug");

@@ -6,6 +6,7 @@ use sandbox::Guarantee;
 
 use super::key::{Key, Number};
 use super::plain;
+use super::serve::ServeSetting;
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,7 @@ impl LogLevel {
 /// A value as it was found.
 #[derive(Debug, Clone)]
 pub(crate) enum Raw {
+    Boolean(bool),
     Integer(i64),
     Float(f64),
     Text(String),
@@ -52,16 +54,21 @@ impl Raw {
                 let whole = text.parse().map(Self::Integer).ok();
                 whole.or_else(|| text.parse().map(Self::Float).ok()).unwrap_or_else(as_text)
             }
-            Key::AllowMissing if text == "none" => Self::List(Vec::new()),
-            Key::AllowMissing => {
-                Self::List(text.split(',').map(|name| Self::Text(name.trim().to_owned())).collect())
-            }
+            Key::Serve(key) => key.raw(text),
+            Key::AllowMissing => Self::list_from_text(text),
             Key::StateDir | Key::LogLevel | Key::Interpreter(_) => as_text(),
         }
     }
 
-    fn shown(&self) -> String {
+    /// Words with commas between them, or `none`.
+    pub(crate) fn list_from_text(text: &str) -> Self {
+        let words = text.split(',').filter(|_| text != "none");
+        Self::List(words.map(|word| Self::Text(word.trim().to_owned())).collect())
+    }
+
+    pub(crate) fn shown(&self) -> String {
         match self {
+            Self::Boolean(value) => value.to_string(),
             Self::Integer(number) => number.to_string(),
             Self::Float(number) => number.to_string(),
             Self::Text(text) => format!("\"{}\"", plain(text)),
@@ -76,6 +83,7 @@ impl Raw {
 pub(crate) enum Setting {
     /// In the unit of the name; thousandths where it is a fraction.
     Number(Number, u64),
+    Serve(ServeSetting),
     AllowMissing(Vec<Guarantee>),
     StateDir(PathBuf),
     LogLevel(LogLevel),
@@ -87,6 +95,7 @@ impl Setting {
     pub(crate) fn parse(key: &Key, raw: &Raw) -> Result<Self, String> {
         match key {
             Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
+            Key::Serve(key) => ServeSetting::parse(*key, raw).map(Self::Serve),
             Key::AllowMissing => parse_guarantees(raw).map(Self::AllowMissing),
             Key::StateDir => parse_path(raw).map(Self::StateDir),
             Key::Interpreter(language) => {
@@ -99,6 +108,7 @@ impl Setting {
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Number(number, _) => Key::Number(*number),
+            Self::Serve(setting) => Key::Serve(setting.key()),
             Self::AllowMissing(_) => Key::AllowMissing,
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,
@@ -142,7 +152,7 @@ fn parse_guarantees(raw: &Raw) -> Result<Vec<Guarantee>, String> {
     Ok(guarantees)
 }
 
-fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
+pub(crate) fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
     match raw {
         Raw::Text(text) if text.starts_with('/') && !text.contains('\0') => Ok(PathBuf::from(text)),
         _ => Err(format!("it must be an absolute path such as \"/usr/bin/name\", not {}", raw.shown())),

@@ -11,6 +11,7 @@ use engine::{Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError};
 use sandbox::{Enforced, Outcome};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinSet;
 
 use crate::log::{self, LogLevel};
 
@@ -110,8 +111,15 @@ impl Checks {
     async fn look(self: Arc<Self>, engine: Arc<Engine>) {
         let names: Vec<String> = engine.runtimes().names().map(str::to_owned).collect();
         let mut findings = Findings { is_looked: true, ..Findings::default() };
+        // Together: each probe starts an interpreter, some take half a second the first time.
+        let mut looking = JoinSet::new();
         for name in names {
-            match engine.runtimes().find(&name).await {
+            let engine = Arc::clone(&engine);
+            looking.spawn(async move { (engine.runtimes().find(&name).await, name) });
+        }
+        while let Some(looked) = looking.join_next().await {
+            let Ok((found, name)) = looked else { continue };
+            match found {
                 Ok(runtime) => {
                     drop(findings.languages.insert(name, Language { runtime, canary: Canary::Checking }))
                 }

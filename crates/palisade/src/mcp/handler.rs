@@ -15,13 +15,13 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::resources::Freshness;
-use super::tools::{capabilities, run, validate, wait};
+use super::tools::{capabilities, run, sandboxes, validate, wait};
 use super::{
     NAME, Server, VERSIONS, completions, icon, is_modern, principal, prompts, resources, subscriptions, tasks,
 };
 
 const TITLE: &str = "Palisade";
-const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
+pub(super) const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
 program; pass data by `variables` or `inputs` rather than pasting it into code. Print what you need, or end with an \
 expression to get its value. Runs share nothing. When a run is cut short, the error says which limit to raise. A run \
 that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
@@ -108,6 +108,9 @@ impl ServerHandler for Server {
             run::NAME => run::call(self, &principal, given, &context).await,
             wait::NAME => wait::call(self, &principal, given, &context).await.into(),
             capabilities::NAME => capabilities::call(self, given).await.into(),
+            sandboxes::OPEN => sandboxes::open(self, &principal, given).await.into(),
+            sandboxes::LIST => sandboxes::list(self, &principal, given).await.into(),
+            sandboxes::CLOSE => sandboxes::close(self, &principal, given).await.into(),
             validate::NAME => validate::call(&self.engine, given).await.into(),
             other => {
                 let other: String = other.chars().take(128).collect();
@@ -214,7 +217,7 @@ impl ServerHandler for Server {
     }
 }
 
-fn implementation() -> Implementation {
+pub(super) fn implementation() -> Implementation {
     Implementation::new(NAME, env!("CARGO_PKG_VERSION"))
         .with_title(TITLE)
         .with_description("Runs code written by AI agents in isolated sandboxes")

@@ -10,6 +10,7 @@ mod checks;
 mod completions;
 mod handler;
 mod icon;
+pub(crate) mod manifest;
 mod progress;
 mod prompts;
 mod resources;

@@ -8,13 +8,17 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
 /// Properties of `run`.
-pub(crate) const RUN: [&str; 8] =
-    ["language", "code", "args", "stdin", "variables", "inputs", "timeout_ms", "limits"];
+pub(crate) const RUN: [&str; 9] =
+    ["language", "code", "args", "stdin", "variables", "inputs", "sandbox_id", "timeout_ms", "limits"];
 /// Properties of one of its `inputs`.
 pub(crate) const INPUT: [&str; 3] = ["path", "text", "base64"];
 /// Properties of its `limits`.
 pub(crate) const LIMITS: [&str; 7] =
     ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
+/// Properties of `sandbox_open`.
+pub(crate) const SANDBOX_OPEN: [&str; 3] = ["name", "limits", "ttl_s"];
+/// Properties of its `limits`.
+pub(crate) const SANDBOX_LIMITS: [&str; 5] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files"];
 /// Properties of `wait`.
 pub(crate) const WAIT: [&str; 3] = ["run_id", "timeout_ms", "cancel"];
 
@@ -57,6 +61,7 @@ pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
                     "additionalProperties": false
                 }
             },
+            "sandbox_id": { "type": "string", "description": "Run there; absent: in a fresh sandbox" },
             "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
             "limits": {
                 "type": "object",
@@ -152,6 +157,88 @@ pub(crate) fn run_output() -> JsonObject {
             "warnings": { "type": "array", "items": { "type": "string" } }
         },
         "required": ["outcome"]
+    }))
+}
+
+/// Arguments of `sandbox_open`.
+pub(crate) fn sandbox_open_input() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "For people" },
+            "limits": {
+                "type": "object",
+                "description": "As of run, for the whole sandbox",
+                "properties": {
+                    "memory_mb": { "type": "integer", "minimum": 1 },
+                    "cpus": { "type": "number", "exclusiveMinimum": 0 },
+                    "processes": { "type": "integer", "minimum": 1 },
+                    "disk_mb": { "type": "integer", "minimum": 1 },
+                    "open_files": { "type": "integer", "minimum": 1 }
+                },
+                "additionalProperties": false
+            },
+            "ttl_s": { "type": "integer", "minimum": 1, "description": "Kept so long without use; default a day" }
+        },
+        "additionalProperties": false
+    }))
+}
+
+/// Arguments of `sandbox_close`.
+pub(crate) fn sandbox_close_input() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": { "sandbox_id": { "type": "string" } },
+        "required": ["sandbox_id"],
+        "additionalProperties": false
+    }))
+}
+
+/// One sandbox.
+fn sandbox() -> Value {
+    json!({
+        "sandbox_id": { "type": "string" },
+        "name": { "type": "string" },
+        "created_at": { "type": "string" },
+        "used_at": { "type": "string" },
+        "expires_at": { "type": "string" },
+        "runs": { "type": "integer" },
+        "interpreters": { "type": "array", "items": { "type": "string" } },
+        "limits": { "type": "object" },
+        "clamped": { "type": "array", "items": { "type": "object" } },
+        "outcome": { "type": "string" },
+        "error": error()
+    })
+}
+
+/// Result of `sandbox_open`.
+pub(crate) fn sandbox_open_output() -> JsonObject {
+    object(json!({ "type": "object", "properties": sandbox() }))
+}
+
+/// Result of `sandbox_list`.
+pub(crate) fn sandbox_list_output() -> JsonObject {
+    let item = json!({ "type": "object", "properties": sandbox() });
+    object(json!({
+        "type": "object",
+        "properties": {
+            "sandboxes": { "type": "array", "items": item },
+            "outcome": { "type": "string" },
+            "error": error()
+        }
+    }))
+}
+
+/// Result of `sandbox_close`.
+pub(crate) fn sandbox_close_output() -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": { "type": "string" },
+            "closed": { "type": "boolean" },
+            "outcome": { "type": "string" },
+            "error": error()
+        }
     }))
 }
 

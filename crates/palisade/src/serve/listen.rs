@@ -14,6 +14,9 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 const UNIX_PREFIX: &str = "unix:";
 
+/// Where it listens when nothing is said.
+pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8808);
+
 /// A place to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -48,7 +51,10 @@ impl FromStr for Address {
             return Ok(Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)));
         }
         text.parse().map(Self::Tcp).map_err(|_| {
-            format!("`{text}` is no address: give IP:PORT such as 127.0.0.1:8808, or unix:/absolute/path")
+            format!(
+                "`{}` is no address: give IP:PORT such as 127.0.0.1:8808, or unix:/absolute/path",
+                crate::config::plain(text)
+            )
         })
     }
 }

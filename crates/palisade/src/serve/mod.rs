@@ -12,11 +12,11 @@ mod body;
 mod connections;
 mod gate;
 mod health;
-mod listen;
+pub(crate) mod listen;
 mod metrics;
 pub(crate) mod options;
 mod readiness;
-mod seats;
+pub(crate) mod seats;
 mod sessions;
 mod silence;
 mod streamable;
@@ -41,11 +41,12 @@ use self::connections::Serving;
 use self::gate::Gate;
 use self::listen::Address;
 use self::metrics::Counters;
-use self::options::{Auth, ServeArguments, ServeOptions};
+use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::readiness::Readiness;
 use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
+use crate::fixtures::Fixtured;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Machine, Threads};
 use crate::mcp::Server;
@@ -74,18 +75,16 @@ pub(crate) struct App {
 }
 
 pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
-    let serve_options = match arguments.check() {
-        Ok(options) => options,
-        Err(reason) => {
-            eprintln!("palisade: {reason}");
-            return ExitCode::from(BAD_USAGE);
-        }
-    };
     // Files and sockets made from here on are their owner's alone.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    let served = machine::with_engine(options, Threads::Several, |machine| serve(machine, serve_options));
+    let served = machine::with_engine(options, Threads::Several, |machine| serve(machine, arguments));
     match served.and_then(|served| served) {
         Ok(()) => ExitCode::SUCCESS,
+        // A mistake of whoever configured it, told before any port was opened.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            eprintln!("palisade: {error}");
+            ExitCode::from(BAD_USAGE)
+        }
         Err(error) => {
             eprintln!("palisade: {error}");
             ExitCode::from(OWN_FAILURE)
@@ -93,7 +92,8 @@ pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
     }
 }
 
-async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
+async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
+    let options = arguments.effective(&machine.settings)?;
     let mut signals = Signals::new()?;
     let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
     let token = obtain_token(&machine, options.auth)?;
@@ -106,7 +106,7 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
         addresses.push(found);
     }
     let (ending, ended) = watch::channel(None);
-    let app = App::new(&machine, ended);
+    let app = App::new(&machine, &options, ended)?;
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
     let serving = Serving {
         router: router(&app, gate),
@@ -126,22 +126,34 @@ async fn serve(machine: Machine, options: ServeOptions) -> io::Result<()> {
 }
 
 impl App {
-    fn new(machine: &Machine, ended: watch::Receiver<Option<Stop>>) -> Arc<Self> {
+    fn new(
+        machine: &Machine,
+        options: &ServeOptions,
+        ended: watch::Receiver<Option<Stop>>,
+    ) -> io::Result<Arc<Self>> {
         let server = Arc::new(Server::new(machine.runs(Durability::BeforeReply), ended));
         let longest_run = Duration::from_millis(machine.engine.policy().maxima.wall_ms);
         let sessions = Sessions::new(longest_run);
         let closed = CancellationToken::new();
-        Arc::new(Self {
-            library: streamable::library(&server, &sessions.local, &closed),
+        let library = match options.fixtures {
+            Fixtures::Absent => streamable::library(Arc::clone(&server), &sessions.local, &closed),
+            Fixtures::Served => {
+                log::line(LogLevel::Warn, "fixtures_served", &[]);
+                let fixtured = Arc::new(Fixtured::new(Arc::clone(&server))?);
+                streamable::library(fixtured, &sessions.local, &closed)
+            }
+        };
+        Ok(Arc::new(Self {
+            library,
             server,
             sessions,
             bodies: BodyRoom::default(),
             readiness: Readiness::new(machine.state_dir.clone()),
-            seats: Arc::new(Seats::new()),
+            seats: Arc::new(Seats::within_descriptors(options.connections_max)),
             counters: Arc::default(),
             closing: CancellationToken::new(),
             closed,
-        })
+        }))
     }
 }
 

@@ -2,17 +2,17 @@
 //!
 //! Loopback and a token by default. What other machines can reach needs a token and either TLS or the word of
 //! the operator that a proxy speaks TLS in front of it; everything else is refused before a port is opened.
+//! The rules look at the values in force: a file or a variable can open nothing that a flag could not.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::listen::Address;
+use crate::config::{self, Settings};
 
-/// Where it listens when nothing is said.
-pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8808";
-
-/// Arguments of `serve`.
+/// Arguments of `serve`; each is stronger than the setting of its name.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     /// IP:PORT or unix:/path, repeatable [default: 127.0.0.1:8808]
@@ -22,10 +22,10 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(crate) no_auth: bool,
     /// Certificate chain, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// A proxy in front speaks TLS; allows other addresses than loopback without it here
     #[arg(long)]
@@ -49,6 +49,7 @@ pub(crate) struct ServeOptions {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) hosts: Vec<String>,
     pub(crate) origins: Vec<String>,
+    pub(crate) connections_max: usize,
     pub(crate) fixtures: Fixtures,
 }
 
@@ -57,6 +58,16 @@ pub(crate) struct ServeOptions {
 pub(crate) enum Auth {
     Token,
     Nobody,
+}
+
+impl Auth {
+    /// As a setting.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Nobody => "none",
+        }
+    }
 }
 
 /// Whether the conformance suite's fixtures are served.
@@ -74,37 +85,64 @@ pub(crate) struct TlsFiles {
 }
 
 impl ServeArguments {
-    /// Checked, or what is wrong and what to do.
-    pub(crate) fn check(self) -> Result<ServeOptions, String> {
-        let mut addresses =
-            self.listen.iter().map(|text| text.parse()).collect::<Result<Vec<Address>, _>>()?;
-        if addresses.is_empty() {
-            addresses.push(DEFAULT_ADDRESS.parse()?);
-        }
-        let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles { certificate, key });
-        let auth = if self.no_auth { Auth::Nobody } else { Auth::Token };
-        if let Some(open) = addresses.iter().find(|address| !address.is_local()) {
-            if auth == Auth::Nobody {
-                return Err(format!("--no-auth works on loopback and unix sockets only, not on {open}"));
-            }
-            if tls.is_none() && !self.behind_proxy {
-                return Err(format!(
-                    "other machines can reach {open}: give --tls-cert and --tls-key, or --behind-proxy if a proxy \
-                     in front of it speaks TLS"
-                ));
-            }
-        }
-        for origin in &self.origins {
-            let has_scheme = origin.starts_with("https://") || origin.starts_with("http://");
-            if !has_scheme || origin.matches('/').count() > 3 {
-                return Err(format!(
-                    "`{origin}` is no origin: give scheme and host, such as https://app.example.com"
-                ));
-            }
-        }
+    /// The settings with these flags over them, checked, or what is wrong and what to do.
+    pub(crate) fn effective(&self, settings: &Settings) -> io::Result<ServeOptions> {
+        let mistaken = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let mut settings = settings.clone();
+        config::apply_serve_flags(&mut settings, self).map_err(|error| mistaken(error.to_string()))?;
         let fixtures = if self.conformance_fixtures { Fixtures::Served } else { Fixtures::Absent };
-        Ok(ServeOptions { addresses, auth, tls, hosts: self.hosts, origins: self.origins, fixtures })
+        check(settings, fixtures).map_err(mistaken)
     }
+}
+
+/// The rules.
+fn check(settings: Settings, fixtures: Fixtures) -> Result<ServeOptions, String> {
+    let connections_max = settings.connections_max();
+    let serve = settings.serve;
+    let tls = match (serve.tls_cert.value, serve.tls_key.value) {
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) => {
+            let origin = serve.tls_cert.origin;
+            return Err(format!("serve.tls_cert ({origin}) has no key: give --tls-key or serve.tls_key"));
+        }
+        (None, Some(_)) => {
+            let origin = serve.tls_key.origin;
+            return Err(format!(
+                "serve.tls_key ({origin}) has no certificate: give --tls-cert or serve.tls_cert"
+            ));
+        }
+    };
+    if let Some(open) = serve.listen.value.iter().find(|address| !address.is_local()) {
+        let from = serve.listen.origin;
+        if fixtures == Fixtures::Served {
+            return Err(format!(
+                "--conformance-fixtures is for tests and works on loopback and unix sockets only, not on {open}"
+            ));
+        }
+        if serve.auth.value == Auth::Nobody {
+            return Err(format!(
+                "other machines can reach {open} (serve.listen, {from}), and no token is asked for (serve.auth, {}): \
+                 that works on loopback and unix sockets only",
+                serve.auth.origin
+            ));
+        }
+        if tls.is_none() && !serve.behind_proxy.value {
+            return Err(format!(
+                "other machines can reach {open} (serve.listen, {from}): give --tls-cert and --tls-key, or \
+                 --behind-proxy if a proxy in front of it speaks TLS"
+            ));
+        }
+    }
+    Ok(ServeOptions {
+        addresses: serve.listen.value,
+        auth: serve.auth.value,
+        tls,
+        hosts: serve.hosts.value,
+        origins: serve.origins.value,
+        connections_max,
+        fixtures,
+    })
 }
 
 #[cfg(test)]
@@ -120,8 +158,15 @@ mod tests {
     }
 
     fn check(line: &str) -> Result<ServeOptions, String> {
+        check_with(line, &[])
+    }
+
+    /// A command line, and variables of the environment.
+    fn check_with(line: &str, variables: &[(&str, &str)]) -> Result<ServeOptions, String> {
         let words = std::iter::once("serve").chain(line.split_whitespace());
-        Line::try_parse_from(words).map_err(|error| error.to_string())?.arguments.check()
+        let arguments = Line::try_parse_from(words).map_err(|error| error.to_string())?.arguments;
+        let settings = config::of_variables(variables).map_err(|error| error.to_string())?;
+        arguments.effective(&settings).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -150,9 +195,63 @@ mod tests {
             "--listen 0.0.0.0:1 --no-auth --behind-proxy",
             "--listen 0.0.0.0:1 --no-auth --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --tls-cert c",
+            "--tls-key k",
             "--allow-origin example.com",
         ] {
             assert!(check(unsafe_).is_err(), "{unsafe_}");
         }
+    }
+
+    #[test]
+    fn fixtures_are_for_this_machine_alone() {
+        let local = check("--listen 127.0.0.1:0 --listen unix:/run/p.sock --conformance-fixtures").unwrap();
+        assert_eq!(local.fixtures, Fixtures::Served);
+        for open in ["--behind-proxy", "--tls-cert c --tls-key k"] {
+            let line = format!("--listen 127.0.0.1:0 --listen 0.0.0.0:1 {open} --conformance-fixtures");
+            let reason = check(&line).unwrap_err();
+            assert!(
+                reason.starts_with("--conformance-fixtures") && reason.ends_with("0.0.0.0:1"),
+                "{reason}"
+            );
+        }
+        let from_setting = [("PALISADE_SERVE_LISTEN", "0.0.0.0:1"), ("PALISADE_SERVE_BEHIND_PROXY", "true")];
+        assert!(check_with("--conformance-fixtures", &from_setting).is_err());
+    }
+
+    #[test]
+    fn the_rules_hold_for_the_values_in_force_whatever_their_origin() {
+        let (listen, auth, proxy) =
+            ("PALISADE_SERVE_LISTEN", "PALISADE_SERVE_AUTH", "PALISADE_SERVE_BEHIND_PROXY");
+        let open = (listen, "0.0.0.0:1");
+        for (line, variables) in [
+            ("", [open].as_slice()),
+            ("--no-auth", &[open, (proxy, "true")]),
+            ("--behind-proxy", &[open, (auth, "none")]),
+            ("--listen 0.0.0.0:1 --behind-proxy", &[(auth, "none")]),
+            ("--tls-cert c", &[]),
+        ] {
+            assert!(check_with(line, variables).is_err(), "{line} {variables:?}");
+        }
+        let message = check_with("--behind-proxy", &[open, (auth, "none")]).unwrap_err();
+        assert!(
+            message.contains("$PALISADE_SERVE_LISTEN") && message.contains("$PALISADE_SERVE_AUTH"),
+            "{message}"
+        );
+        let mixed = check_with("--tls-key /k", &[open, ("PALISADE_SERVE_TLS_CERT", "/c")]).unwrap();
+        assert_eq!(mixed.tls, Some(TlsFiles { certificate: "/c".into(), key: "/k".into() }));
+        let local = check_with("--listen 127.0.0.1:2", &[open, (auth, "none")]).unwrap();
+        assert_eq!((local.addresses, local.auth), (vec!["127.0.0.1:2".parse().unwrap()], Auth::Nobody));
+    }
+
+    #[test]
+    fn other_settings_arrive_and_a_flag_replaces_a_list() {
+        let variables = [
+            ("PALISADE_SERVE_HOSTS", "a.example,b.example"),
+            ("PALISADE_SERVE_ORIGINS", "https://app.example"),
+            ("PALISADE_SERVE_CONNECTIONS_MAX", "16"),
+        ];
+        let options = check_with("--allow-host c.example", &variables).unwrap();
+        assert_eq!((options.hosts, options.connections_max), (vec!["c.example".to_owned()], 16));
+        assert_eq!(options.origins, ["https://app.example"]);
     }
 }

@@ -8,16 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once, where there are descriptors enough.
-const SEATS_MAX: usize = 2048;
+use crate::log::{self, LogLevel};
+
+/// Connections at once, unless the operator says otherwise.
+pub(crate) const SEATS_MAX: usize = 2048;
 /// Connections get one descriptor in so many; the others are for runs, which need several each, and for files.
 const DESCRIPTORS_PER_SEAT: usize = 2;
 
 /// All seats of a server.
 pub(crate) struct Seats {
-    max: usize,
+    most: usize,
     taken: Mutex<Taken>,
 }
 
@@ -46,30 +49,34 @@ pub(crate) struct Busy {
 }
 
 impl Seats {
-    /// As many as this process may have. A shell gives 1024 descriptors at first and more when asked: without that,
-    /// or with a seat for each of them, idle connections would keep out everybody else, and every run.
-    pub(crate) fn new() -> Self {
+    /// So many, or what this process may have. A shell gives 1024 descriptors at first and more when asked: without
+    /// that, or with a seat for each of them, idle connections would keep out everybody else, and every run.
+    pub(crate) fn within_descriptors(wanted: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
-        let wanted = (SEATS_MAX * DESCRIPTORS_PER_SEAT) as u64;
-        let possible = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        let mut current = limit.current.unwrap_or(wanted);
-        if current < possible
-            && setrlimit(Resource::Nofile, Rlimit { current: Some(possible), ..limit }).is_ok()
-        {
+        let descriptors = (wanted.saturating_mul(DESCRIPTORS_PER_SEAT)) as u64;
+        let possible = limit.maximum.map_or(descriptors, |maximum| maximum.min(descriptors));
+        let mut current = limit.current.unwrap_or(descriptors);
+        let raised = Rlimit { current: Some(possible), ..limit };
+        if current < possible && setrlimit(Resource::Nofile, raised).is_ok() {
             current = possible;
         }
-        Self::for_descriptors(current)
+        let most = seats_for(current).min(wanted);
+        if most < wanted {
+            let fields = [("connections_max", json!(wanted)), ("possible", json!(most))];
+            log::line(LogLevel::Warn, "too_few_descriptors", &fields);
+        }
+        Self::new(most)
     }
 
-    fn for_descriptors(count: u64) -> Self {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        Self { max: SEATS_MAX.min(count / DESCRIPTORS_PER_SEAT).max(1), taken: Mutex::default() }
+    /// So many.
+    fn new(most: usize) -> Self {
+        Self { most, taken: Mutex::default() }
     }
 
     /// A seat, if need be that of the connection idle longest; none when all are busy.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
         let mut taken = self.lock();
-        if taken.seats.len() >= self.max {
+        if taken.seats.len() >= self.most {
             let idle = taken.seats.iter().filter(|(_, place)| place.requests == 0);
             let (&longest, _) = idle.min_by_key(|(_, place)| place.idle_since)?;
             if let Some(place) = taken.seats.remove(&longest) {
@@ -97,6 +104,10 @@ impl Seats {
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn seats_for(descriptors: u64) -> usize {
+    usize::try_from(descriptors).map_or(usize::MAX, |count| count / DESCRIPTORS_PER_SEAT).max(1)
 }
 
 impl Seat {
@@ -133,29 +144,31 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    const SEATS: usize = 8;
+
     #[test]
     fn the_longest_idle_leaves_and_the_busy_stay() {
-        let seats = Arc::new(Seats::for_descriptors(u64::MAX));
-        let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
+        let seats = Arc::new(Seats::new(SEATS));
+        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
         let busy = all[0].begin();
         let late = seats.take().unwrap();
         assert!(all[1].leave.is_cancelled() && !all[0].leave.is_cancelled());
-        assert_eq!((seats.count(), seats.requests()), (SEATS_MAX, 1));
+        assert_eq!((seats.count(), seats.requests()), (SEATS, 1));
         drop((late, busy));
-        assert_eq!((seats.count(), seats.requests()), (SEATS_MAX - 1, 0));
+        assert_eq!((seats.count(), seats.requests()), (SEATS - 1, 0));
     }
 
     #[test]
     fn descriptors_are_left_for_runs() {
-        assert_eq!(Seats::for_descriptors(1024).max, 512);
-        assert_eq!(Seats::for_descriptors(1 << 20).max, SEATS_MAX);
-        assert_eq!(Seats::for_descriptors(0).max, 1);
+        assert_eq!(seats_for(1024), 512);
+        assert_eq!(seats_for(0), 1);
+        assert!(Seats::within_descriptors(4).most == 4 && Seats::within_descriptors(usize::MAX).most > 4);
     }
 
     #[test]
     fn nobody_comes_in_when_all_are_busy() {
-        let seats = Arc::new(Seats::for_descriptors(u64::MAX));
-        let all: Vec<_> = (0..SEATS_MAX).map(|_| seats.take().unwrap()).collect();
+        let seats = Arc::new(Seats::new(SEATS));
+        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
         let busy: Vec<_> = all.iter().map(Seat::begin).collect();
         assert!(seats.take().is_none());
         drop(busy);

@@ -21,7 +21,8 @@ const EVENT_STREAM: &str = "text/event-stream";
 const COMMENT: &[u8] = b": still running\n\n";
 const NO_BUFFERING: &str = "x-accel-buffering";
 
-type Pending = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+/// An answer to come.
+pub(crate) type Pending = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
 /// Whether the caller can read a stream.

@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Principal;
 use http_body_util::Full;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
@@ -22,18 +23,17 @@ use tokio_util::sync::CancellationToken;
 use super::App;
 use super::body::BODY_BYTES_MAX;
 use super::metrics::Refusal;
-use super::silence;
-use crate::mcp::Server;
+use super::silence::{self, Pending};
 
 /// Comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The library's half.
-pub(crate) type Library = StreamableHttpService<Arc<Server>, LocalSessionManager>;
+/// The library's half, whatever it serves.
+pub(crate) type Library = Arc<dyn Fn(Request<Full<Bytes>>) -> Pending + Send + Sync>;
 
 /// Host and Origin are settled at the gate, for every route alike.
-pub(crate) fn library(
-    server: &Arc<Server>,
+pub(crate) fn library<H: ServerHandler>(
+    handler: Arc<H>,
     sessions: &Arc<LocalSessionManager>,
     closed: &CancellationToken,
 ) -> Library {
@@ -44,8 +44,11 @@ pub(crate) fn library(
         .with_json_response(true)
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_cancellation_token(closed.child_token());
-    let server = Arc::clone(server);
-    StreamableHttpService::new(move || Ok(Arc::clone(&server)), Arc::clone(sessions), config)
+    let service = StreamableHttpService::new(move || Ok(Arc::clone(&handler)), Arc::clone(sessions), config);
+    Arc::new(move |request| {
+        let service = service.clone();
+        Box::pin(async move { service.handle(request).await.map(Body::new) })
+    })
 }
 
 /// The route.
@@ -68,11 +71,11 @@ pub(crate) async fn handle(
     let is_goodbye = parts.method == Method::DELETE;
     let may_wait = parts.method == Method::POST && silence::reads_streams(&parts.headers);
     let request = Request::from_parts(parts, Full::new(held.bytes));
-    let (library, share) = (app.library.clone(), held.share);
+    let (answer, share) = ((app.library)(request), held.share);
     let answer = Box::pin(async move {
-        let response = library.handle(request).await;
+        let response = answer.await;
         drop(share);
-        response.map(Body::new)
+        response
     });
     let mut response = if may_wait { silence::bridge(answer, silence::PAUSE).await } else { answer.await };
     // The library says "accepted" of what is done by then, and clients take that for a failure.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::http::{Shape, TokenFrom};
+
 /// How a client's file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -42,6 +44,8 @@ pub(crate) struct Client {
     pub(crate) container: &'static str,
     /// Fields that this client expects beside `command` and `args`.
     extras: &'static [Extra],
+    /// How it writes a server with an address, if it takes one.
+    pub(crate) http: Option<Shape>,
     /// What to do next.
     pub(crate) after: &'static str,
 }
@@ -54,6 +58,9 @@ enum Extra {
     Env,
 }
 
+const ENV_HEADER: TokenFrom = TokenFrom::Header("${env:", "}");
+const TYPED: Shape = Shape { has_type: true, url: "url", token: TokenFrom::Header("${", "}") };
+
 /// All of them.
 pub(crate) const CLIENTS: [Client; 8] = [
     Client {
@@ -65,6 +72,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Json,
         container: "mcpServers",
         extras: &[Extra::Type, Extra::Env],
+        http: Some(TYPED),
         after: "start a new session; /mcp lists the server",
     },
     Client {
@@ -76,6 +84,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Json,
         container: "mcpServers",
         extras: &[],
+        http: None,
         after: "quit Claude Desktop and start it again",
     },
     Client {
@@ -87,6 +96,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Jsonc,
         container: "mcpServers",
         extras: &[],
+        http: Some(Shape { has_type: false, url: "url", token: ENV_HEADER }),
         after: "switch the server on in Cursor's settings, under MCP",
     },
     Client {
@@ -98,6 +108,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Jsonc,
         container: "servers",
         extras: &[Extra::Type],
+        http: Some(Shape { has_type: true, url: "url", token: ENV_HEADER }),
         after: "run \"MCP: List Servers\" from the command palette and start it",
     },
     Client {
@@ -109,6 +120,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Toml,
         container: "mcp_servers",
         extras: &[],
+        http: Some(Shape { has_type: false, url: "url", token: TokenFrom::Field("bearer_token_env_var") }),
         after: "start a new session; /mcp lists the server",
     },
     Client {
@@ -120,6 +132,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Jsonc,
         container: "mcpServers",
         extras: &[],
+        http: Some(TYPED),
         after: "start a new session in a trusted folder; /mcp lists the server",
     },
     Client {
@@ -131,6 +144,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Jsonc,
         container: "context_servers",
         extras: &[Extra::Env],
+        http: Some(Shape { has_type: false, url: "url", token: TokenFrom::Nowhere }),
         after: "open the agent panel's settings; the server starts by itself",
     },
     Client {
@@ -142,6 +156,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
         format: Format::Json,
         container: "mcpServers",
         extras: &[],
+        http: Some(Shape { has_type: false, url: "serverUrl", token: ENV_HEADER }),
         after: "refresh the list of MCP servers in Cascade",
     },
 ];
@@ -171,6 +186,12 @@ impl Client {
     /// Names of all clients, or only of those with a file in the project.
     pub(crate) fn names(reach: Reach) -> String {
         let fitting = CLIENTS.iter().filter(|client| reach == Reach::User || client.project.is_some());
+        fitting.map(|client| client.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Names of those that take an address.
+    pub(crate) fn names_with_http() -> String {
+        let fitting = CLIENTS.iter().filter(|client| client.http.is_some());
         fitting.map(|client| client.name).collect::<Vec<_>>().join(", ")
     }
 

@@ -8,6 +8,7 @@
 mod clients;
 mod diff;
 mod file;
+mod http;
 mod json_edit;
 mod jsonc;
 mod toml_file;
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 use self::clients::{CLIENTS, Client, Format, Places, Reach};
 use self::file::{FILE_BYTES_MAX, Target};
+use self::http::{Remote, Shape, TOKEN_VARIABLE};
 use crate::cli::run::complain;
 use crate::state;
 
@@ -30,7 +32,8 @@ const NAME_CHARACTERS_MAX: usize = 64;
 
 const AFTER_HELP: &str = "\
 Clients: claude-code, claude-desktop, cursor, vscode, codex, gemini, zed, windsurf
-With a project file: claude-code, cursor, vscode, gemini";
+With a project file: claude-code, cursor, vscode, gemini
+By address (--url, --http): all but claude-desktop";
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
@@ -40,7 +43,7 @@ pub(crate) struct SetupArguments {
     #[arg(value_name = "CLIENT", required_unless_present = "list")]
     client: Option<String>,
     /// List all clients, their files and whether Palisade is in them
-    #[arg(long, conflicts_with_all = ["client", "print", "force"])]
+    #[arg(long, conflicts_with_all = ["client", "print", "force", "http", "url"])]
     list: bool,
     /// Show what would be written and where; write nothing
     #[arg(long)]
@@ -51,6 +54,18 @@ pub(crate) struct SetupArguments {
     /// Name of the server in the client
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     name: String,
+    /// Connect to a running `palisade serve` on this machine instead of starting a server
+    #[arg(long)]
+    http: bool,
+    /// Connect to a server with this address (https://tools.example/mcp)
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// The variable from which the client takes the server's token
+    #[arg(long, value_name = "NAME", default_value = TOKEN_VARIABLE)]
+    token_variable: String,
+    /// That server asks for no token
+    #[arg(long, conflicts_with = "token_variable")]
+    no_auth: bool,
     /// Replace an entry of that name that says something else
     #[arg(long)]
     force: bool,
@@ -87,6 +102,17 @@ pub(crate) enum SetupError {
     NoProjectFile { client: &'static str },
     #[error("a server's name is made of 1 to {NAME_CHARACTERS_MAX} letters, digits, `-` and `_`")]
     BadName,
+    #[error(
+        "{client} starts servers itself and takes no address; these take one: {}",
+        Client::names_with_http()
+    )]
+    NoHttp { client: &'static str },
+    #[error("that address cannot be used: {reason}")]
+    BadUrl { reason: &'static str },
+    #[error("a variable's name is made of letters, digits and `_`")]
+    BadVariable,
+    #[error("the token would travel readable for everybody on the way to {url}")]
+    TokenInTheOpen { url: String },
     #[error("this user has no home directory")]
     NoHome,
     #[error("the home directory {} belongs to another user", .0.display())]
@@ -117,6 +143,10 @@ impl SetupError {
             Self::UnknownClient { .. } => "`palisade setup --list` shows them with their files",
             Self::NoProjectFile { .. } => "leave out --project",
             Self::BadName => "choose another --name",
+            Self::NoHttp { .. } => "leave out --http and --url",
+            Self::BadUrl { .. } => "give one such as https://tools.example/mcp",
+            Self::BadVariable => "choose another --token-variable",
+            Self::TokenInTheOpen { .. } => "give an https:// address",
             Self::NoHome => "set HOME",
             Self::HomeOfAnother(_) => "run this as that user, without sudo",
             Self::NoExecutable { .. } => "install palisade in a directory of your PATH and run it from there",
@@ -140,7 +170,15 @@ struct Task {
     client: &'static Client,
     reach: Reach,
     name: String,
-    command: String,
+    link: Link,
+}
+
+/// How the client comes to the server.
+enum Link {
+    /// It starts this program.
+    Program(String),
+    /// It goes to an address.
+    Http(Shape, Remote),
 }
 
 /// How a client's file stands.
@@ -176,13 +214,17 @@ type Failure = (SetupError, Option<String>);
 fn one(arguments: &SetupArguments) -> Result<String, Failure> {
     let bare = |error| (error, None);
     let places = Places::of_process().map_err(bare)?;
-    let task = Task::new(arguments, executable().map_err(bare)?).map_err(bare)?;
+    let task = Task::new(arguments, executable).map_err(bare)?;
     let done = if arguments.print { task.print(&places) } else { task.set_up(&places, arguments.force) };
     done.map_err(|error| (error, Some(task.fragment())))
 }
 
 impl Task {
-    fn new(arguments: &SetupArguments, command: String) -> Result<Self, SetupError> {
+    /// `program` says which program is to be started, if one is.
+    fn new(
+        arguments: &SetupArguments,
+        program: impl FnOnce() -> Result<String, SetupError>,
+    ) -> Result<Self, SetupError> {
         let wanted = arguments.client.as_deref().unwrap_or_default();
         let client = Client::by_name(wanted)
             .ok_or_else(|| SetupError::UnknownClient { name: crate::config::plain(wanted) })?;
@@ -192,7 +234,15 @@ impl Task {
             return Err(SetupError::BadName);
         }
         let reach = if arguments.project { Reach::Project } else { Reach::User };
-        Ok(Self { client, reach, name, command })
+        let link = match (arguments.http || arguments.url.is_some(), client.http) {
+            (false, _) => Link::Program(program()?),
+            (true, None) => return Err(SetupError::NoHttp { client: client.name }),
+            (true, Some(shape)) => {
+                let variable = Some(arguments.token_variable.as_str()).filter(|_| !arguments.no_auth);
+                Link::Http(shape, Remote::new(arguments.url.as_deref(), variable)?)
+            }
+        };
+        Ok(Self { client, reach, name, link })
     }
 
     fn path(&self, places: &Places) -> Result<PathBuf, SetupError> {
@@ -212,7 +262,18 @@ impl Task {
     }
 
     fn entry(&self) -> Value {
-        self.client.entry(&self.command)
+        match &self.link {
+            Link::Program(command) => self.client.entry(command),
+            Link::Http(shape, remote) => remote.entry(shape),
+        }
+    }
+
+    /// What a person has to do about a token, if there is one.
+    fn about_token(&self) -> Option<String> {
+        match &self.link {
+            Link::Program(_) => None,
+            Link::Http(shape, remote) => remote.about_token(shape, self.client.title),
+        }
     }
 
     fn fragment(&self) -> String {
@@ -259,6 +320,9 @@ impl Task {
         if let Some(backup) = backup {
             writeln!(text, "  before: {}", backup.display()).ok();
         }
+        if let Some(about) = self.about_token() {
+            writeln!(text, "  token:  {about}").ok();
+        }
         writeln!(text, "  next:   {}", self.client.after).ok();
         Ok(text)
     }
@@ -272,7 +336,8 @@ impl Task {
             Ok(Standing::Differs(_)) => format!("has another `{}`; with --force it would get", self.name),
             Err(error) => format!("would not be touched ({error}); by hand it can get"),
         };
-        Ok(format!("{} {standing}:\n\n{}", path.display(), self.fragment()))
+        let about = self.about_token().map(|about| format!("\n\ntoken: {about}")).unwrap_or_default();
+        Ok(format!("{} {standing}:\n\n{}{about}", path.display(), self.fragment()))
     }
 }
 
@@ -287,7 +352,7 @@ fn list(arguments: &SetupArguments) -> Result<String, Failure> {
 fn list_of(places: &Places, reach: Reach, name: &str, command: &str) -> String {
     let mut text = String::new();
     for client in &CLIENTS {
-        let task = Task { client, reach, name: name.to_owned(), command: command.to_owned() };
+        let task = Task { client, reach, name: name.to_owned(), link: Link::Program(command.to_owned()) };
         let Ok(path) = task.path(places) else { continue };
         let standing = match task.read(places).and_then(|target| task.standing(&target)) {
             Ok(Standing::NoFile) => "no file yet",

@@ -48,7 +48,8 @@ impl Scene {
 }
 
 fn task(client: &'static Client) -> Task {
-    Task { client, reach: Reach::User, name: "palisade".to_owned(), command: COMMAND.to_owned() }
+    let link = Link::Program(COMMAND.to_owned());
+    Task { client, reach: Reach::User, name: "palisade".to_owned(), link }
 }
 
 fn client(name: &str) -> &'static Client {
@@ -466,13 +467,20 @@ fn names_are_plain_words() {
         print: false,
         project: false,
         name: name.to_owned(),
+        http: false,
+        url: None,
+        token_variable: String::new(),
+        no_auth: false,
         force: false,
     };
+    let program = || Ok(COMMAND.to_owned());
     for bad in ["", "a b", "a\"b", "a.b", "ü", &"x".repeat(65)] {
-        let result = Task::new(&arguments("zed", bad), COMMAND.to_owned());
+        let result = Task::new(&arguments("zed", bad), program);
         assert!(matches!(result, Err(SetupError::BadName)), "{bad}");
     }
-    assert!(Task::new(&arguments("zed", "my-Sandbox_2"), COMMAND.to_owned()).is_ok());
-    let unknown = Task::new(&arguments("emacs", "x"), COMMAND.to_owned()).err().unwrap();
+    assert!(Task::new(&arguments("zed", "my-Sandbox_2"), program).is_ok());
+    let unknown = Task::new(&arguments("emacs", "x"), program).err().unwrap();
     assert!(unknown.to_string().contains("claude-code, claude-desktop, cursor"), "{unknown}");
+    let by_address = SetupArguments { http: true, ..arguments("claude-desktop", "x") };
+    assert!(matches!(Task::new(&by_address, program), Err(SetupError::NoHttp { .. })));
 }

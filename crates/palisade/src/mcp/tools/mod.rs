@@ -6,15 +6,17 @@ pub(crate) mod capabilities;
 mod following;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod sandboxes;
 pub(crate) mod validate;
 pub(crate) mod wait;
 
 use engine::RunError;
-use policy::Policy;
+use policy::{Ask, Policy};
 use rmcp::model::{CallToolResult, ContentBlock, Tool};
 use sandbox::Outcome;
 use serde_json::{Value, json};
 
+use super::arguments::{Arguments, Refusal};
 use super::text;
 
 /// All tools that work here, by name.
@@ -22,8 +24,23 @@ pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     let mut tools = vec![capabilities::tool()];
     if !languages.is_empty() {
         tools.extend([run::tool(languages, policy), validate::tool(languages), wait::tool()]);
+        tools.extend(sandboxes::tools());
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
     }
     tools
+}
+
+/// Limits as tools take them.
+fn limits_of(limits: &mut Arguments, timeout_ms: Option<u64>) -> Result<Ask, Refusal> {
+    Ok(Ask {
+        timeout_ms,
+        memory_mb: limits.whole("memory_mb")?,
+        cpus: limits.number("cpus")?,
+        processes: limits.whole("processes")?,
+        disk_mb: limits.whole("disk_mb")?,
+        open_files: limits.whole("open_files")?,
+        output_kb: limits.whole("output_kb")?,
+    })
 }
 
 /// A tool's result with its text and its structure.

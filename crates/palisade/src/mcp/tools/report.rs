@@ -97,8 +97,13 @@ fn fields(result: &RunResult) -> Map<String, Value> {
     let Value::Object(mut fields) = render::structured(result, INLINE_BYTES_MAX) else { return Map::new() };
     fields.insert("isolation".to_owned(), isolation(result));
     if result.enforced == Enforced::default() {
-        // No sandbox was made, so there is nothing to say about one.
-        fields.retain(|name, _| !["isolation", "usage", "stdout", "stderr"].contains(&name.as_str()));
+        // Nothing is known of a sandbox, so there is nothing to say about one.
+        let is_said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+        fields.retain(|name, value| match name.as_str() {
+            "isolation" | "usage" => false,
+            "stdout" | "stderr" => is_said(value),
+            _ => true,
+        });
     }
     fields
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, Stdin};
-use policy::{Ask, Policy};
+use engine::{FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, SandboxId, Stdin};
+use policy::Policy;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
@@ -14,7 +14,8 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::following::{Bond, Follower, patience};
-use super::report;
+use super::sandboxes::unknown_sandbox;
+use super::{limits_of, report};
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
@@ -25,7 +26,8 @@ pub(crate) const NAME: &str = "run";
 const RETRY_MS: u64 = 1000;
 
 const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
-stderr, exit status and the value of its last expression. Every run starts fresh and leaves nothing behind.";
+stderr, exit status and the value of its last expression. Without sandbox_id every run starts fresh and leaves nothing \
+behind.";
 
 /// What clients see.
 pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
@@ -147,18 +149,16 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
         variables: arguments.open_object("variables")?,
         inputs: inputs.into_iter().map(input).collect::<Result<_, _>>()?,
-        ask: Ask {
-            timeout_ms: arguments.whole("timeout_ms")?,
-            memory_mb: limits.whole("memory_mb")?,
-            cpus: limits.number("cpus")?,
-            processes: limits.whole("processes")?,
-            disk_mb: limits.whole("disk_mb")?,
-            open_files: limits.whole("open_files")?,
-            output_kb: limits.whole("output_kb")?,
-        },
+        sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
+        ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
     };
     Ok(Asked { request, wait })
+}
+
+/// A handle that cannot be is answered like one that is not.
+fn sandbox(text: String) -> Result<SandboxId, Refusal> {
+    SandboxId::parse(&text).ok_or_else(|| Box::new(unknown_sandbox()))
 }
 
 fn input(mut given: Arguments) -> Result<InputFile, Refusal> {

@@ -1,0 +1,148 @@
+//! The inside of a sandbox that lasts while it is awake: its wall, its guest, its interpreters.
+//!
+//! Dropping it kills everything inside; the files stay on disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandbox::{LastingWorkspace, Limits, Sandbox, SandboxSpec, WORKSPACE};
+use wire::{FromGuest, OpenProcess, ToGuest};
+
+use crate::Engine;
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::runtimes::{Call, Runtime};
+use crate::unstarted::Unstarted;
+
+/// The mode of a driver in which the interpreter lives on.
+pub(super) const KEEP: &str = "keep";
+/// Number of the answer to a question that only asks whether everything before was said.
+pub(super) const SYNC: u32 = u32::MAX;
+/// The first number of an interpreter; what makes programs ready has a smaller one.
+const FIRST_PROCESS: u32 = 16;
+/// A day: how long the kernel lets one process compute. Single runs are watched by the host.
+const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A wall and what is behind it.
+pub(super) struct Living {
+    pub(super) sandbox: Box<dyn Sandbox>,
+    pub(super) inside: Inside,
+}
+
+/// The guest and its interpreters.
+pub(super) struct Inside {
+    pub(super) reader: GuestReader,
+    pub(super) writer: GuestWriter,
+    /// Process by interpreter.
+    pub(super) interpreters: BTreeMap<String, u32>,
+    next_process: u32,
+    runs: u64,
+}
+
+impl Living {
+    /// Builds the wall around a workspace, with everything that any live language needs.
+    pub(super) async fn wake(
+        engine: &Engine,
+        workspace: LastingWorkspace,
+        limits: &Limits,
+    ) -> Result<Self, Unstarted> {
+        let runtimes = live_runtimes(engine).await;
+        let mut spec = SandboxSpec {
+            limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
+            workspace: Some(workspace),
+            absence_allowed: engine.policy().absence_allowed.clone(),
+            ..SandboxSpec::default()
+        };
+        for runtime in &runtimes {
+            let new = runtime.read_only_binds(engine.executable.as_deref());
+            spec.binds.extend(new.into_iter().filter(|bind| !spec.binds.contains(bind)).collect::<Vec<_>>());
+            let new = runtime.placed_files();
+            let is_there =
+                |file: &sandbox::PlacedFile| spec.files.iter().any(|known| known.path == file.path);
+            let new: Vec<_> = new.into_iter().filter(|file| !is_there(file)).collect();
+            spec.files.extend(new);
+        }
+        let mut sandbox = engine.create(&spec).await?;
+        let stream = sandbox.take_stream().ok_or_else(lost)?;
+        let (reader, writer) = guest_client::connect(stream).await.map_err(|_| lost())?;
+        let interpreters = BTreeMap::new();
+        let inside = Inside { reader, writer, interpreters, next_process: FIRST_PROCESS, runs: 0 };
+        Ok(Self { sandbox, inside })
+    }
+}
+
+impl Inside {
+    /// The number of a new run.
+    pub(super) fn next_run(&mut self) -> String {
+        self.runs += 1;
+        self.runs.to_string()
+    }
+
+    /// The process of a language's interpreter, started now if there is none; tells whether it is new.
+    pub(super) async fn interpreter(&mut self, runtime: &Runtime) -> Result<(u32, bool), GuestError> {
+        if let Some(process) = self.interpreters.get(runtime.interpreter()) {
+            return Ok((*process, false));
+        }
+        let process = self.next_process;
+        self.next_process += 1;
+        let argv = runtime.command(&Call { mode: KEEP, source: &runtime.source_path() });
+        self.open(process, argv, runtime).await?;
+        // It reads from files, one per run.
+        self.writer.send(&ToGuest::StdinEnd { process }).await?;
+        self.interpreters.insert(runtime.interpreter().to_owned(), process);
+        Ok((process, true))
+    }
+
+    /// Starts a program inside.
+    pub(super) async fn open(
+        &mut self,
+        process: u32,
+        argv: Vec<String>,
+        runtime: &Runtime,
+    ) -> Result<(), GuestError> {
+        let open = OpenProcess { process, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+        self.writer.send(&ToGuest::Open(open)).await
+    }
+
+    /// Forgets an interpreter that ended.
+    pub(super) fn forget(&mut self, process: u32) {
+        self.interpreters.retain(|_, known| *known != process);
+    }
+
+    /// Everything that was said up to now, given to `hear`: what happened since the last run.
+    pub(super) async fn catch_up(
+        &mut self,
+        process: u32,
+        mut hear: impl FnMut(FromGuest),
+    ) -> Result<(), GuestError> {
+        let asked = async {
+            self.writer.send(&ToGuest::Drain { request: SYNC, process }).await?;
+            loop {
+                match self.reader.next().await? {
+                    FromGuest::Done { request: SYNC } => return Ok(()),
+                    FromGuest::Exited { process, .. } => self.forget(process),
+                    message => hear(message),
+                }
+            }
+        };
+        tokio::time::timeout(SYNC_PATIENCE, asked).await.unwrap_or(Err(GuestError::Silent))
+    }
+}
+
+async fn live_runtimes(engine: &Engine) -> Vec<Arc<Runtime>> {
+    let mut found = Vec::new();
+    for name in engine.runtimes().names() {
+        // A language that is not here is told when it is asked for.
+        if let Ok(runtime) = engine.runtimes().find(name).await
+            && runtime.is_live()
+        {
+            found.push(runtime);
+        }
+    }
+    found
+}
+
+fn lost() -> Unstarted {
+    crate::RunError::new("sandbox_failed", "the sandbox did not come up").remedy("try again").into()
+}

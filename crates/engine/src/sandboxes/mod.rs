@@ -1,0 +1,308 @@
+//! Sandboxes that last: a workspace on disk, and interpreters that keep their state between runs.
+//!
+//! ```text
+//! open -> asleep <-> awake (wall, guest, interpreters) -> close -> removed
+//!            ^          |
+//!            +- idle, restart of the server: the files stay, the states are gone, and the next run is told
+//! ```
+//! The record is in the store before the handle is given out. Whoever's a sandbox is not gets the answer for one
+//! that never was. Languages without a live interpreter run in a wall of their own over the same files.
+
+mod id;
+mod living;
+mod removal;
+mod room;
+mod session;
+mod turn;
+
+use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use policy::{Ask, Clamp, Decision, Floor};
+use sandbox::Limits;
+
+pub use id::SandboxId;
+pub(crate) use room::SandboxRecord;
+
+use self::room::Room;
+use crate::clock;
+use crate::principal::Principal;
+use crate::result::RunError;
+use crate::store::{Store, StoreError};
+use crate::{Engine, handle};
+
+/// Sandboxes of one principal, and of all.
+const OWN_MAX: u64 = 2500;
+const ALL_MAX: u64 = 5000;
+/// What the workspaces of all may hold together before no more are opened.
+const DISK_BYTES_MAX: u64 = 64 << 30;
+const NAME_CHARACTERS_MAX: usize = 64;
+/// Without use a sandbox is kept for so long, and at most.
+const TTL_MS_DEFAULT: u64 = 24 * 60 * 60 * 1000;
+const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
+/// An interpreter that nobody used for so long is put to sleep.
+const IDLE_MS_MAX: u64 = 10 * 60 * 1000;
+const UPKEEP_PAUSE: Duration = Duration::from_secs(5);
+/// A live interpreter of every kind fits.
+const FLOOR: Floor = Floor { memory_mb: 96, processes: 48, open_files: 32 };
+
+/// What a caller wants.
+#[derive(Debug, Default)]
+pub struct OpenRequest {
+    /// For people.
+    pub name: Option<String>,
+    /// Limits of the whole sandbox.
+    pub ask: Ask,
+    /// How long it is kept without use.
+    pub ttl_s: Option<u64>,
+}
+
+/// A sandbox in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxInfo {
+    /// Its handle.
+    pub id: SandboxId,
+    /// For people.
+    pub name: String,
+    /// When it was opened, in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// When it was used last.
+    pub used_ms: u64,
+    /// When it is closed unless it is used.
+    pub expires_ms: u64,
+    /// Runs so far.
+    pub runs: u64,
+    /// Interpreters that are awake.
+    pub awake: Vec<String>,
+    /// What its files hold, as far as was looked.
+    pub disk_bytes: u64,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// All sandboxes that last.
+pub struct Sandboxes {
+    engine: Arc<Engine>,
+    store: Store,
+    state_dir: PathBuf,
+    rooms: Mutex<HashMap<SandboxId, Arc<Room>>>,
+}
+
+impl Sandboxes {
+    pub(crate) fn new(engine: Arc<Engine>, store: Store, state_dir: PathBuf) -> Arc<Self> {
+        let sandboxes = Arc::new(Self { engine, store, state_dir, rooms: Mutex::default() });
+        if tokio::runtime::Handle::try_current().is_ok() {
+            tokio::spawn(upkeep(Arc::downgrade(&sandboxes)));
+        }
+        sandboxes
+    }
+
+    /// Opens one; it is in the store when its handle is told.
+    pub async fn open(
+        &self,
+        principal: &Principal,
+        request: OpenRequest,
+    ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
+        let allowed = match policy::decide(self.engine.policy(), FLOOR, &request.ask) {
+            Decision::Allow(allowed) => allowed,
+            Decision::Deny(denial) => {
+                return Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy));
+            }
+        };
+        self.check_room(principal).await?;
+        let now = clock::unix_ms();
+        let record = SandboxRecord {
+            id: SandboxId::random()?,
+            principal: principal.clone(),
+            name: checked_name(request.name)?,
+            identity: random_identity()?,
+            limits: allowed.limits,
+            ttl_ms: request.ttl_s.map_or(TTL_MS_DEFAULT, |s| s.saturating_mul(1000)).clamp(1000, TTL_MS_MAX),
+            created_ms: now,
+            used_ms: now,
+            runs: 0,
+            languages: Vec::new(),
+            disk_bytes: 0,
+        };
+        let room = Room::new(&self.state_dir, record.clone());
+        make_folders(&room).map_err(|error| no_folder(&error))?;
+        if let Err(error) = self.store.open_sandbox(record.clone()).await {
+            removal::remove_later(Room::place(&self.state_dir, &record.id));
+            return Err(error.to_run_error());
+        }
+        self.rooms().insert(record.id.clone(), Arc::clone(&room));
+        Ok((info(&room), allowed.clamped))
+    }
+
+    /// Those of one principal, newest first.
+    pub async fn list(&self, principal: &Principal) -> Result<Vec<SandboxInfo>, RunError> {
+        let records =
+            self.store.list_sandboxes(Some(principal)).await.map_err(|error| error.to_run_error())?;
+        let rooms = self.rooms();
+        let known = |record: SandboxRecord| match rooms.get(&record.id) {
+            Some(room) => info(room),
+            None => info(&Room::new(&self.state_dir, record)),
+        };
+        Ok(records.into_iter().map(known).collect())
+    }
+
+    /// Closes one with everything in it; tells whether it was there.
+    pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
+        let Some(room) = self.room(principal, id).await? else { return Ok(false) };
+        self.end(&room).await.map_err(|error| error.to_run_error())?;
+        Ok(true)
+    }
+
+    /// Puts every sandbox to sleep: the server ends.
+    pub(crate) async fn shutdown(&self) {
+        let rooms: Vec<Arc<Room>> = self.rooms().drain().map(|(_, room)| room).collect();
+        for room in rooms {
+            room.closing.send_replace(true);
+            let living = room.last_turn().await.sleep("the server was restarted");
+            if let Some(mut living) = living {
+                living.sandbox.destroy().await.ok();
+            }
+        }
+    }
+
+    /// One of that principal's; anybody else's is answered like one that never was.
+    async fn room(&self, principal: &Principal, id: &SandboxId) -> Result<Option<Arc<Room>>, RunError> {
+        let known = self.rooms().get(id).cloned();
+        let room = match known {
+            Some(room) => room,
+            None => {
+                let found = self.store.find_sandbox(id).await.map_err(|error| error.to_run_error())?;
+                // Whose it is comes before anything is remembered about it.
+                let Some(record) = found.filter(|record| record.principal == *principal) else {
+                    return Ok(None);
+                };
+                let room = Room::new(&self.state_dir, record);
+                Arc::clone(self.rooms().entry(id.clone()).or_insert(room))
+            }
+        };
+        let is_usable = room.record.principal == *principal && !*room.closing.borrow();
+        Ok(is_usable.then_some(room))
+    }
+
+    async fn check_room(&self, principal: &Principal) -> Result<(), RunError> {
+        let totals = self.store.sandbox_totals(principal).await.map_err(|error| error.to_run_error())?;
+        let message = if totals.own >= OWN_MAX {
+            "this caller has as many sandboxes open as it may"
+        } else if totals.all >= ALL_MAX {
+            "as many sandboxes are open as there may be"
+        } else if totals.disk_bytes >= DISK_BYTES_MAX {
+            "the sandboxes that are open hold as much disk as they may together"
+        } else {
+            return Ok(());
+        };
+        Err(RunError::new("too_many_sandboxes", message).remedy("close sandboxes that are no longer needed"))
+    }
+
+    /// Ends what runs in it, forgets it, removes its files.
+    async fn end(&self, room: &Arc<Room>) -> Result<(), StoreError> {
+        room.closing.send_replace(true);
+        let mut slot = room.last_turn().await;
+        if let Some(mut living) = slot.sleep("the sandbox was closed") {
+            // What could not be killed now is swept with the server.
+            living.sandbox.destroy().await.ok();
+        }
+        self.store.close_sandbox(room.record.id.clone()).await?;
+        self.rooms().remove(&room.record.id);
+        slot.let_go();
+        removal::remove_later(Room::place(&self.state_dir, &room.record.id));
+        Ok(())
+    }
+
+    /// Puts the idle to sleep, closes the expired, removes what belongs to none.
+    async fn look_after(&self) {
+        let rooms: Vec<Arc<Room>> = self.rooms().values().cloned().collect();
+        let now = clock::unix_ms();
+        for room in rooms {
+            if now >= room.expires_ms() {
+                // One that cannot be closed now is tried again.
+                self.end(&room).await.ok();
+            } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX
+                && let Some(mut slot) = room.turn_now()
+            {
+                drop(slot.sleep("the interpreter was idle for long and was put to sleep"));
+                room.note_awake(&slot);
+                slot.let_go();
+            }
+        }
+    }
+
+    /// Sandboxes that expired while no server ran, and folders of none.
+    async fn sweep(&self) {
+        let Ok(records) = self.store.list_sandboxes(None).await else { return };
+        let now = clock::unix_ms();
+        for record in &records {
+            if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.rooms().contains_key(&record.id) {
+                self.end(&Room::new(&self.state_dir, record.clone())).await.ok();
+            }
+        }
+        let known = records.into_iter().map(|record| record.id.as_str().to_owned()).collect();
+        removal::remove_strangers(self.state_dir.join("sandboxes"), known);
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Room>>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn upkeep(sandboxes: Weak<Sandboxes>) {
+    let mut is_swept = false;
+    loop {
+        tokio::time::sleep(UPKEEP_PAUSE).await;
+        let Some(sandboxes) = sandboxes.upgrade() else { return };
+        // A server that never had a sandbox does not open the store for their sake.
+        if !is_swept && sandboxes.state_dir.join("sandboxes").is_dir() {
+            sandboxes.sweep().await;
+            is_swept = true;
+        }
+        sandboxes.look_after().await;
+    }
+}
+
+fn make_folders(room: &Room) -> std::io::Result<()> {
+    // Everything above is closed to others; the identity of the files enters by the mount alone.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(room.workspace_path())
+}
+
+fn no_folder(error: &std::io::Error) -> RunError {
+    let mut told = RunError::new("disk_failed", "no folder can be made for the sandbox");
+    told.cause = Some(error.kind().to_string());
+    told.remedy("ask the operator to look at the disk of the state directory")
+}
+
+fn checked_name(name: Option<String>) -> Result<String, RunError> {
+    let name = name.unwrap_or_default();
+    let is_plain = name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
+    if is_plain {
+        return Ok(name);
+    }
+    let message = format!("a name has at most {NAME_CHARACTERS_MAX} visible characters");
+    Err(RunError::bad("name", &message, "give a shorter one"))
+}
+
+/// Which identity the files get; two that are the same are refused by the store.
+fn random_identity() -> Result<u32, RunError> {
+    let digits = handle::random("")?;
+    Ok(u32::from_str_radix(&digits[..7], 16).unwrap_or_default())
+}
+
+fn info(room: &Room) -> SandboxInfo {
+    SandboxInfo {
+        id: room.record.id.clone(),
+        name: room.record.name.clone(),
+        created_ms: room.record.created_ms,
+        used_ms: room.used_ms(),
+        expires_ms: room.expires_ms(),
+        runs: room.runs(),
+        awake: room.awake(),
+        disk_bytes: room.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
+        limits: room.record.limits.clone(),
+    }
+}

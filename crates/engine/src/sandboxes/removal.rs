@@ -1,0 +1,145 @@
+//! Removing the files of a sandbox that is gone.
+//!
+//! They were made by a hostile program: directories may be nested deeper than any stack, and have no permission
+//! left. Nothing is walked recursively: what is inside a directory is moved up to the top, until every directory is
+//! empty when its turn comes.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+
+use super::id::SandboxId;
+
+/// Folders in removal have this ending; whatever has it is removed at the next start.
+const TRASH: &str = ".removed";
+
+/// Removes a folder off the path of the answer.
+pub(super) fn remove_later(folder: PathBuf) {
+    let work = move || {
+        let trash = folder.with_extension(&TRASH[1..]);
+        // From now on no sandbox has this folder; what is not removed by us is removed by the next server.
+        if std::fs::rename(&folder, &trash).is_ok() {
+            remove(&trash).ok();
+        }
+    };
+    if tokio::runtime::Handle::try_current().is_ok() {
+        drop(tokio::task::spawn_blocking(work));
+    } else {
+        work();
+    }
+}
+
+/// Removes every folder of a sandbox that nobody knows. A sandbox is made before it is written down, so one that is
+/// in use by another server may be unknown: its lock tells.
+pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>) {
+    drop(tokio::task::spawn_blocking(move || {
+        let Ok(entries) = std::fs::read_dir(&folder) else { return };
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_stranger = SandboxId::parse(&name).is_some() && !known.contains(&name) && is_old(&entry);
+            if is_stranger {
+                std::fs::rename(entry.path(), entry.path().with_extension(&TRASH[1..])).ok();
+            }
+            if is_stranger || name.ends_with(TRASH) {
+                remove(&entry.path().with_extension(&TRASH[1..])).ok();
+            }
+        }
+    }));
+}
+
+/// Long enough ago that its record would be there.
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    const MAKING: std::time::Duration = std::time::Duration::from_secs(60);
+    let made = entry.metadata().and_then(|found| found.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MAKING))
+}
+
+/// Removes a directory and everything in it.
+fn remove(top: &PathBuf) -> io::Result<()> {
+    let directory = enter(CWD, top.as_os_str().as_encoded_bytes())?;
+    let mut moved: u64 = 0;
+    let mut queue = vec![Vec::new()];
+    while let Some(name) = queue.pop() {
+        let inner =
+            if name.is_empty() { rustix::io::dup(&directory)? } else { enter(directory.as_fd(), &name)? };
+        for (child, is_directory) in children(&inner)? {
+            if !is_directory {
+                rustix::fs::unlinkat(&inner, child.as_slice(), AtFlags::empty())?;
+                continue;
+            }
+            if name.is_empty() {
+                queue.push(child);
+                continue;
+            }
+            let up = loop {
+                let up = format!(".up-{moved}").into_bytes();
+                moved += 1;
+                if rustix::fs::statat(&directory, up.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
+                    break up;
+                }
+            };
+            rustix::fs::renameat(&inner, child.as_slice(), &directory, up.as_slice())?;
+            queue.push(up);
+        }
+        if !name.is_empty() {
+            rustix::fs::unlinkat(&directory, name.as_slice(), AtFlags::REMOVEDIR)?;
+        }
+    }
+    std::fs::remove_dir(top)
+}
+
+fn enter(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(rustix::io::Errno::ACCESS) => {
+            // A plain user cannot read what its own sandbox closed, but may open it again.
+            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+        }
+        opened => {
+            let opened = opened?;
+            // Entries can be taken out only of what may be written.
+            rustix::fs::fchmod(&opened, Mode::RWXU)?;
+            Ok(opened)
+        }
+    }
+}
+
+fn children(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, bool)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        found.push((name.to_vec(), FileType::from_raw_mode(stat.st_mode).is_dir()));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_deeper_than_any_path_is_removed() {
+        let top = std::env::temp_dir().join(format!("palisade-removal-{}", std::process::id()));
+        std::fs::create_dir_all(&top).unwrap();
+        std::fs::write(top.join(".up-0"), "in the way").unwrap();
+        let mut inner = enter(CWD, top.as_os_str().as_encoded_bytes()).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&inner, "deeper", Mode::RWXU).unwrap();
+            let next = enter(inner.as_fd(), b"deeper").unwrap();
+            rustix::fs::fchmod(&inner, Mode::empty()).unwrap();
+            inner = next;
+        }
+        std::os::unix::fs::symlink("/usr", top.join("link")).unwrap();
+        remove(&top).unwrap();
+        assert!(!top.exists() && PathBuf::from("/usr/bin").exists());
+    }
+}

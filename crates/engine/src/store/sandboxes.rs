@@ -1,0 +1,141 @@
+//! Sandboxes that last, as rows.
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::keeper::Database;
+use super::rows::{signed, sql};
+use super::{Store, StoreError};
+use crate::principal::Principal;
+use crate::sandboxes::{SandboxId, SandboxRecord};
+
+const COLUMNS: &str =
+    "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes";
+
+/// What one more run changes.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxUse {
+    pub(crate) id: SandboxId,
+    pub(crate) used_ms: u64,
+    pub(crate) languages: Vec<String>,
+    pub(crate) disk_bytes: u64,
+}
+
+/// How much there is already.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SandboxTotals {
+    pub(crate) all: u64,
+    pub(crate) own: u64,
+    pub(crate) disk_bytes: u64,
+}
+
+impl Store {
+    /// Writes a sandbox down; it is on the disk when this succeeds.
+    pub(crate) async fn open_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| insert(database, &record)).await
+    }
+
+    /// Forgets a sandbox; tells whether it was there.
+    pub(crate) async fn close_sandbox(&self, id: SandboxId) -> Result<bool, StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| {
+            let mut delete = database.connection.prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?;
+            Ok(delete.execute(params![id.as_str()])? > 0)
+        })
+        .await
+    }
+
+    /// Notes that a sandbox was used; nobody waits for it.
+    pub(crate) async fn use_sandbox(&self, used: SandboxUse) -> Result<(), StoreError> {
+        self.send(super::Kind::WriteLater, 0, move |database| update(database, &used)).await.map(drop)
+    }
+
+    /// A sandbox by its id, whoever's it is.
+    pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        let id = id.clone();
+        self.ask(super::Kind::Read, 0, move |database| {
+            let text = format!("SELECT {COLUMNS} FROM sandboxes WHERE id = ?1");
+            database.connection.prepare_cached(&text)?.query_row(params![id.as_str()], record).optional()
+        })
+        .await
+    }
+
+    /// Sandboxes of one principal, or of all; newest first.
+    pub(crate) async fn list_sandboxes(
+        &self,
+        principal: Option<&Principal>,
+    ) -> Result<Vec<SandboxRecord>, StoreError> {
+        let principal = principal.map(|principal| principal.as_str().to_owned());
+        self.ask(super::Kind::Read, 0, move |database| {
+            let text = format!(
+                "SELECT {COLUMNS} FROM sandboxes WHERE ?1 IS NULL OR principal = ?1 ORDER BY created_ms DESC"
+            );
+            let mut select = database.connection.prepare_cached(&text)?;
+            select.query_map(params![principal], record)?.collect()
+        })
+        .await
+    }
+
+    /// How many there are and what they hold.
+    pub(crate) async fn sandbox_totals(&self, principal: &Principal) -> Result<SandboxTotals, StoreError> {
+        let principal = principal.as_str().to_owned();
+        self.ask(super::Kind::Read, 0, move |database| {
+            let mut select = database.connection.prepare_cached(
+                "SELECT count(*), coalesce(sum(principal = ?1), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes",
+            )?;
+            select.query_row(params![principal], |row| {
+                Ok(SandboxTotals { all: signed(row, 0)?, own: signed(row, 1)?, disk_bytes: signed(row, 2)? })
+            })
+        })
+        .await
+    }
+}
+
+fn insert(database: &Database, record: &SandboxRecord) -> rusqlite::Result<()> {
+    let limits = serde_json::to_string(&record.limits)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let text = format!("INSERT INTO sandboxes ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0)");
+    database
+        .connection
+        .prepare_cached(&text)?
+        .execute(params![
+            record.id.as_str(),
+            record.principal.as_str(),
+            record.name,
+            record.identity,
+            limits,
+            sql(record.ttl_ms),
+            sql(record.created_ms),
+            sql(record.used_ms),
+        ])
+        .map(drop)
+}
+
+fn update(database: &Database, used: &SandboxUse) -> rusqlite::Result<()> {
+    database
+        .connection
+        .prepare_cached(
+            "UPDATE sandboxes SET used_ms = ?2, runs = runs + 1, languages = ?3, disk_bytes = ?4 WHERE id = ?1",
+        )?
+        .execute(params![used.id.as_str(), sql(used.used_ms), used.languages.join(" "), sql(used.disk_bytes)])
+        .map(drop)
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<SandboxRecord> {
+    let text = |column: usize| row.get::<_, String>(column);
+    let malformed = |column: usize, what: &str| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, what.into())
+    };
+    let languages = text(9)?;
+    Ok(SandboxRecord {
+        id: SandboxId::parse(&text(0)?).ok_or_else(|| malformed(0, "no handle"))?,
+        principal: Principal::new(&text(1)?).ok_or_else(|| malformed(1, "no principal"))?,
+        name: text(2)?,
+        identity: row.get(3)?,
+        limits: serde_json::from_str(&text(4)?).map_err(|error| malformed(4, &error.to_string()))?,
+        ttl_ms: signed(row, 5)?,
+        created_ms: signed(row, 6)?,
+        used_ms: signed(row, 7)?,
+        runs: signed(row, 8)?,
+        languages: languages.split_whitespace().map(str::to_owned).collect(),
+        disk_bytes: signed(row, 10)?,
+    })
+}

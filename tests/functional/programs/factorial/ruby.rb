@@ -1,0 +1,3 @@
+product = (1..30).inject(:*)
+puts product
+puts product.digits.sum
