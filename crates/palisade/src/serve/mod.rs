@@ -116,12 +116,15 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         closing: app.closing.clone(),
         closed: app.closed.clone(),
     };
-    for listener in listeners {
-        tokio::spawn(connections::accept_all(listener, serving.clone()));
-    }
+    let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
+    let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
     announce(&addresses, &options);
     signals.next().await;
     end(&app, &ending, &mut signals).await;
+    for one in accepting {
+        // It ended when the closing began, and took the file of its socket along.
+        one.await.ok();
+    }
     Ok(())
 }
 
