@@ -101,7 +101,8 @@ impl Inside {
         argv: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
-        let open = OpenProcess { process, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+        let open = OpenProcess { process, argv, env, cwd, has_channel: true };
         self.writer.send(&ToGuest::Open(open)).await
     }
 
