@@ -31,6 +31,7 @@ mod websocket;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -76,7 +77,11 @@ pub(crate) struct App {
     readiness: Arc<Readiness>,
     seats: Arc<Seats>,
     counters: Arc<Counters>,
+    /// WebSockets that are open.
+    sockets: AtomicUsize,
     closing: CancellationToken,
+    /// There are no runs any more, so that conversations may end.
+    runs_over: CancellationToken,
     closed: CancellationToken,
 }
 
@@ -160,7 +165,9 @@ impl App {
             readiness: Readiness::new(machine.state_dir.clone()),
             seats: Arc::new(Seats::within_descriptors(options.connections_max)),
             counters: Arc::default(),
+            sockets: AtomicUsize::new(0),
             closing: CancellationToken::new(),
+            runs_over: CancellationToken::new(),
             closed,
         }))
     }
@@ -240,8 +247,9 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
     }
     transport::end(ending, Stop::Killed);
     app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
+    app.runs_over.cancel();
     let answers_out = async {
-        while app.seats.requests() > 0 {
+        while app.seats.requests() > 0 || app.sockets.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(END_STEP).await;
         }
     };
