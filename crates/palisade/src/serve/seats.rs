@@ -69,7 +69,7 @@ impl Seats {
     }
 
     /// So many.
-    fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, taken: Mutex::default() }
     }
 
