@@ -153,7 +153,7 @@ async def check_wait_and_cancel(client):
     marker = f"{time.time_ns()}.25"
     given = {"language": "bash", "code": f"sleep {marker}", "limits": {"wait_ms": 200}}
     found = expect(await client.call("run", given), "running")
-    assert processes_with(marker), "the program ended with its request"
+    assert await until(lambda: processes_with(marker)), "the program ended with its request"
     expect(await client.call("wait", {"run_id": found["run_id"], "cancel": True}), "cancelled")
     assert not processes_with(marker), "the cancelled program is still there"
 
