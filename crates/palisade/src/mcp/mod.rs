@@ -11,7 +11,7 @@ mod completions;
 mod handler;
 mod icon;
 pub(crate) mod manifest;
-mod progress;
+pub(crate) mod progress;
 mod prompts;
 mod resources;
 mod salvage;

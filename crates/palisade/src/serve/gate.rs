@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::Principal;
 
+use super::control::FromOwner;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
 use super::token::Token;
@@ -90,11 +91,17 @@ impl Gate {
         let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
         (is_it && second.is_none()).then(Principal::token_holder)
     }
+
+    /// Who the owner of this server is to it: the same as whoever shows its token, if there is one.
+    fn owner(&self) -> Principal {
+        if self.token.is_some() { Principal::token_holder() } else { Principal::anonymous() }
+    }
 }
 
 /// The middleware.
 pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    let principal = gate.principal(request.headers());
+    let is_from_owner = request.extensions().get::<FromOwner>().is_some();
+    let principal = if is_from_owner { Some(gate.owner()) } else { gate.principal(request.headers()) };
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     if !is_open {
         if !gate.knows_host(request.uri(), request.headers()) {
