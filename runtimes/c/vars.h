@@ -1,4 +1,4 @@
-/* Variables of the run, as members of `vars`. Their values are read before main begins. docs/LANGUAGES.md */
+/* Variables of the run, as members of `vars`. Their values are read before main begins. docs/COMPILED.md */
 #ifndef PALISADE_VARS_H
 #define PALISADE_VARS_H
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// Variables of the run, in the namespace `vars`. Their values are read before main begins. docs/LANGUAGES.md
+// Variables of the run, in the namespace `vars`. Their values are read before main begins. docs/COMPILED.md
 #ifndef PALISADE_VARS_HPP
 #define PALISADE_VARS_HPP
 #include <cstddef>

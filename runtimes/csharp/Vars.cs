@@ -1,4 +1,4 @@
-/// Variables of the run: Vars.name. Their values are read when the first is used. docs/LANGUAGES.md
+/// Variables of the run: Vars.name. Their values are read when the first is used. docs/COMPILED.md
 static class Vars
 {
     // @declare@

@@ -1,4 +1,4 @@
-// Variables of the run, as fields of `vars`. Their values are read before main begins. docs/LANGUAGES.md
+// Variables of the run, as fields of `vars`. Their values are read before main begins. docs/COMPILED.md
 package main
 
 import (

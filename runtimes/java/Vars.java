@@ -1,4 +1,4 @@
-/** Variables of the run: {@code Vars.name}. Their values are read when the first is used. docs/LANGUAGES.md */
+/** Variables of the run: {@code Vars.name}. Their values are read when the first is used. docs/COMPILED.md */
 final class Vars {
     // @declare@
 

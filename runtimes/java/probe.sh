@@ -3,8 +3,9 @@
 set -eu
 home=$(dirname "$(dirname "$(readlink -f -- "$1")")")
 [ -x "$home/bin/java" ] || { echo "$home has no java beside its javac" >&2; exit 1; }
-told=$("$home/bin/javac" -version 2>&1)
-version=${told#javac }
+# Starting a virtual machine only for its version would take longer.
+version=$(sed -n 's/^JAVA_VERSION="\(.*\)"/\1/p' "$home/release" 2>/dev/null || true)
+if [ -z "$version" ]; then version=$("$home/bin/javac" -version 2>&1 | sed 's/javac //'); fi
 if [ "${version%%.*}" -lt 17 ]; then echo "Java $version is too old: 17 or newer is needed" >&2; exit 1; fi
 mkdir "$2/tool"
 "$home/bin/javac" -proc:none -d "$2/tool" "$2/Compile.java" >&2

@@ -40,10 +40,15 @@ function channelIdentity() {
 }
 
 function send(fields) {
+  write(fields.map(fieldText));
+}
+
+// Fields as they are: short enough, and without NUL.
+function write(fields) {
   try {
     // A program may have closed the descriptor, or put a file of its own in its place.
     if (identity === '' || channelIdentity() !== identity) return;
-    let data = Buffer.from(`${fields.length}\0${fields.map((field) => `${fieldText(field)}\0`).join('')}`);
+    let data = Buffer.from(`${fields.length}\0${fields.map((field) => `${field}\0`).join('')}`);
     while (data.length > 0) {
       try {
         data = data.subarray(writeSync(CONTROL_FD, data));
@@ -95,6 +100,49 @@ function receiveSync() {
   }
 }
 
+// -- what a program shows ---------------------------------------------------------------------------------
+
+const DISPLAYS_MAX = 16;
+const DISPLAY_BYTES_MAX = 2 << 20;
+const DISPLAYS_BYTES_MAX = 8 << 20;
+const MAGIC = { '89504e470d0a1a0a': 'image/png', ffd8ff: 'image/jpeg', 47494638: 'image/gif', 52494646: 'image/webp' };
+let shownCount = 0;
+let shownBytes = 0;
+
+// The global `display(value, mime)`: images as bytes, everything else as text. What is neither is printed.
+function display(value, mime) {
+  const isBytes = ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
+  const bytes = isBytes ? Buffer.from(value.buffer ?? value, value.byteOffset ?? 0, value.byteLength) : null;
+  if (mime === undefined) mime = isBytes ? mimeOfBytes(bytes) : mimeOfText(value);
+  if (mime === undefined) return console.log(value);
+  if (!isBytes && typeof value !== 'string') value = JSON.stringify(value) ?? String(value);
+  return show(String(mime), bytes ?? Buffer.from(value));
+}
+
+function mimeOfBytes(bytes) {
+  const start = bytes.toString('hex', 0, 8);
+  const found = Object.keys(MAGIC).find((magic) => start.startsWith(magic));
+  return found && MAGIC[found];
+}
+
+function mimeOfText(value) {
+  if (typeof value !== 'string') return undefined;
+  if (/^\s*(?:<\?xml[^>]*>\s*)?<svg[\s>]/.test(value)) return 'image/svg+xml';
+  return /^\s*<[a-zA-Z!][^]*>\s*$/.test(value) ? 'text/html' : undefined;
+}
+
+// The host has the same bounds and counts what is sent without content.
+function show(mime, bytes) {
+  const isRaster = mime.startsWith('image/') && mime !== 'image/svg+xml';
+  const fits = shownCount < DISPLAYS_MAX && bytes.length <= DISPLAY_BYTES_MAX && shownBytes + bytes.length <= DISPLAYS_BYTES_MAX;
+  if (fits) {
+    shownCount += 1;
+    shownBytes += bytes.length;
+  }
+  const content = isRaster ? bytes.toString('base64') : bytes.toString().replaceAll('\0', '');
+  write(['display', fieldText(mime), fits ? content : '', '']);
+}
+
 // -- one program --------------------------------------------------------------------------------------
 
 // What was made of the program; null where the parser gave up.
@@ -111,6 +159,7 @@ function readPrepared(code) {
 }
 
 function prepareProcess(source, stdinPath, variables, args) {
+  shownCount = shownBytes = 0;
   process.argv = [process.execPath, source, ...args];
   if (stdinPath) openStdin(stdinPath);
   if (variables) {
@@ -826,6 +875,7 @@ function main() {
     emitWarning.call(process, warning, ...more);
   };
   process.execArgv = [];
+  define('display', display, false);
   send(['ready']);
   const message = receiveSync();
   if (!message || message[0] !== 'run') return;

@@ -83,6 +83,30 @@ class DriverCase:
         if not PALISADE:
             self.skipTest("no palisade is built: set PALISADE_BIN")
 
+    # -- what is shown --
+
+    def test_display_shows_images_and_text_and_prints_the_rest(self):
+        code = (
+            "display(Buffer.from('89504e470d0a1a0a00', 'hex')); display(new Uint8Array([0xff, 0xd8, 0xff]));"
+            "display('<svg/>x', 'image/svg+xml'); display('<svg ></svg>'); display('<b>x</b>'); display({ a: [1] }, 'application/json');"
+            "display('words'); display({ a: 1 }); display(Buffer.from('x'))"
+        )
+        guest = self.guest()
+        guest.run(code)
+        guest.done()
+        self.assertEqual(guest.shown, [
+            ["image/png", "iVBORw0KGgoA", ""], ["image/jpeg", "/9j/", ""], ["image/svg+xml", "<svg/>x", ""],
+            ["image/svg+xml", "<svg ></svg>", ""], ["text/html", "<b>x</b>", ""], ["application/json", '{"a":[1]}', ""],
+        ])
+        self.assertEqual(guest.end(), (0, "words\n{ a: 1 }\n<Buffer 78>\n", ""))
+
+    def test_displays_are_bounded_run_by_run_and_the_name_is_the_programs(self):
+        guest = self.guest()
+        for _ in range(2):
+            self.kept(guest, "display('x'.repeat((2 << 20) + 1), 'text/html'); for (let n = 0; n < 20; n++) display(`<b>${n}</b>`)")
+            self.assertEqual([content == "" for _, content, _ in guest.shown], [True] + [False] * 16 + [True] * 4)
+        self.assertEqual(self.fresh("const display = (x) => console.log('mine', x); display(1)")[1], "mine 1\n")
+
     # -- a fresh run --
 
     def test_a_program_runs_with_and_without_preparation(self):

@@ -10,6 +10,7 @@ on the channel; a program that breaks the channel still runs to its end with its
 """
 
 import sys
+from _thread import allocate_lock
 from posix import (
     O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
     set_inheritable, write,
@@ -34,6 +35,13 @@ CO_COROUTINE = 0x80
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
+# displays.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+DISPLAYS = None
+# Modules in which something is changed once a program has imported them.
+SHOWING = frozenset(("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes"))
+# How objects say that they have a picture of themselves, as in notebooks.
+LOOKS = ("_repr_mimebundle_", "_repr_html_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_", "_repr_json_")
+
 
 def set_up_site():
     """Makes the interpreter what it is without -S, but for sitecustomize and usercustomize."""
@@ -56,6 +64,13 @@ def set_up_site():
         sys.meta_path.insert(0, late)
         if not late.standard:
             late.run()
+
+
+def set_up_screen(screen):
+    import builtins
+
+    builtins.display = screen.display
+    sys.meta_path.insert(0, screen)
 
 
 class Words:
@@ -118,6 +133,7 @@ class Channel:
         self.owner = getpid()
         self.identity = fstat(self.fd)[1:3]
         self.pending = b""
+        self.lock = allocate_lock()
         # A child that holds the socket would keep the host waiting for its end.
         register_at_fork(after_in_child=self.leave)
 
@@ -168,21 +184,75 @@ class Channel:
     def send(self, fields):
         """Never raises and never writes to a file that the program put in the socket's place."""
         try:
-            data = b"".join([field_bytes(field) + b"\0" for field in fields])
-            data = b"%d\0%b" % (len(fields), data)
-            if not self.is_ours():
-                return
-            while data:
-                data = data[write(self.fd, data):]
+            if self.is_ours():
+                self.write(message_bytes(fields, FIELD_BYTES_MAX))
         except Exception:
             pass
 
+    def write(self, data):
+        view = memoryview(data)
+        with self.lock:
+            while view:
+                view = view[write(self.fd, view):]
 
-def field_bytes(text):
-    data = str.encode(text[:FIELD_BYTES_MAX], "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
-    if len(data) > FIELD_BYTES_MAX:
-        data = data[:FIELD_BYTES_MAX].decode("utf-8", "ignore").encode()
+
+def message_bytes(fields, bytes_max):
+    data = b"".join([field_bytes(field, bytes_max) + b"\0" for field in fields])
+    return b"%d\0%b" % (len(fields), data)
+
+
+def field_bytes(text, bytes_max):
+    data = str.encode(text[:bytes_max], "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
+    if len(data) > bytes_max:
+        data = data[:bytes_max].decode("utf-8", "ignore").encode()
     return data
+
+
+class Screen:
+    """Stands for displays.py until something is to be shown; on sys.meta_path it notices who could show something."""
+
+    def __init__(self, channel, driver):
+        self.channel, self.driver, self.displays = channel, driver, None
+
+    def open(self):
+        if self.displays is None:
+            if DISPLAYS is None:
+                with open(self.driver.rpartition("/")[0] + "/displays.py", encoding="utf-8") as file:
+                    code = compile(file.read(), "<displays>", "exec", 0, True)
+            else:
+                from marshal import loads
+
+                code = loads(DISPLAYS)
+            names = {"__name__": "<displays>", "message_bytes": message_bytes}
+            exec(code, names)
+            self.displays = names["Displays"](self.channel)
+        return self.displays
+
+    def display(self, *objects, **options):
+        """Shows objects as a notebook would."""
+        self.open().display(*objects, **options)
+
+    def find_spec(self, name, path=None, target=None):
+        return self.open().find_spec(self, name, path, target) if name in SHOWING else None
+
+    def offer(self, value):
+        """The last value: shown if it has a picture of itself. Gives the type of that, or nothing."""
+        try:
+            kind = type(value)
+            is_figure = kind.__name__ == "Figure" and kind.__module__.startswith("matplotlib.")
+            if is_figure or any([hasattr(kind, look) for look in LOOKS]):
+                return self.open().offer(value)
+        except Exception:
+            pass
+        return ""
+
+    def finish(self, keep):
+        """Figures that were left open, also by a program that failed."""
+        try:
+            if self.displays is not None:
+                self.displays.finish(keep)
+        except Exception:
+            pass
 
 
 class Report:
@@ -193,17 +263,18 @@ class Report:
         self.exit_code = 0
         # The object given to SystemExit in mode last: Python itself then ends as it always does.
         self.leave_with = None
-        self.message = self.line = self.column = self.repr = self.json = ""
+        self.message = self.line = self.column = self.repr = self.json = self.mime = ""
 
     def fields(self, run_id):
         return ["done", run_id, self.status, str(self.exit_code), self.message, self.line, self.column,
-                self.repr, self.json, ""]
+                self.repr, self.json, self.mime]
 
 
 class Session:
     """One `__main__` and the runs in it."""
 
-    def __init__(self, dunders, driver_folder):
+    def __init__(self, dunders, driver_folder, screen):
+        self.screen = screen
         self.module = type(sys)("__main__")
         self.names = self.module.__dict__
         self.names.clear()
@@ -239,6 +310,7 @@ class Session:
                 self.allow_interrupt()
             try:
                 self.execute(report, name, code, keep)
+                self.screen.finish(keep)
             finally:
                 if keep:
                     self.forbid_interrupt()
@@ -268,6 +340,7 @@ class Session:
                 value = self.wait_for(in_loop(ready, self.names), keep)
             if tail is not None and value is not None:
                 report.repr, report.json = describe_value(value)
+                report.mime = self.screen.offer(value)
         except BaseException as exc:
             if not isinstance(exc, SyntaxError) or parts:
                 exc.__traceback__ = from_program(exc.__traceback__, parts)
@@ -667,8 +740,10 @@ def drive(dunders):
     folder = dunders["__file__"].rpartition("/")[0]
     if not folder.startswith("/"):
         folder = sys.path[0] if sys.path else ""
-    session = Session(dunders, folder)
+    screen = Screen(channel, dunders["__file__"])
+    session = Session(dunders, folder, screen)
     set_up_site()
+    set_up_screen(screen)
     # What a program said before it was stopped is worth more than the writes saved.
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)

@@ -119,17 +119,21 @@ def import_lines():
 
 def compile_driver(driver, out):
     """Compiles the driver with what `site` found out in this very process, so that it need not ask again."""
+    import marshal
     import py_compile
 
     with open(driver, encoding="utf-8") as file:
         text = file.read()
+    with open(os.path.join(os.path.dirname(driver), "displays.py"), encoding="utf-8") as file:
+        displays = marshal.dumps(compile(file.read(), "<displays>", "exec", 0, True, 2))
     known = (sys.path[1:], sys.prefix, sys.exec_prefix, import_lines())
     filled = out + ".py"
     with open(filled, "w", encoding="utf-8") as file:
-        file.write(text.replace("\nSITE = None\n", "\nSITE = %r\n" % (known,), 1))
-    # Unchecked: the sandbox has no source to compare with. The name keeps the host's paths out.
+        text = text.replace("\nSITE = None\n", "\nSITE = %r\n" % (known,), 1)
+        file.write(text.replace("\nDISPLAYS = None\n", "\nDISPLAYS = %r\n" % (displays,), 1))
+    # Without docstrings, which take time to load. Unchecked: the sandbox has no source to compare with. The name keeps the host's paths out.
     py_compile.compile(
-        filled, cfile=out, dfile="<driver>", doraise=True, optimize=0,
+        filled, cfile=out, dfile="<driver>", doraise=True, optimize=2,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
     os.remove(filled)

@@ -4,6 +4,7 @@ Run: `python3 -m unittest runtimes/python/test_driver.py`. Every interpreter fou
 the runtime supports is tested; PALISADE_TEST_PYTHON (paths joined by ":") replaces the search.
 """
 
+import base64
 import json
 import os
 import select
@@ -432,6 +433,106 @@ class DriverCase:
         self.assertEqual(self.kept(guest, "bytearray(1 << 60)")["message"][:11], "MemoryError")
         self.assertEqual(self.kept(guest, "2")["json"], "2")
 
+    # -- what is shown --
+
+    def shown(self, code, **more):
+        """(done, what was shown, stdout) of a fresh run that must end well."""
+        guest = self.guest()
+        guest.run(code, **more)
+        done = guest.done()
+        status, out, err = guest.end()
+        self.assertEqual((status, err), (0, ""))
+        return done, guest.shown, out
+
+    def test_objects_show_the_best_picture_they_have_of_themselves(self):
+        code = (
+            "class Both:\n"
+            "    def _repr_html_(self): return '<b>x</b>'\n"
+            "    def _repr_svg_(self): return '<svg/>'\n"
+            "class Bundle:\n"
+            "    def _repr_mimebundle_(self, include=None, exclude=None): return {'text/plain': 'p', 'text/html': '<i>y</i>'}\n"
+            "class Data:\n"
+            "    def _repr_json_(self): return {'a': [1]}\n"
+            "display(Both(), Bundle())\ndisplay(Data())\n"
+            "display('# m', mime='text/markdown')\ndisplay({'text/html': '<p>'}, raw=True)\nBoth()"
+        )
+        done, shown, out = self.shown(code)
+        self.assertEqual(shown, [
+            ["image/svg+xml", "<svg/>", "Both"], ["text/html", "<i>y</i>", "Bundle"],
+            ["application/json", '{"a": [1]}', "Data"], ["text/markdown", "# m", ""], ["text/html", "<p>", ""],
+            ["image/svg+xml", "<svg/>", "Both"],
+        ])
+        self.assertEqual((done["mime"], done["repr"][:15], out), ("image/svg+xml", "<__main__.Both ", ""))
+
+    def test_display_prints_what_has_no_picture_and_gives_way_to_the_program(self):
+        done, shown, out = self.shown("display(5, 'x', [1], int)\n")
+        self.assertEqual((shown, out), ([], "5\n'x'\n[1]\n<class 'int'>\n"))
+        done, shown, out = self.shown("def display(x): print('mine', x)\ndisplay(1)\n")
+        self.assertEqual((shown, out), ([], "mine 1\n"))
+
+    def test_bytes_of_an_image_are_shown_as_one(self):
+        done, shown, out = self.shown("display(b'\\x89PNG\\r\\n\\x1a\\n...')\n")
+        self.assertEqual([(mime, base64.b64decode(content)[:4]) for mime, content, _ in shown], [("image/png", b"\x89PNG")])
+
+    def test_a_picture_that_fails_never_fails_the_run(self):
+        for body in ("raise ValueError", "raise SystemExit(3)", "return 7", "return '\\ud800'", "return object()"):
+            code = "class B:\n    def _repr_html_(self): %s\n    def __repr__(self): return 'b'\ndisplay(B())\nB()" % body
+            with self.subTest(body=body):
+                done, shown, out = self.shown(code)
+                self.assertEqual((done["status"], done["repr"]), ("ok", "b"))
+        self.assertEqual(self.shown("class M(type):\n    def __getattr__(c, n): raise ValueError(n)\nclass C(metaclass=M): pass\nC()")[0]["status"], "ok")
+
+    def test_what_is_too_large_or_too_much_is_named_without_its_content(self):
+        done, shown, out = self.shown("display('x' * (2 << 20), 'x' * ((2 << 20) + 1), 'y', mime='text/html')\n")
+        self.assertEqual([len(content) for _, content, _ in shown], [2 << 20, 0, 1])
+        done, shown, out = self.shown("for n in range(40): display(str(n), mime='text/plain')\n")
+        self.assertEqual([content for _, content, _ in shown], [str(n) for n in range(16)] + [""] * 24)
+
+    def test_each_kept_run_may_show_as_much(self):
+        guest = self.guest()
+        for _ in range(2):
+            self.kept(guest, "for n in range(20): display('z', mime='text/plain')\n")
+            self.assertEqual([content for _, content, _ in guest.shown], ["z"] * 16 + [""] * 4)
+
+    def test_a_signal_in_the_middle_of_a_message_does_not_spoil_the_next(self):
+        guest = self.guest()
+        code = (
+            "import signal\nclass Late(Exception): pass\n"
+            "def late(*_): raise Late\nsignal.signal(signal.SIGALRM, late)\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+            "try: display('x' * (2 << 20), mime='text/html'); print('sent')\nexcept Late: print('late')\n8"
+        )
+        guest.run(code, mode="keep", write=False)
+        self.assertEqual(guest.receive(), ["ready"])
+        # Nobody reads until the signal came; the message is far longer than a socket holds.
+        end = time.monotonic() + DEADLINE_S
+        while "late" not in guest.streams()[0] and time.monotonic() < end:
+            select.select([], [], [], 0.01)
+        done = guest.done()
+        self.assertEqual((done["json"], [len(content) for _, content, _ in guest.shown]), ("8", [2 << 20]))
+
+    def test_threads_and_children_do_not_mix_their_messages(self):
+        code = (
+            "import threading, os, warnings\nwarnings.simplefilter('ignore')  # of threads that are about to be gone\n"
+            "def show(c): display(c * 200000, mime='text/plain')\n"
+            "threads = [threading.Thread(target=show, args=(c,)) for c in 'abcdefgh']\n"
+            "for t in threads: t.start()\nfor t in threads: t.join()\n"
+            "if os.fork() == 0:\n    display('child', mime='text/plain')\n    os._exit(0)\nos.wait()\n"
+        )
+        done, shown, out = self.shown(code)
+        self.assertEqual(sorted((len(content), content[:1]) for _, content, _ in shown), [(200000, c) for c in "abcdefgh"])
+        self.assertTrue(all(len(set(content)) == 1 for _, content, _ in shown))
+
+    def test_a_module_is_changed_once_it_is_imported_and_only_then(self):
+        guest = self.guest()
+        os.makedirs(os.path.join(guest.workspace, "PIL"))
+        for name, text in (("__init__", ""), ("Image", "class Image:\n    size = (2, 3)\n    def show(self): raise OSError('no viewer')\n")):
+            with open(os.path.join(guest.workspace, "PIL", name + ".py"), "w") as file:
+                file.write(text)
+        guest.run("import PIL.Image, inspect\nPIL.Image.Image().show()\nprint('class Image' in inspect.getsource(PIL.Image))")
+        self.assertEqual(guest.done()["status"], "ok")
+        self.assertEqual(guest.end(), (0, "True\n", ""))
+
     # -- the probe --
 
     def test_probe_names_only_what_the_interpreter_needs(self):
@@ -460,12 +561,84 @@ class DriverCase:
         self.assertNotIn(home, answer["binds"])
 
 
+PACKAGES = os.path.join(FOLDER, "..", "..", "target", "test-venv", "bin", "python3")
+PYPLOT = "import matplotlib.pyplot as plt\n"
+
+
+@unittest.skipUnless(os.path.exists(PACKAGES), "no environment with packages: scripts/setup-tests.sh makes one")
+class ShownByPackages(DriverCase, unittest.TestCase):
+    """Real matplotlib, pandas and Pillow."""
+
+    python = PACKAGES
+
+    def pictures(self, code, mode="last"):
+        """(size of each image shown, words about it), after a run that must end well."""
+        guest = self.guest()
+        guest.run(code, mode=mode)
+        done = guest.done()
+        self.assertEqual((done["status"], guest.streams()[1]), ("ok", ""))
+        return self.sizes(guest)
+
+    def sizes(self, guest):
+        found = []
+        for mime, content, text in guest.shown:
+            data = base64.b64decode(content)
+            self.assertEqual((mime, data[:8]), ("image/png", b"\x89PNG\r\n\x1a\n"))
+            found.append((int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"), text))
+        return found
+
+    def test_figures_that_are_shown_come_in_order_and_are_closed(self):
+        code = PYPLOT + "plt.plot([1]); plt.title('one'); plt.show()\nassert not plt.get_fignums()\nplt.figure(figsize=(2, 1)).suptitle('two'); plt.show(block=True)\n"
+        self.assertEqual(self.pictures(code), [(640, 480, "one"), (200, 100, "two")])
+
+    def test_figures_that_are_left_open_come_once(self):
+        code = PYPLOT + "fig = plt.figure(); fig.show()\nplt.figure(figsize=(3, 3)); plt.savefig('a.png')\n"
+        self.assertEqual(self.pictures(code), [(640, 480, ""), (300, 300, "")])
+        guest = self.guest()
+        self.kept(guest, PYPLOT + "plt.plot([1, 2])")
+        self.assertEqual(len(guest.shown), 1)
+        self.kept(guest, "1")
+        self.assertEqual(guest.shown, [])
+        self.kept(guest, "plt.plot([1, 2])")
+        self.assertEqual(len(guest.shown), 1)
+
+    def test_the_figure_of_a_program_that_fails_comes_back(self):
+        guest = self.guest()
+        guest.run(PYPLOT + "plt.plot([1, 2])\n1/0")
+        self.assertEqual((guest.done()["line"], len(guest.shown)), ("3", 1))
+        self.assertEqual(guest.end()[0], 1)
+
+    def test_huge_figures_are_made_smaller(self):
+        [(width, height, _)] = self.pictures(PYPLOT + "plt.figure(figsize=(400, 300), dpi=300); plt.plot([1])")
+        self.assertTrue(1000 < width <= 4096 and 1000 < height <= 4096, (width, height))
+        noise = "import numpy as np\nplt.figure(figsize=(20, 20)); plt.axis('off'); plt.imshow(np.random.default_rng(1).random((2000, 2000, 3)))\n"
+        [(width, height, _)] = self.pictures(PYPLOT + noise)
+        self.assertEqual(width, height)
+
+    def test_a_figure_is_a_value(self):
+        guest = self.guest()
+        done = self.kept(guest, "from matplotlib.figure import Figure\nf = Figure(figsize=(1, 1)); f.subplots(); f")
+        self.assertEqual((done["mime"], self.sizes(guest)), ("image/png", [(100, 100, "")]))
+
+    def test_images_are_shown_by_themselves_and_by_their_method(self):
+        code = "from PIL import Image\nImage.new('RGB', (30, 20)).show()\ndisplay(Image.new('CMYK', (3, 2)))\nImage.new('F', (9000, 10))"
+        self.assertEqual([size[:2] for size in self.pictures(code)], [(30, 20), (3, 2), (3600, 4)])
+
+    def test_a_table_is_text_and_a_page_of_few_rows(self):
+        guest = self.guest()
+        done = self.kept(guest, "import pandas\npandas.DataFrame({'a': range(100000)})")
+        [[mime, content, text]] = guest.shown
+        self.assertEqual((mime, text, content.count("<tr") < 20), ("text/html", "DataFrame, 100000 rows x 1 columns", True))
+        self.assertIn("99999", done["repr"])
+
+
 def load_tests(loader, tests, pattern):
     suite = unittest.TestSuite()
     for number, python in enumerate(interpreters()):
         case = type("Driver%d" % number, (DriverCase, unittest.TestCase), {"python": python})
         case.__qualname__ = "Driver[%s]" % os.path.basename(os.path.realpath(python))
         suite.addTests(loader.loadTestsFromTestCase(case))
+    suite.addTests(ShownByPackages(name) for name in vars(ShownByPackages) if name.startswith("test_"))
     return suite
 
 

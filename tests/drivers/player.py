@@ -69,8 +69,12 @@ class Player:
         self.send("run", run_id, mode, self.source, code, stdin, str(len(fields)), *fields, *args)
 
     def done(self):
+        """What the run said at its end; `shown` has what it showed until then."""
+        self.shown = []
         message = self.receive()
         while message is not None and message[0] != "done":
+            if message[0] == "display":
+                self.shown.append(message[1:])
             message = self.receive()
         return None if message is None else dict(zip(DONE_FIELDS, message[1:]))
 

@@ -81,6 +81,11 @@ impl Admission {
         self.waiting.load(Ordering::SeqCst)
     }
 
+    /// The most memory that one run can ever be promised.
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.limits.memory_bytes
+    }
+
     /// Waits for a place, first come first served.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
         if memory_bytes > self.limits.memory_bytes {

@@ -10,7 +10,7 @@
 //! share the folder. Each use reads every byte and compares; an entry that differs is not used, and replaced by the next
 //! compilation. Nothing in a sandbox can reach the folder: programs see `files` by a read-only bind.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -64,6 +64,12 @@ impl KeyMaker {
 /// The hash of everything a product depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key(String);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

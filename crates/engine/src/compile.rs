@@ -59,7 +59,7 @@ impl Engine {
         let (builds, wanted) = (self.builds.clone(), key.clone());
         // Off this thread: every byte of a product is read before it is used.
         let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
-        if let Some(build) = recalled {
+        if let Some(build) = recalled.filter(|_| !request.compile_anew) {
             return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
         }
         self.compile_anew(runtime, &call, key).await.map(Some)
@@ -71,7 +71,9 @@ impl Engine {
         call: &CompileCall<'_>,
         key: Key,
     ) -> Result<Built, Unstarted> {
-        let limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
+        let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
+        // On a small machine a compiler gets what there is.
+        limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let _permit = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         let spec = SandboxSpec {
@@ -209,7 +211,13 @@ async fn start(
     guest_client::put_file(reader, writer, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
     let (argv, env) = (runtime.compile_command(call), runtime.environment());
     writer
-        .send(&ToGuest::Open(OpenProcess { process: COMPILER, argv, env, cwd: WORKSPACE.to_owned() }))
+        .send(&ToGuest::Open(OpenProcess {
+            process: COMPILER,
+            argv,
+            env,
+            cwd: WORKSPACE.to_owned(),
+            has_channel: false,
+        }))
         .await?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
 }

@@ -5,9 +5,15 @@
 
 use std::str;
 
-/// More than this from one driver is ignored.
+use crate::display::{DISPLAY_BYTES_MAX, Display, Displays};
+
+/// More than this from one driver is ignored; what it shows has bounds of its own.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
 const FIELDS_MAX: usize = 64;
+/// How the words of something that is shown begin: the count of fields, then the first of them.
+const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
+/// The longest such words: content as base64, its type, what is said about it.
+const DISPLAY_SAID_BYTES_MAX: usize = DISPLAY_BYTES_MAX.div_ceil(3) * 4 + (128 << 10);
 
 /// A program for a driver to run.
 pub(crate) struct DriverRun<'a> {
@@ -67,13 +73,73 @@ pub(crate) struct Done {
 /// Collects what a driver says, up to a maximum.
 #[derive(Debug, Default)]
 pub(crate) struct DriverEar {
+    /// Whole messages, but for displays.
     said: Vec<u8>,
+    /// The message that is being said.
+    unfinished: Vec<u8>,
+    /// How many of its fields are still to come, once that is known.
+    fields_missing: Option<usize>,
+    /// Its rest is not kept.
+    is_cut: bool,
+    /// It made no sense or was too much: nothing more is listened to.
+    is_deaf: bool,
+    displays: Displays,
 }
 
 impl DriverEar {
     pub(crate) fn hear(&mut self, data: &[u8]) {
-        let room = SAID_BYTES_MAX - self.said.len();
-        self.said.extend_from_slice(&data[..data.len().min(room)]);
+        for piece in data.split_inclusive(|byte| *byte == 0) {
+            if self.is_deaf {
+                return;
+            }
+            self.keep(piece);
+            if piece.ends_with(&[0]) {
+                self.end_field();
+            }
+        }
+    }
+
+    fn keep(&mut self, piece: &[u8]) {
+        let is_display = self.unfinished.starts_with(DISPLAY_BEGIN);
+        let bytes_max = if is_display { DISPLAY_SAID_BYTES_MAX } else { SAID_BYTES_MAX - self.said.len() };
+        if self.is_cut || self.unfinished.len() + piece.len() > bytes_max {
+            self.is_cut = is_display;
+            self.is_deaf = !is_display;
+            return;
+        }
+        self.unfinished.extend_from_slice(piece);
+    }
+
+    fn end_field(&mut self) {
+        let missing = match self.fields_missing {
+            Some(missing) => missing.checked_sub(1),
+            None => count(&self.unfinished),
+        };
+        self.is_deaf |= missing.is_none();
+        self.fields_missing = missing;
+        if missing == Some(0) {
+            self.end_message();
+        }
+    }
+
+    fn end_message(&mut self) {
+        let message = std::mem::take(&mut self.unfinished);
+        match message.strip_prefix(DISPLAY_BEGIN) {
+            Some(_) if self.is_cut => self.displays.miss(),
+            Some(fields) => {
+                let text = String::from_utf8_lossy(fields);
+                if let [mime, content, words, ..] = text.split('\0').collect::<Vec<_>>().as_slice() {
+                    self.displays.take(mime, content, words);
+                }
+            }
+            None => self.said.extend_from_slice(&message),
+        }
+        (self.fields_missing, self.is_cut) = (None, false);
+    }
+
+    /// What was shown, and a word about what was left out of it.
+    pub(crate) fn take_displays(&mut self) -> (Vec<Display>, Vec<String>) {
+        std::mem::take(&mut self.displays).into_parts()
     }
 
     /// The last `done` that was said, if the words make sense up to there.
@@ -98,6 +164,12 @@ impl DriverEar {
         }
         messages
     }
+}
+
+/// How many fields follow.
+fn count(said: &[u8]) -> Option<usize> {
+    let digits = str::from_utf8(said.strip_suffix(&[0])?).ok()?;
+    digits.parse().ok().filter(|count| *count <= FIELDS_MAX)
 }
 
 fn parse_done(fields: &[String]) -> Option<Done> {
@@ -166,8 +238,49 @@ mod tests {
     fn a_flood_is_cut() {
         let mut ear = DriverEar::default();
         for _ in 0..64 {
-            ear.hear(&[0; 65_536]);
+            ear.hear(&[b"2\0a\0".as_slice(), &[b'b'; 65_536], b"\0"].concat());
         }
-        assert_eq!(ear.said.len(), SAID_BYTES_MAX);
+        ear.hear(&[b'9'; 2 * SAID_BYTES_MAX]);
+        assert!(ear.said.len() + ear.unfinished.len() <= SAID_BYTES_MAX);
+        assert!(ear.said.len() > SAID_BYTES_MAX / 2);
+    }
+
+    #[test]
+    fn displays_come_in_any_pieces_and_leave_the_other_words_alone() {
+        let words = b"1\0ready\x004\0display\0text/html\0<b>x</b>\0bold\x0010\0done\x001\0ok\x000\0\0\0\x007\x007\0\0";
+        for size in 1..words.len() {
+            let mut ear = DriverEar::default();
+            words.chunks(size).for_each(|piece| ear.hear(piece));
+            assert_eq!(ear.done().unwrap().value_repr.as_deref(), Some("7"));
+            let (displays, warnings) = ear.take_displays();
+            assert_eq!((displays[0].data.as_slice(), displays[0].text.as_str()), (&b"<b>x</b>"[..], "bold"));
+            assert_eq!((displays.len(), warnings.len()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn a_display_that_is_too_long_is_left_out_and_the_rest_is_heard() {
+        let mut ear = DriverEar::default();
+        ear.hear(b"4\0display\0image/png\0");
+        for _ in 0..64 {
+            ear.hear(&[b'A'; 65_536]);
+            assert!(ear.unfinished.len() <= DISPLAY_SAID_BYTES_MAX);
+        }
+        ear.hear(b"\0huge\x0010\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
+        assert_eq!(ear.done().unwrap().value_repr.as_deref(), Some("7"));
+        let (displays, warnings) = ear.take_displays();
+        assert_eq!((displays.len(), warnings.len()), (0, 1));
+    }
+
+    #[test]
+    fn many_displays_do_not_use_up_the_room_of_other_words() {
+        let mut ear = DriverEar::default();
+        let display = [b"4\0display\0text/plain\0".as_slice(), &[b'x'; 100_000], b"\0\0"].concat();
+        for _ in 0..100 {
+            ear.hear(&display);
+        }
+        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
+        assert!(ear.done().is_some());
+        assert_eq!(ear.take_displays().0.len(), crate::display::DISPLAYS_MAX);
     }
 }

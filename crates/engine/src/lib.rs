@@ -10,10 +10,12 @@ mod clock;
 mod compile;
 mod conversation;
 mod diagnostics;
+mod display;
 mod driver;
 mod feed;
 mod guest_client;
 mod handle;
+mod image;
 mod output;
 mod principal;
 mod request;
@@ -29,6 +31,7 @@ mod unstarted;
 mod validate;
 mod variables;
 mod verdict;
+pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,17 +41,18 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
+pub use display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind};
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, BuildReport, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
 pub use run::{RunEvent, Stop};
 pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
     RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
 };
-pub use runtimes::{Runtime, RuntimeError, Runtimes};
+pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};

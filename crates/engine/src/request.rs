@@ -44,6 +44,8 @@ pub struct RunRequest {
     pub ask: Ask,
     /// Whether files that the run made or changed are wanted back.
     pub collect_files: bool,
+    /// Whether an earlier compilation must not be used.
+    pub compile_anew: bool,
 }
 
 /// Where standard input comes from.

@@ -7,6 +7,11 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::sandboxes::SandboxId;
+use crate::workspace::ChangedFile;
+
+use crate::display::Display;
+
 /// A finished run.
 #[derive(Debug, Clone)]
 pub struct RunResult {
@@ -20,6 +25,8 @@ pub struct RunResult {
     pub stderr: Vec<u8>,
     /// The last expression.
     pub value: Option<Value>,
+    /// What it showed besides: figures, tables, drawings. The program's own words, like the value.
+    pub displays: Vec<Display>,
     /// What went wrong, in words to act on.
     pub error: Option<RunError>,
     /// Files it made or changed, when asked for.
@@ -36,8 +43,19 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// How long the parts of building the sandbox took.
     pub phases: StartPhases,
+    /// Where it ran, if that lasts, and what it did to the files there.
+    pub lasting: Option<Lasting>,
     /// How a compiled program came about.
     pub compile: Option<BuildReport>,
+}
+
+/// A place that outlives the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lasting {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// Files that were made or changed.
+    pub files: Vec<ChangedFile>,
 }
 
 /// How a compiled program came about.
@@ -153,6 +171,7 @@ impl RunResult {
             stdout: Vec::new(),
             stderr: Vec::new(),
             value: None,
+            displays: Vec::new(),
             error: Some(error),
             artifacts: Vec::new(),
             usage: RunUsage::default(),
@@ -161,6 +180,7 @@ impl RunResult {
             clamped: Vec::new(),
             warnings: Vec::new(),
             phases: StartPhases::default(),
+            lasting: None,
             compile: None,
         }
     }

@@ -177,7 +177,8 @@ pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(),
 /// The interpreter's start, which needs no program and may go ahead while the wall is examined.
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let argv = runtime.command(&Call { mode: FRESH, source: &in_workspace(source) });
-    let open = OpenProcess { process: MAIN, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+    let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+    let open = OpenProcess { process: MAIN, argv, env, cwd, has_channel: true };
     wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
@@ -206,6 +207,9 @@ impl Prepared {
         result.enforced = self.sandbox.enforced().clone();
         result.phases = self.sandbox.phases().clone();
         result.compile = self.built.as_ref().map(|built| built.report);
+        if let Some(report) = &result.compile {
+            result.phases.parts_us.insert(0, ("compile", (report.ms * 1000.0) as u64));
+        }
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
@@ -294,7 +298,8 @@ impl Prepared {
 
     fn open(&self, process: u32, argv: Vec<String>) -> ToGuest {
         let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
-        ToGuest::Open(OpenProcess { process, argv, env, cwd })
+        // Drivers are opened before; a program that was compiled has none.
+        ToGuest::Open(OpenProcess { process, argv, env, cwd, has_channel: false })
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
@@ -337,13 +342,16 @@ impl Prepared {
 
     fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
-        let Session { output, ear, preparation, .. } = session;
+        let Session { output, mut ear, preparation, .. } = session;
         let said = match end {
             End::Compile(_) => preparation.and_then(|preparation| preparation.ear.done()),
             _ => ear.done(),
         };
         let mut done = said.unwrap_or_default();
-        let (outcome, error) = self.hear_last_words(outcome, error, &mut done, &output, usage);
+        let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
+        let (displays, left_out) = ear.take_displays();
+        result.displays = displays;
+        result.warnings.extend(left_out);
         result.outcome = outcome;
         result.exit = match end {
             End::Program(exit) => Some(exit),
@@ -382,8 +390,7 @@ impl Prepared {
     /// A failed program without a driver says on standard error what happened and where.
     fn hear_last_words(
         &self,
-        outcome: Outcome,
-        error: Option<RunError>,
+        (outcome, error): (Outcome, Option<RunError>),
         done: &mut Done,
         output: &Output,
         usage: Usage,

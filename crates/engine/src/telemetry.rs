@@ -78,7 +78,7 @@ struct Histogram {
 }
 
 /// All counts at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Runs by language and outcome, those that happened.
     pub runs: Vec<(&'static str, Outcome, u64)>,

@@ -73,7 +73,8 @@ impl Engine {
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let maxima = &self.policy().maxima;
         // What looks at a program of a compiled language is its compiler.
-        let limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
+        let mut limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
+        limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let source = runtime.source_path();
         let call = Call { mode: "last", source: &source };
         let Some(argv) = runtime.check_command(&call) else {
@@ -89,7 +90,8 @@ impl Engine {
             let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
             guest_client::put_file(&mut reader, &mut writer, runtime.source(), code.as_bytes()).await?;
             let env = runtime.environment();
-            let open = OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned() };
+            let open =
+                OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned(), has_channel: false };
             writer.send(&ToGuest::Open(open)).await?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
             listen(&mut reader).await

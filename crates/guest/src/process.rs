@@ -39,18 +39,23 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program with pipes for its streams and a socket as descriptor 3.
+    /// Starts a program with pipes for its streams, and a driver with a socket as descriptor 3.
     pub(crate) fn start(open: &OpenProcess) -> io::Result<Self> {
         let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (control, control_theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let mut theirs = vec![stdin_theirs, stdout_theirs, stderr_theirs];
+        let mut control = None;
+        if open.has_channel {
+            let kind = (AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC);
+            let (ours, channel) = rustix::net::socketpair(kind.0, kind.1, kind.2, None)?;
+            theirs.push(channel);
+            control = Some(ours);
+        }
         // Only our own ends: a program may rely on blocking streams.
-        for descriptor in [&stdin, &stdout, &stderr, &control] {
+        for descriptor in [&stdin, &stdout, &stderr].into_iter().chain(&control) {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }
-        let theirs = [stdin_theirs, stdout_theirs, stderr_theirs, control_theirs];
         let pid = sys::start(open, &theirs)?;
         Ok(Self {
             pid,
@@ -59,7 +64,7 @@ impl Process {
             stdin_ended: false,
             stdout: Some(stdout),
             stderr: Some(stderr),
-            control: Some(control),
+            control,
             control_waiting: VecDeque::new(),
         })
     }

@@ -61,8 +61,8 @@ pub(crate) fn kill_rest() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// Forks and execs a program whose descriptors 0 to 3 are the ones given.
-pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd; 4]) -> io::Result<Pid> {
+/// Forks and execs a program whose descriptors, from 0 on, are the ones given.
+pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<Pid> {
     let text = |value: &str| CString::new(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let arguments = open.argv.iter().map(|argument| text(argument)).collect::<io::Result<Vec<_>>>()?;
     let pairs = open.env.iter().map(|(name, value)| text(&format!("{name}={value}")));
@@ -93,7 +93,7 @@ fn exec(
     arguments: &[CString],
     environment: &[CString],
     directory: &CString,
-    descriptors: &[OwnedFd; 4],
+    descriptors: &[OwnedFd],
 ) -> io::Error {
     let prepared = prepare(directory, descriptors);
     if let Err(error) = prepared {
@@ -112,7 +112,7 @@ fn exec(
 }
 
 /// Runs in the child: session, directory, descriptors, signals.
-fn prepare(directory: &CString, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
+fn prepare(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
     // Its own session, so that signals to its group stay with it.
     rustix::process::setsid()?;
     rustix::process::chdir(directory.as_c_str())?;
@@ -124,7 +124,7 @@ fn prepare(directory: &CString, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
         away.push(rustix::io::fcntl_dupfd_cloexec(descriptor, 16)?);
     }
     for (target, descriptor) in (0..).zip(&away) {
-        // SAFETY: takes no pointers; the targets are the program's own four descriptors.
+        // SAFETY: takes no pointers; the targets are the program's own first descriptors.
         let result = unsafe { libc::dup2(descriptor.as_raw_fd(), target) };
         if result == -1 {
             return Err(io::Error::last_os_error());

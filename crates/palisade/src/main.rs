@@ -8,16 +8,21 @@ mod client;
 mod config;
 mod doctor;
 mod fixtures;
+mod links;
 mod log;
 mod machine;
 mod mcp;
+mod percent;
 mod render;
+mod secret_file;
 mod serve;
 mod setup;
 mod signals;
 mod state;
 #[cfg(test)]
 mod test_folder;
+#[cfg(test)]
+mod test_workspaces;
 mod tied;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! A run's result in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
 
-use engine::{RunResult, RunUsage};
+use engine::{Display, RunResult, RunUsage};
 use sandbox::{Enforced, Enforcement, Guarantee};
 use serde_json::{Map, Value, json};
 use wire::Exit;
@@ -26,6 +26,9 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
     if let Some(value) = &result.value {
         put("value", json!(value));
     }
+    if !result.displays.is_empty() {
+        put("displays", result.displays.iter().map(display).collect());
+    }
     if let Some(error) = &result.error {
         put("error", json!(error));
     }
@@ -45,6 +48,31 @@ pub(crate) fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
     put("clamped", json!(result.clamped));
     put("warnings", json!(result.warnings));
     Value::Object(fields)
+}
+
+/// One of them without its content.
+fn display(display: &Display) -> Value {
+    let mut fields = json!({ "mime": display.kind.mime(), "size_bytes": display.data.len() });
+    if let Some((width, height)) = display.pixels() {
+        fields["width"] = json!(width);
+        fields["height"] = json!(height);
+    }
+    if !display.text.is_empty() {
+        fields["text"] = json!(display.text);
+    }
+    fields
+}
+
+/// One of them in words: `figure 1: image/png, 640x480, 23 kB: its title`.
+pub(crate) fn display_line(number: usize, display: &Display) -> String {
+    let pixels = display.pixels().map(|(width, height)| format!(", {width}x{height}")).unwrap_or_default();
+    let noun = if display.kind.mime().starts_with("image/") { "figure" } else { "display" };
+    let size = match display.data.len() {
+        bytes @ ..1000 => format!("{bytes} bytes"),
+        bytes => format!("{} kB", bytes.div_ceil(1000)),
+    };
+    let words = if display.text.is_empty() { String::new() } else { format!(": {}", display.text) };
+    format!("{noun} {number}: {}{pixels}, {size}{words}", display.kind.mime())
 }
 
 /// Whether a stream is longer than what is shown of it.

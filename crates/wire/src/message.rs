@@ -20,7 +20,7 @@ pub const LIST_ENTRIES_MAX: usize = 256;
 /// Host to guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// Start a program; its driver channel is descriptor 3.
+    /// Start a program; a driver's channel is descriptor 3.
     Open(OpenProcess),
     /// Bytes for the driver of a process.
     Control {
@@ -101,6 +101,8 @@ pub struct OpenProcess {
     pub env: Vec<(String, String)>,
     /// Working directory, absolute.
     pub cwd: String,
+    /// Whether it is a driver: others get no descriptor beyond their streams.
+    pub has_channel: bool,
 }
 
 /// Guest to host.

@@ -117,6 +117,10 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     let mut palisade = match attack.path.extension().and_then(|extension| extension.to_str()) {
         Some("py") => start("python", format!("{}=attack.py", module.display()), &attack.code),
         Some("sh") => start("bash", format!("{}=attack.py", module.display()), &attack.code),
+        // What palisade itself compiles.
+        Some(language @ ("c" | "go")) if attack.name.starts_with("compiled_") => {
+            start(language, format!("{}=attack.py", module.display()), &attack.code)
+        }
         Some("c") => {
             start("bash", format!("{}=attack", compiled(attack).display()), "chmod +x attack; exec ./attack")
         }

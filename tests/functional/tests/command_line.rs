@@ -145,6 +145,7 @@ fn json_is_one_document_with_the_fields_of_the_contract() {
                 "stderr",
                 "truncated",
                 "value",
+                "displays",
                 "error",
                 "artifacts",
                 "usage",

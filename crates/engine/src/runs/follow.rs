@@ -14,6 +14,7 @@ use crate::clock;
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
 use crate::run::{RunEvent, Stop};
+use crate::sandboxes::Ties;
 use crate::store::StoreError;
 use crate::telemetry::Phase;
 
@@ -40,11 +41,12 @@ impl Runs {
         let mut listener = Some(listener);
         let (events, mut news) = mpsc::channel(EVENTS_MAX);
         let running = async {
-            match request.sandbox.clone() {
-                Some(id) => {
-                    self.sandboxes.run(&entry.run.principal, &id, request, Some(events), stopped).await
+            match request.sandbox.is_some() {
+                true => {
+                    let ties = Ties { events: Some(events), stop: stopped };
+                    self.sandboxes.run(&entry.run.principal, request, ties).await
                 }
-                None => self.engine.run(request, Some(events), stopped).await,
+                false => self.engine.run(request, Some(events), stopped).await,
             }
         };
         tokio::pin!(running);

@@ -27,7 +27,7 @@ const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
 /// Answers kept for one language.
 const ANSWERS_MAX: usize = 8;
-const FOLDER: &str = "runtimes";
+pub(super) const FOLDER: &str = "runtimes";
 
 /// How often this process asked: makes each probe's folder its own.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -93,7 +93,16 @@ pub(crate) fn find_out(
 }
 
 fn key(definition: &Definition, command: &Path) -> String {
-    let contents: Vec<&[u8]> = definition.files().map(|(_, content)| content).collect();
+    let home = std::env::var("HOME").unwrap_or_default();
+    let settings: Vec<String> = definition
+        .interpreter
+        .settings
+        .iter()
+        .map(|file| PathBuf::from(file.replace('~', &home)))
+        .map(|file| format!("{:?}", locate::identity(&file)))
+        .collect();
+    let contents: Vec<&[u8]> =
+        definition.files().map(|(_, content)| content).chain(settings.iter().map(String::as_bytes)).collect();
     format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents))
 }
 
@@ -212,7 +221,7 @@ fn run_probe(argv: &[String], path: &OsStr) -> Result<Vec<u8>, String> {
     let (program, arguments) = argv.split_first().ok_or("its probe is empty")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", path).env("LANG", "C.UTF-8").current_dir("/");
-    for variable in ["HOME", "PYENV_ROOT", "PYENV_VERSION", "NODENV_ROOT", "RBENV_ROOT"] {
+    for variable in ["HOME", "PYENV_ROOT", "PYENV_VERSION", "NODENV_ROOT", "RBENV_ROOT", "RUSTUP_HOME"] {
         if let Some(value) = std::env::var_os(variable) {
             command.env(variable, value);
         }

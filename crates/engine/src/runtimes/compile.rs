@@ -38,7 +38,10 @@ impl Runtime {
     pub(crate) fn compiled_inputs<'a>(&self, code: &str, inputs: &'a [InputFile]) -> Vec<&'a InputFile> {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
         let has_ending =
-            |input: &InputFile| compile.inputs.iter().any(|ending| input.path.ends_with(ending.as_str()));
+            |input: &&InputFile| compile.inputs.iter().any(|ending| input.path.ends_with(ending.as_str()));
+        // What is given for the product's place is no part of a product.
+        let inputs: Vec<&InputFile> =
+            inputs.iter().filter(|input| !input.path.starts_with(BUILD_FOLDER)).collect();
         let mut taken: Vec<bool> = inputs.iter().map(has_ending).collect();
         loop {
             let texts: Vec<&[u8]> = inputs
@@ -48,7 +51,7 @@ impl Runtime {
                 .map(|(input, _)| input.content.as_slice())
                 .chain([code.as_bytes()])
                 .collect();
-            let is_named = |input: &InputFile| {
+            let is_named = |input: &&InputFile| {
                 let name = Path::new(&input.path).file_name().map(|name| name.as_encoded_bytes().to_vec());
                 name.is_some_and(|name| texts.iter().any(|text| contains(text, &name)))
             };
@@ -56,7 +59,7 @@ impl Runtime {
                 inputs.iter().zip(&taken).map(|(input, is_taken)| *is_taken || is_named(input)).collect();
             if found == taken {
                 return inputs
-                    .iter()
+                    .into_iter()
                     .zip(taken)
                     .filter(|(_, is_taken)| *is_taken)
                     .map(|(input, _)| input)

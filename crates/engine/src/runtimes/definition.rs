@@ -53,6 +53,9 @@ pub(crate) struct Interpreter {
     pub(crate) commands: Vec<String>,
     /// Run once on the host; prints what the interpreter needs.
     pub(crate) probe: Vec<String>,
+    /// Files of a version manager that decide which toolchain a command leads to; `~` is the operator's home.
+    #[serde(default)]
+    pub(crate) settings: Vec<String>,
     /// The command that installs it on a Debian-like machine.
     pub(crate) install: String,
 }

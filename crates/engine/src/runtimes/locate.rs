@@ -16,6 +16,15 @@ pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
     candidates.into_iter().find(|file| is_program(file))
 }
 
+/// How many directories of the PATH this user may not look into: what is there is not found.
+pub(crate) fn closed_directories(path: &OsStr) -> usize {
+    let is_closed = |directory: &PathBuf| {
+        let probed = fs::metadata(directory.join("."));
+        probed.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    env::split_paths(path).filter(|directory| directory.is_absolute()).filter(is_closed).count()
+}
+
 /// An executable file.
 pub(crate) fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

@@ -6,6 +6,7 @@
 //! directory for as long as the interpreter does not change ([`cache`]).
 
 mod cache;
+mod canary;
 mod compile;
 mod definition;
 mod locate;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 
 use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{OnceCell, Semaphore};
 
+pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
 use crate::diagnostics::{self, Said};
@@ -52,7 +54,7 @@ pub enum RuntimeError {
         known: String,
     },
     /// Its interpreter is not installed.
-    #[error("{title} is not installed on this server: none of {commands} is on the PATH")]
+    #[error("{title} is not installed on this server: none of {commands}")]
     Missing {
         /// The language.
         title: String,
@@ -289,9 +291,6 @@ fn inside(name: &str) -> PathBuf {
     Path::new(INSIDE).join(name)
 }
 
-/// What came of looking for a language.
-type Answer = Result<Arc<Runtime>, RuntimeError>;
-
 /// All languages.
 pub struct Runtimes {
     state_dir: PathBuf,
@@ -300,14 +299,17 @@ pub struct Runtimes {
     named: BTreeMap<String, PathBuf>,
     /// Makes a probe end with this process.
     launcher: Vec<String>,
-    /// One cell per language: who waits for a slow interpreter's probe holds up nobody else's language.
-    ready: Mutex<BTreeMap<String, Arc<OnceCell<Answer>>>>,
+    ready: BTreeMap<&'static str, OnceCell<Result<Arc<Runtime>, RuntimeError>>>,
+    /// Probes at once: as many as there are cores.
+    asking: Semaphore,
 }
 
 impl Runtimes {
     pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>, launcher: Vec<String>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self { state_dir, path, named, launcher, ready: Mutex::default() }
+        let ready = definition::names().map(|name| (name, OnceCell::new())).collect();
+        let asking = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        Self { state_dir, path, named, launcher, ready, asking }
     }
 
     /// Names of all languages, installed or not.
@@ -322,15 +324,11 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let cell = self.ready.lock().await.get(name).cloned();
-        if let Some(known) = cell.as_ref().and_then(|cell| cell.get()) {
-            return known.clone();
-        }
-        let Some(definition) = definition::load(name) else {
+        let known = self.ready.get(name).zip(definition::load(name));
+        let Some((cell, definition)) = known else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
-        let cell = Arc::clone(self.ready.lock().await.entry(name.to_owned()).or_default());
         cell.get_or_init(|| self.look(definition)).await.clone()
     }
 
@@ -345,7 +343,14 @@ impl Runtimes {
                 Err(RuntimeError::Broken { title: title(), reason })
             }
             None => locate::on_path(&definition.interpreter.commands, &self.path).ok_or_else(|| {
-                let commands = definition.interpreter.commands.join(", ");
+                let mut commands = definition.interpreter.commands.join(", ");
+                let closed = locate::closed_directories(&self.path);
+                commands.push_str(" is on the PATH");
+                if closed > 0 {
+                    commands.push_str(&format!(
+                        ", as far as this user may look ({closed} directories are closed to it)"
+                    ));
+                }
                 RuntimeError::Missing { title: title(), commands }
             }),
         }
@@ -364,12 +369,18 @@ impl Runtimes {
             path: self.path.clone(),
             launcher: self.launcher.clone(),
         };
+        let _turn = self.asking.acquire().await.ok();
         let asked = tokio::task::spawn_blocking(move || {
             let (found, compiled) = cache::find_out(&definition, &command, &place)?;
             Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))
         });
         asked.await.map_err(|error| error.to_string()).flatten().map_err(broken)
     }
+}
+
+/// Languages whose interpreters can live on between runs, here or not.
+pub(crate) fn live_languages() -> impl Iterator<Item = &'static str> {
+    languages().filter(|name| definition::load(name).is_some_and(|definition| definition.drive.live))
 }
 
 /// Names of all languages that there are, for whoever has no engine yet.

@@ -11,7 +11,7 @@ use wire::{FromGuest, OpenProcess, ToGuest};
 
 use crate::Engine;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{self, Call, Runtime};
 use crate::unstarted::Unstarted;
 
 /// The mode of a driver in which the interpreter lives on.
@@ -101,7 +101,8 @@ impl Inside {
         argv: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
-        let open = OpenProcess { process, argv, env: runtime.environment(), cwd: WORKSPACE.to_owned() };
+        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+        let open = OpenProcess { process, argv, env, cwd, has_channel: true };
         self.writer.send(&ToGuest::Open(open)).await
     }
 
@@ -132,13 +133,9 @@ impl Inside {
 
 async fn live_runtimes(engine: &Engine) -> Vec<Arc<Runtime>> {
     let mut found = Vec::new();
-    for name in engine.runtimes().names() {
+    for name in runtimes::live_languages() {
         // A language that is not here is told when it is asked for.
-        if let Ok(runtime) = engine.runtimes().find(name).await
-            && runtime.is_live()
-        {
-            found.push(runtime);
-        }
+        found.extend(engine.runtimes().find(name).await.ok());
     }
     found
 }

@@ -22,16 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use policy::{Ask, Clamp, Decision, Floor};
-use sandbox::Limits;
+use sandbox::{BoxFuture, Limits};
 
 pub use id::SandboxId;
 pub(crate) use room::SandboxRecord;
+pub(crate) use session::Ties;
 
 use self::room::Room;
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
 use crate::store::{Store, StoreError};
+use crate::workspace::{Workspace, Workspaces};
 use crate::{Engine, handle};
 
 /// Sandboxes of one principal, and of all.
@@ -187,6 +189,12 @@ impl Sandboxes {
         Ok(is_usable.then_some(room))
     }
 
+    /// The files of a sandbox, from outside.
+    fn files(&self, room: &Room) -> Result<Workspace, RunError> {
+        let owner = self.engine.backend().owner_of(room.record.identity);
+        room.files(owner).map_err(|error| no_folder(&error))
+    }
+
     async fn check_room(&self, principal: &Principal) -> Result<(), RunError> {
         let totals = self.store.sandbox_totals(principal).await.map_err(|error| error.to_run_error())?;
         let message = if totals.own >= OWN_MAX {
@@ -249,6 +257,20 @@ impl Sandboxes {
 
     fn rooms(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Room>>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Workspaces for Sandboxes {
+    fn workspace<'a>(
+        &'a self,
+        principal: &'a Principal,
+        sandbox_id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
+        Box::pin(async move {
+            let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
+            let room = self.room(principal, &id).await?;
+            room.map(|room| self.files(&room)).transpose()
+        })
     }
 }
 

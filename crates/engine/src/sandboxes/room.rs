@@ -21,6 +21,7 @@ use crate::principal::Principal;
 use crate::result::RunError;
 use crate::run::{OWN_FILES, Stop};
 use crate::unstarted::Unstarted;
+use crate::workspace::{Owner, Quota, Workspace};
 
 /// Runs that wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
@@ -101,6 +102,13 @@ impl Room {
 
     pub(super) fn workspace(&self) -> LastingWorkspace {
         LastingWorkspace { path: self.workspace_path(), identity: self.record.identity }
+    }
+
+    /// Its files, from outside; they belong to that owner.
+    pub(super) fn files(&self, (uid, gid): (u32, u32)) -> std::io::Result<Workspace> {
+        let limits = &self.record.limits;
+        let quota = Quota { bytes: limits.disk_bytes, inodes: limits.disk_inodes };
+        Workspace::open(&self.workspace_path(), quota, Some(Owner { uid, gid }))
     }
 
     /// Waits for its turn; a run that is stopped meanwhile gives up its place.
@@ -209,14 +217,14 @@ impl Slot {
 
 fn full() -> Unstarted {
     Unstarted::busy(crate::Busy {
-        reason: "as many runs as may wait for this sandbox are waiting already".into(),
+        reason: "as many runs as may wait for this sandbox are waiting already",
         retry_after_ms: RETRY_MS,
     })
 }
 
 fn elsewhere() -> Unstarted {
     Unstarted::busy(crate::Busy {
-        reason: "another server of the same state directory is using this sandbox".into(),
+        reason: "another server of the same state directory is using this sandbox",
         retry_after_ms: RETRY_MS,
     })
 }

@@ -5,66 +5,85 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use policy::{Allowed, Decision};
-use sandbox::{Limits, Outcome};
+use sandbox::{Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
-use wire::{Exit, FromGuest};
+use wire::{Exit, FromGuest, Stream};
 
+use super::Sandboxes;
 use super::living::Living;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
-use super::{SandboxId, Sandboxes};
 use crate::admission::Permit;
 use crate::principal::Principal;
 use crate::request::RunRequest;
-use crate::result::{RunError, RunResult, RunUsage, Value};
+use crate::result::{Lasting, RunError, RunResult, RunUsage, Value};
 use crate::run::{OWN_FILES, RunEvent, Stop, check_names, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
+use crate::workspace::{Changes, Snapshot, Workspace};
 use crate::{clock, run};
 
+/// A disk with less than this part of it free is full to a program that failed.
+const NEARLY: u64 = 50;
+
+/// What ties a run to its caller.
+pub(crate) struct Ties {
+    /// Who hears of it.
+    pub(crate) events: Option<mpsc::Sender<RunEvent>>,
+    /// Who can end it.
+    pub(crate) stop: oneshot::Receiver<Stop>,
+}
+
+/// A run at its turn.
+struct Visit<'a> {
+    room: &'a Arc<Room>,
+    slot: &'a mut Slot,
+    runtime: &'a Runtime,
+}
+
 impl Sandboxes {
-    /// Runs one program in a sandbox of that principal.
-    pub(crate) async fn run(
-        &self,
-        principal: &Principal,
-        id: &SandboxId,
-        request: RunRequest,
-        events: Option<mpsc::Sender<RunEvent>>,
-        stop: oneshot::Receiver<Stop>,
-    ) -> RunResult {
-        let ran = self.run_or_not(principal, id, request, events, stop).await;
+    /// Runs one program in the sandbox that the request names, if it is that principal's.
+    pub(crate) async fn run(&self, principal: &Principal, request: RunRequest, ties: Ties) -> RunResult {
+        let ran = self.run_or_not(principal, request, ties).await;
         ran.unwrap_or_else(|unstarted| unstarted.into_result(self.engine.backend().name()))
     }
 
     async fn run_or_not(
         &self,
         principal: &Principal,
-        id: &SandboxId,
         request: RunRequest,
-        events: Option<mpsc::Sender<RunEvent>>,
-        mut stop: oneshot::Receiver<Stop>,
+        mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
-        let room = self.room(principal, id).await?.ok_or_else(unknown_sandbox)?;
+        let id = request.sandbox.clone().ok_or_else(unknown_sandbox)?;
+        let room = self.room(principal, &id).await?.ok_or_else(unknown_sandbox)?;
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = room.turn(&mut stop).await?;
+        let mut slot = room.turn(&mut ties.stop).await?;
+        let files = self.files(&room)?;
+        let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let ran = if runtime.is_live() {
-            self.run_live(&room, &mut slot, &runtime, request, events, stop).await
+            let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime };
+            self.run_live(visit, request, ties).await
         } else {
             let mut request = request;
             let fixed = fix_limits(&mut request, &room.record.limits);
-            let mut result = self.engine.run_in(Some(room.workspace()), request, events, stop).await;
+            let mut result =
+                self.engine.run_in(Some(room.workspace()), request, ties.events, ties.stop).await;
             result.warnings.extend(fixed);
             Ok(result)
         };
         room.tidy(&own_files);
+        let mut ran = ran;
+        if let Ok(result) = &mut ran {
+            look_at_files(&room, &files, before, result).await;
+        }
         room.note_use(&slot);
         let used = SandboxUse {
-            id: id.clone(),
+            id,
             used_ms: clock::unix_ms(),
             languages: slot.languages.iter().cloned().collect(),
             disk_bytes: room.disk_bytes.load(Ordering::Relaxed),
@@ -76,13 +95,11 @@ impl Sandboxes {
 
     async fn run_live(
         &self,
-        room: &Arc<Room>,
-        slot: &mut Slot,
-        runtime: &Arc<Runtime>,
+        visit: Visit<'_>,
         request: RunRequest,
-        events: Option<mpsc::Sender<RunEvent>>,
-        stop: oneshot::Receiver<Stop>,
+        ties: Ties,
     ) -> Result<RunResult, Unstarted> {
+        let Visit { room, slot, runtime } = visit;
         let (allowed, fixed) = self.allow(&request, &room.record.limits)?;
         let engine = &self.engine;
         let permit = engine.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
@@ -97,19 +114,7 @@ impl Sandboxes {
         result.warnings = fixed;
         result.clamped = allowed.clamped.clone();
         result.usage.queued_ms = millis(permit.queued);
-        // An interpreter that died since is noticed before it is given work; what it wrote belongs to nobody else.
-        let mut before = Vec::new();
-        let known = living.inside.interpreters.get(runtime.interpreter()).copied().unwrap_or(0);
-        let keep_output = |message| {
-            if let FromGuest::Output { stream, data, .. } = message {
-                before.push((stream, data));
-            }
-        };
-        let caught_up = living.inside.catch_up(known, keep_output).await.is_ok();
-        if !caught_up {
-            living = Living::wake(engine, room.workspace(), &room.record.limits).await?;
-            slot.lost = "the sandbox ended unexpectedly";
-        }
+        let before = self.catch_up(&mut living, room, slot, runtime).await?;
         let (process, is_new) = living.inside.interpreter(runtime).await.map_err(|_| lost())?;
         if is_new && !slot.languages.insert(runtime.interpreter().to_owned()) {
             result.warnings.push(format!(
@@ -118,15 +123,38 @@ impl Sandboxes {
             ));
         }
         living.sandbox.measure_anew(&allowed.limits);
-        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, events);
+        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
         turn.take_output(before);
         turn.begin(&request).await.map_err(|error| run::unplaced(&error))?;
         result.usage.start_ms = millis(started.elapsed());
         let running = Instant::now();
-        let ears = Ears { stop, closing: room.closing.subscribe() };
+        let ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
         let played = turn.play(living.sandbox.as_mut(), ears).await;
         result.usage.wall_ms = millis(running.elapsed());
         Ok(conclude(Concluding { result, played, living, slot, allowed, permit }))
+    }
+
+    /// What happened since the last run: an interpreter that died is noticed before it is given work, and what was
+    /// written meanwhile belongs to the run that is open. A sandbox that does not answer is replaced.
+    async fn catch_up(
+        &self,
+        living: &mut Living,
+        room: &Room,
+        slot: &mut Slot,
+        runtime: &Runtime,
+    ) -> Result<Vec<(Stream, Vec<u8>)>, Unstarted> {
+        let mut written = Vec::new();
+        let known = living.inside.interpreters.get(runtime.interpreter()).copied().unwrap_or(0);
+        let keep_output = |message| {
+            if let FromGuest::Output { stream, data, .. } = message {
+                written.push((stream, data));
+            }
+        };
+        if living.inside.catch_up(known, keep_output).await.is_err() {
+            *living = Living::wake(&self.engine, room.workspace(), &room.record.limits).await?;
+            slot.lost = "the sandbox ended unexpectedly";
+        }
+        Ok(written)
     }
 
     /// A run's own limits: time and output; the others are the sandbox's.
@@ -146,6 +174,25 @@ impl Sandboxes {
     }
 }
 
+/// What a run did to the files, and whether it failed because they fill the disk.
+async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result: &mut RunResult) {
+    let changes = files.changes_since(before).await.unwrap_or_else(|error| Changes {
+        notes: vec![format!("what became of the files is not known: {}", error.to_run_error().message)],
+        ..Changes::default()
+    });
+    result.warnings.extend(changes.notes);
+    result.lasting = Some(Lasting { sandbox: room.record.id.clone(), files: changes.files });
+    let Ok(used) = files.usage().await else { return };
+    let has_grown = used.bytes > room.disk_bytes.swap(used.bytes, Ordering::Relaxed);
+    let limits = &room.record.limits;
+    let is_full = used.bytes.saturating_add(limits.disk_bytes / NEARLY) >= limits.disk_bytes
+        || used.inodes.saturating_add(limits.disk_inodes / NEARLY) >= limits.disk_inodes;
+    if is_full && has_grown && result.outcome == Outcome::Failed {
+        let verdict = verdict::judge(End::Watch(Ending::Disk), &Usage::default(), limits);
+        (result.outcome, result.error) = (verdict.outcome, verdict.error);
+    }
+}
+
 /// What the end of a run is made of.
 struct Concluding<'a> {
     result: RunResult,
@@ -159,7 +206,7 @@ struct Concluding<'a> {
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut result, played, mut living, slot, allowed, permit } = concluding;
-    let Played { end, output, done, refused, interpreter } = played;
+    let Played { end, output, done, refused, shown, interpreter } = played;
     let usage = living.sandbox.usage();
     match interpreter {
         Afterwards::Gone => slot.lost = "the sandbox ended unexpectedly",
@@ -183,6 +230,8 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     };
     (result.stdout, result.stderr) = (output.stdout, output.stderr);
     result.warnings.extend(warnings);
+    result.displays = shown.0;
+    result.warnings.extend(shown.1);
     if interpreter != Afterwards::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
         result.warnings.push(what);

@@ -17,6 +17,7 @@ use wire::{CHUNK_BYTES_MAX, Exit, FromGuest, Stream, ToGuest};
 
 use super::living::{Inside, KEEP};
 use crate::conversation::tell;
+use crate::display::Display;
 use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::guest_client::{self, GuestError};
 use crate::output::Output;
@@ -43,6 +44,8 @@ pub(super) struct Played {
     pub(super) done: Option<Done>,
     /// What a parser said that refused the program.
     pub(super) refused: Option<Done>,
+    /// What it showed, and what of that was left out.
+    pub(super) shown: (Vec<Display>, Vec<String>),
     /// What became of the interpreter.
     pub(super) interpreter: Afterwards,
 }
@@ -172,8 +175,8 @@ impl<'a> Turn<'a> {
             self.hear_rest().await;
         }
         // News that nobody has taken by now are in the result.
-        let done = self.done();
-        Played { end, output: self.output, done, refused: self.refused, interpreter }
+        let (done, shown) = (self.done(), self.ear.take_displays());
+        Played { end, output: self.output, done, refused: self.refused, shown, interpreter }
     }
 
     async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: Ears) -> Ended {

@@ -116,7 +116,8 @@ impl Store {
     ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
         let kind = if is_awaited { Kind::Write } else { Kind::WriteLater };
         let files: usize = run.result.artifacts.iter().map(|artifact| artifact.content.len()).sum();
-        let bytes = weight(&blocks) + files;
+        let shown: usize = run.result.displays.iter().map(|display| display.data.len()).sum();
+        let bytes = weight(&blocks) + files + shown;
         self.send(kind, bytes, move |database| rows::finish(database, &run, &blocks)).await
     }
 
@@ -195,6 +196,7 @@ fn weight(blocks: &[Arc<LogBlock>]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::display::{Display, DisplayKind};
     use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
     use crate::runs::RunLog;
     use policy::Clamp;
@@ -216,6 +218,9 @@ mod tests {
         result.enforced.lack(Guarantee::CpuLimited, "a reason");
         result.clamped = vec![Clamp { limit: "cpus".to_owned(), asked: 99.5, given: 2.0 }];
         result.warnings = vec!["careful".to_owned()];
+        let display = |kind, data: &[u8]| Display { kind, data: data.to_vec(), text: "words".to_owned() };
+        result.displays =
+            vec![display(DisplayKind::Png, b"\x89PNG\0\xff"), display(DisplayKind::Html, b"<b>x</b>")];
         FinishedRun {
             id: RunId::random().unwrap(),
             principal: Principal::local(),

@@ -7,7 +7,7 @@ use sandbox::{Enforced, Outcome, StartPhases};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::result::{BuildReport, RunError, RunResult, RunUsage, Value};
+use crate::result::{BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
 
 /// A result without what has tables of its own. Phases are for measuring and are not kept.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub(super) struct Record {
     warnings: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compile: Option<BuildReport>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lasting: Option<Lasting>,
 }
 
 impl Record {
@@ -41,6 +43,7 @@ impl Record {
             clamped: result.clamped.clone(),
             warnings: result.warnings.clone(),
             compile: result.compile,
+            lasting: result.lasting.clone(),
         }
     }
 
@@ -57,6 +60,7 @@ impl Record {
             stdout: Vec::new(),
             stderr: Vec::new(),
             value: self.value,
+            displays: Vec::new(),
             error: self.error,
             artifacts: Vec::new(),
             usage: self.usage,
@@ -66,6 +70,7 @@ impl Record {
             warnings: self.warnings,
             phases: StartPhases::default(),
             compile: self.compile,
+            lasting: self.lasting,
         }
     }
 }

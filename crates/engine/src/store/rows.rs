@@ -9,6 +9,7 @@ use wire::Stream;
 use super::keeper::Database;
 use super::record::{Record, record_lost, server_restarted};
 use crate::clock;
+use crate::display::{Display, DisplayKind};
 use crate::principal::Principal;
 use crate::result::{Artifact, RunResult};
 use crate::runs::{
@@ -87,7 +88,8 @@ pub(super) fn finish(
     ];
     let number = insert.query_row(values, |row| row.get(0))?;
     put_blocks(connection, number, blocks)?;
-    put_artifacts(connection, number, &run.result.artifacts)
+    put_artifacts(connection, number, &run.result.artifacts)?;
+    put_displays(connection, number, &run.result.displays)
 }
 
 /// Adds to the log of a run that is there.
@@ -137,13 +139,33 @@ fn put_artifacts(connection: &Connection, number: i64, artifacts: &[Artifact]) -
                  ON CONFLICT (run, seq) DO NOTHING",
             )?
             .execute(params![number, sql(seq as u64), artifact.path, artifact.content])?;
-        if rows > 0 {
-            connection
-                .prepare_cached("UPDATE runs SET kept_bytes = kept_bytes + ?2 WHERE number = ?1")?
-                .execute(params![number, sql(artifact.content.len() as u64)])?;
-        }
+        count_bytes(connection, number, rows, &artifact.content)?;
     }
     Ok(())
+}
+
+fn put_displays(connection: &Connection, number: i64, displays: &[Display]) -> rusqlite::Result<()> {
+    for (seq, display) in displays.iter().enumerate() {
+        let rows = connection
+            .prepare_cached(
+                "INSERT INTO displays (run, seq, mime, text, content) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (run, seq) DO NOTHING",
+            )?
+            .execute(params![number, sql(seq as u64), display.kind.mime(), display.text, display.data])?;
+        count_bytes(connection, number, rows, &display.data)?;
+    }
+    Ok(())
+}
+
+/// Tells retention about content that was put in just now.
+fn count_bytes(connection: &Connection, number: i64, rows: usize, content: &[u8]) -> rusqlite::Result<()> {
+    if rows == 0 {
+        return Ok(());
+    }
+    connection
+        .prepare_cached("UPDATE runs SET kept_bytes = kept_bytes + ?2 WHERE number = ?1")?
+        .execute(params![number, sql(content.len() as u64)])
+        .map(drop)
 }
 
 /// A row of a run of that principal.
@@ -215,8 +237,21 @@ fn load(connection: &Connection, found: Found) -> rusqlite::Result<FinishedRun> 
     let rows = artifacts
         .query_map(params![found.number], |row| Ok(Artifact { path: row.get(0)?, content: row.get(1)? }))?;
     result.artifacts = rows.collect::<Result<_, _>>()?;
+    result.displays = load_displays(connection, found.number)?;
     let NewRun { id, principal, language, created_ms } = found.run;
     Ok(FinishedRun { id, principal, language, created_ms, ended_ms: found.ended_ms, result })
+}
+
+fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<Display>> {
+    let mut select =
+        connection.prepare_cached("SELECT mime, text, content FROM displays WHERE run = ?1 ORDER BY seq")?;
+    let rows = select.query_map(params![number], |row| {
+        let mime: String = row.get(0)?;
+        // Only what is on the list was ever put in.
+        let kind = DisplayKind::from_mime(&mime).unwrap_or(DisplayKind::Plain);
+        Ok(Display { kind, text: row.get(1)?, data: row.get(2)? })
+    })?;
+    rows.collect()
 }
 
 fn load_streams(connection: &Connection, found: &Found, result: &mut RunResult) -> rusqlite::Result<()> {

@@ -12,7 +12,8 @@ use super::error::StoreError;
 
 /// Steps from an empty file to the newest layout; the number of a step is its place, counted from one. A step
 /// that was released is never changed: add another.
-const MIGRATIONS: [&str; 2] = [include_str!("0001_runs.sql"), include_str!("0002_sandboxes.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("0001_runs.sql"), include_str!("0002_sandboxes.sql"), include_str!("0003_displays.sql")];
 
 /// How long another process may hold the database.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);

@@ -60,7 +60,7 @@ pub(crate) struct RunArguments {
     /// Place a file in the workspace before the run (repeatable)
     #[arg(long = "input", value_name = "FILE[=NAME]")]
     inputs: Vec<String>,
-    /// Copy the files that the program made into this directory
+    /// Copy the files that the program made, and the figures that it showed, into this directory
     #[arg(long = "output-dir", value_name = "DIR")]
     output_dir: Option<PathBuf>,
     /// Bind a variable, given as JSON (repeatable)
@@ -179,8 +179,9 @@ fn show(event: RunEvent) {
 }
 
 fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
+    let displays = save::displays(&result.displays, &result.artifacts);
     if let Some(directory) = &arguments.output_dir
-        && let Err(error) = save::files(directory, &result.artifacts)
+        && let Err(error) = save::files(directory, result.artifacts.iter().chain(&displays))
     {
         complain(&format!("the program's files could not be saved: {error}"), None);
         return ExitCode::from(OWN_FAILURE);
@@ -190,7 +191,7 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}").ok();
     } else {
-        explain(result);
+        explain(result, arguments.output_dir.is_some());
     }
     if arguments.phases {
         for (name, us) in &result.phases.parts_us {
@@ -201,7 +202,11 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
 }
 
 /// A program that fails speaks for itself; what Palisade did to it is said here.
-fn explain(result: &RunResult) {
+fn explain(result: &RunResult, is_saved: bool) {
+    for (index, display) in result.displays.iter().enumerate().filter(|_| !is_saved) {
+        let remedy = (index == 0).then_some("--output-dir DIR keeps what a program shows");
+        complain(&render::display_line(index + 1, display), remedy);
+    }
     for warning in &result.warnings {
         complain(&format!("warning: {warning}"), None);
     }
@@ -278,6 +283,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
             output_kb: arguments.output_kb,
         },
         collect_files: arguments.output_dir.is_some(),
+        compile_anew: false,
     })
 }
 

@@ -7,18 +7,33 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use engine::Artifact;
+use engine::{Artifact, Display};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 /// Writes all files beneath `directory`, or none when one of them exists already.
-pub(super) fn files(directory: &Path, artifacts: &[Artifact]) -> io::Result<()> {
+pub(super) fn files<'a>(
+    directory: &Path,
+    artifacts: impl Iterator<Item = &'a Artifact> + Clone,
+) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let root = rustix::fs::openat(CWD, directory, FOLDER, Mode::empty())?;
-    if let Some(artifact) = artifacts.iter().find(|artifact| is_there(&root, &artifact.path)) {
+    if let Some(artifact) = artifacts.clone().find(|artifact| is_there(&root, &artifact.path)) {
         let message = format!("{} exists already; nothing was saved", artifact.path);
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
-    artifacts.iter().try_for_each(|artifact| file(&root, artifact))
+    artifacts.into_iter().try_for_each(|artifact| file(&root, artifact))
+}
+
+/// What the program showed, as files whose names none of its own files has: `display-1.png`.
+pub(super) fn displays(displays: &[Display], beside: &[Artifact]) -> Vec<Artifact> {
+    let is_taken = |path: &String| beside.iter().any(|artifact| artifact.path == *path);
+    let file = |(index, display): (usize, &Display)| {
+        let ending = display.kind.ending();
+        let names = (0..).map(|extra| format!("display-{}{}.{ending}", index + 1, "_".repeat(extra)));
+        let path = names.into_iter().find(|path| !is_taken(path))?;
+        Some(Artifact { path, content: display.data.clone() })
+    };
+    displays.iter().enumerate().filter_map(file).collect()
 }
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -66,9 +81,9 @@ mod tests {
         std::fs::create_dir_all(inside.join(".git")).unwrap();
         std::fs::write(inside.join(".git/config"), "old").unwrap();
         std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
-        let exists = files(&inside, &[artifact("fresh"), artifact(".git/config")]);
-        let through = files(&inside, &[artifact("link/sub/file")]);
-        let fine = files(&inside, &[artifact("a/b/c")]);
+        let exists = files(&inside, [artifact("fresh"), artifact(".git/config")].iter());
+        let through = files(&inside, [artifact("link/sub/file")].iter());
+        let fine = files(&inside, [artifact("a/b/c")].iter());
         let config = std::fs::read_to_string(inside.join(".git/config")).unwrap();
         let (fresh, strayed) = (inside.join("fresh").exists(), outside.join("sub").exists());
         std::fs::remove_dir_all(&folder).unwrap();

@@ -142,14 +142,18 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
     };
     let version = Some(runtime.version().to_owned());
     let (code, stdout) = runtime.canary();
-    let request = RunRequest { language: name.to_owned(), code: code.to_owned(), ..RunRequest::default() };
-    let result = run(engine, request).await;
+    // The compiler is part of what is tried.
+    let (language, code, compile_anew) = (name.to_owned(), code.to_owned(), true);
+    let result = run(engine, RunRequest { language, code, compile_anew, ..RunRequest::default() }).await;
     if result.stdout == stdout.as_bytes() && !result.outcome.is_error() {
+        engine.runtimes().remember_canary(&runtime, &Ok(()));
         return finding(true, version, None);
     }
     let said = result.error.map(|error| error.message).unwrap_or_default();
     let stderr = String::from_utf8_lossy(&result.stderr).trim().chars().take(300).collect::<String>();
-    finding(false, version, Some(format!("its canary ended as {}: {said} {stderr}", result.outcome.name())))
+    let problem = format!("its canary ended as {}: {said} {stderr}", result.outcome.name());
+    engine.runtimes().remember_canary(&runtime, &Err(problem.clone()));
+    finding(false, version, Some(problem))
 }
 
 async fn run(engine: &Engine, request: RunRequest) -> RunResult {

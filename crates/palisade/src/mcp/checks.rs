@@ -49,6 +49,13 @@ pub(crate) enum Canary {
 }
 
 impl Findings {
+    /// Languages that are not known to fail.
+    pub(crate) fn offered(&self) -> Vec<String> {
+        let is_sound = |language: &Language| !matches!(language.canary, Canary::Broken(_));
+        let sound = self.languages.iter().filter(|(_, language)| is_sound(language));
+        sound.map(|(name, _)| name.clone()).collect()
+    }
+
     fn is_complete(&self) -> bool {
         let is_checked = |language: &Language| language.canary != Canary::Checking;
         self.is_looked && self.wall.is_some() && self.languages.values().all(is_checked)
@@ -109,30 +116,19 @@ impl Checks {
     }
 
     async fn look(self: Arc<Self>, engine: Arc<Engine>) {
-        let names: Vec<String> = engine.runtimes().names().map(str::to_owned).collect();
-        let mut findings = Findings { is_looked: true, ..Findings::default() };
-        // Together: each probe starts an interpreter, some take half a second the first time.
-        let mut looking = JoinSet::new();
-        for name in names {
-            let engine = Arc::clone(&engine);
-            looking.spawn(async move { (engine.runtimes().find(&name).await, name) });
-        }
-        while let Some(looked) = looking.join_next().await {
-            let Ok((found, name)) = looked else { continue };
-            match found {
-                Ok(runtime) => {
-                    drop(findings.languages.insert(name, Language { runtime, canary: Canary::Checking }))
-                }
-                Err(error) => drop(findings.unavailable.insert(name, error)),
-            }
-        }
-        let languages: Vec<Arc<Runtime>> =
-            findings.languages.values().map(|found| Arc::clone(&found.runtime)).collect();
+        let findings = find_all(&engine).await;
+        let unsure: Vec<Arc<Runtime>> = findings
+            .languages
+            .values()
+            .map(|found| Arc::clone(&found.runtime))
+            .filter(|runtime| !engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh))
+            .collect();
+        self.offered.send_replace(findings.offered());
         self.known.send_replace(findings);
         tokio::time::timeout(QUIET, self.asked.notified()).await.ok();
         let wall = engine.backend().probe().await.map_err(|error| error.to_string());
         self.known.send_modify(|findings| findings.wall = Some(wall));
-        for runtime in languages {
+        for runtime in unsure {
             let canary = canary(&engine, &runtime).await;
             if let Canary::Broken(reason) = &canary {
                 let fields = [("language", json!(runtime.name())), ("reason", json!(reason))];
@@ -143,8 +139,35 @@ impl Checks {
                     language.canary = canary;
                 }
             });
+            let offered = self.known.borrow().offered();
+            self.offered.send_if_modified(|known| std::mem::replace(known, offered.clone()) != offered);
         }
     }
+}
+
+/// Looks for every language, several at once, and recalls what their canaries showed before.
+async fn find_all(engine: &Arc<Engine>) -> Findings {
+    let mut looking = JoinSet::new();
+    for name in engine.runtimes().names() {
+        let engine = Arc::clone(engine);
+        looking.spawn(async move { (name.to_owned(), engine.runtimes().find(name).await) });
+    }
+    let mut findings = Findings { is_looked: true, ..Findings::default() };
+    while let Some(looked) = looking.join_next().await {
+        match looked {
+            Ok((name, Ok(runtime))) => {
+                let seen = engine.runtimes().recall_canary(&runtime);
+                let canary = seen.map_or(Canary::Checking, |seen| match seen.verdict {
+                    Ok(()) => Canary::Working,
+                    Err(reason) => Canary::Broken(reason),
+                });
+                drop(findings.languages.insert(name, Language { runtime, canary }));
+            }
+            Ok((name, Err(error))) => drop(findings.unavailable.insert(name, error)),
+            Err(_) => {}
+        }
+    }
+    findings
 }
 
 async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
@@ -153,7 +176,14 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
         RunRequest { language: runtime.name().to_owned(), code: code.to_owned(), ..RunRequest::default() };
     // Nobody stops it; it has the default limits.
     let (_stop, stopped) = oneshot::channel();
-    judge(&engine.run(request, None, stopped).await, expected)
+    let result = engine.run(request, None, stopped).await;
+    let canary = judge(&result, expected);
+    // A busy or stopped server says nothing about a language.
+    if !matches!(result.outcome, Outcome::Unavailable | Outcome::Killed | Outcome::Cancelled) {
+        let verdict = if let Canary::Broken(reason) = &canary { Err(reason.clone()) } else { Ok(()) };
+        engine.runtimes().remember_canary(runtime, &verdict);
+    }
+    canary
 }
 
 fn judge(result: &RunResult, expected: &str) -> Canary {

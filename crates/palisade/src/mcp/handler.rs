@@ -15,9 +15,11 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::resources::Freshness;
-use super::tools::{capabilities, run, sandboxes, validate, wait};
+use super::tools::files::Caller;
+use super::tools::{capabilities, list_files, read_file, run, sandboxes, validate, wait, write_file};
 use super::{
-    NAME, Server, VERSIONS, completions, icon, is_modern, principal, prompts, resources, subscriptions, tasks,
+    NAME, Server, VERSIONS, completions, icon, is_modern, links, principal, prompts, resources,
+    subscriptions, tasks,
 };
 
 const TITLE: &str = "Palisade";
@@ -104,6 +106,8 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let given = request.arguments.unwrap_or_default();
         let principal = principal(&context)?;
+        let links = links(&context);
+        let files = Caller { workspaces: self.workspaces(), principal: &principal, links: links.as_ref() };
         let response = match request.name.as_ref() {
             run::NAME => run::call(self, &principal, given, &context).await,
             wait::NAME => wait::call(self, &principal, given, &context).await.into(),
@@ -112,6 +116,9 @@ impl ServerHandler for Server {
             sandboxes::LIST => sandboxes::list(self, &principal, given).await.into(),
             sandboxes::CLOSE => sandboxes::close(self, &principal, given).await.into(),
             validate::NAME => validate::call(&self.engine, given).await.into(),
+            list_files::NAME => list_files::call(&files, given).await.into(),
+            read_file::NAME => read_file::call(&files, given).await.into(),
+            write_file::NAME => write_file::call(&files, given).await.into(),
             other => {
                 let other: String = other.chars().take(128).collect();
                 let message = format!("there is no tool `{}`", other.escape_debug());
@@ -195,7 +202,8 @@ impl ServerHandler for Server {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let mut result = tasks::get(self, &principal(&context)?, &request.task_id).await?;
+        let mut result =
+            tasks::get(self, &principal(&context)?, &request.task_id, links(&context).as_ref()).await?;
         result.meta = Some(own_meta());
         Ok(result)
     }

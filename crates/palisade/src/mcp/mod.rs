@@ -8,6 +8,8 @@
 mod arguments;
 mod checks;
 mod completions;
+mod displays;
+mod file_schema;
 mod handler;
 mod icon;
 pub(crate) mod manifest;
@@ -25,6 +27,7 @@ pub(crate) mod transport;
 
 use std::sync::Arc;
 
+use engine::workspace::Workspaces;
 use engine::{Engine, Principal, Runs, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ProtocolVersion, Tool};
@@ -32,6 +35,7 @@ use rmcp::service::RequestContext;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::checks::Checks;
+use crate::links::Links;
 
 /// Name of this server in the protocol.
 pub(crate) const NAME: &str = "palisade";
@@ -59,6 +63,11 @@ impl Server {
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
         Self { engine, runs, checks, ended, held }
+    }
+
+    /// The files of sandboxes.
+    pub(crate) fn workspaces(&self) -> &dyn Workspaces {
+        self.runs.sandboxes().as_ref()
     }
 
     /// The runs of this server.
@@ -91,7 +100,7 @@ impl Server {
 
     /// Languages that are offered.
     async fn languages(&self) -> Vec<String> {
-        self.checks.languages().await.languages.into_keys().collect()
+        self.checks.languages().await.offered()
     }
 
     async fn tools(&self) -> Vec<Tool> {
@@ -107,6 +116,13 @@ fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorDat
     };
     let found = by_connection.or_else(by_request).cloned();
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))
+}
+
+/// How files can be linked to: told by a transport that can.
+fn links(context: &RequestContext<RoleServer>) -> Option<Links> {
+    let by_request =
+        || context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Links>());
+    context.extensions.get::<Links>().or_else(by_request).cloned()
 }
 
 /// Whether this request belongs to the era without a handshake.

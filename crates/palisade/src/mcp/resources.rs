@@ -1,35 +1,66 @@
-//! Resources: what can be read by address. `palisade://capabilities`, and the log of a run in ranges of bytes.
+//! Resources: what can be read by address. `palisade://capabilities`, what a run showed, and in ranges of bytes the
+//! log of a run and the files of a sandbox.
 //!
 //! ```text
-//! palisade://runs/{id}/log{?stream,offset,limit}     stream: stdout or stderr; both as they came otherwise
+//! palisade://runs/{id}/displays/{number}                      counted from 1
+//! palisade://runs/{id}/log{?stream,offset,limit}              stream: stdout or stderr; both as they came otherwise
+//! palisade://sandboxes/{id}/files/{+path}{?offset,limit}      text, or a blob where it is none
 //! ```
 //! Text is never cut within a character unless the reader asked to begin there; where to read on is said in
 //! the `_meta` of the content.
 
-use engine::{LogPart, LogRange, Principal, RunId};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use engine::workspace::{FileError, FilePart, FilePath, Workspaces};
+use engine::{FoundRun, LogPart, LogRange, Principal, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 use wire::Stream;
 
-use super::Server;
 use super::tools::capabilities;
-use crate::render;
+use super::{Server, displays};
+use crate::{percent, render};
 
 /// As clients fill it in.
 pub(crate) const LOG_TEMPLATE: &str = "palisade://runs/{id}/log{?stream,offset,limit}";
+/// The same for what it showed.
+pub(crate) const DISPLAY_TEMPLATE: &str = "palisade://runs/{id}/displays/{number}";
 /// The variable of a run.
 pub(crate) const RUN_VARIABLE: &str = "id";
 
+/// The same for a file.
+pub(crate) const FILE_TEMPLATE: &str = "palisade://sandboxes/{id}/files/{+path}{?offset,limit}";
+
+const FILE_PREFIX: &str = "palisade://sandboxes/";
+const FILE_MIDDLE: &str = "/files/";
+const SANDBOX_ID_BYTES_MAX: usize = 64;
 const LOG_PREFIX: &str = "palisade://runs/";
 const LOG_SUFFIX: &str = "/log";
+const DISPLAY_PART: &str = "/displays/";
 const META_KEY: &str = "palisade/range";
-/// Bytes of a log given when no limit is asked for, and the most that are given at once.
-const LOG_BYTES_DEFAULT: usize = 64 << 10;
-const LOG_BYTES_MAX: usize = 1 << 20;
+/// Bytes given when no limit is asked for, and the most that are given at once.
+const RANGE_BYTES_DEFAULT: usize = 64 << 10;
+const RANGE_BYTES_MAX: usize = 1 << 20;
 
 /// Where the log of a run is.
 pub(crate) fn log_uri(id: &RunId) -> String {
     format!("{LOG_PREFIX}{}{LOG_SUFFIX}", id.as_str())
+}
+
+/// Where something is that a run showed, counted from 1.
+pub(crate) fn display_uri(id: &RunId, number: usize) -> String {
+    format!("{LOG_PREFIX}{}{DISPLAY_PART}{number}", id.as_str())
+}
+
+/// Where a file of a sandbox is.
+pub(crate) fn file_uri(sandbox_id: &str, path: &FilePath) -> String {
+    format!("{FILE_PREFIX}{sandbox_id}{FILE_MIDDLE}{}", percent::encode(path.as_str()))
+}
+
+/// Whether this could be the id of a sandbox, and stand in an address.
+pub(crate) fn is_sandbox_id(text: &str) -> bool {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    is_plain && (1..=SANDBOX_ID_BYTES_MAX).contains(&text.len())
 }
 
 /// What is there without asking further.
@@ -41,7 +72,7 @@ pub(crate) fn list() -> Vec<Resource> {
     vec![capabilities]
 }
 
-/// What is there for whoever knows a run.
+/// What is there for whoever knows a run, or a sandbox if those have files here.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let log = ResourceTemplate::new(LOG_TEMPLATE, "run_log")
         .with_title("What a run wrote")
@@ -49,7 +80,15 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
             "The whole output of a run by its run_id, while it runs and afterwards, in ranges of bytes",
         )
         .with_mime_type("text/plain");
-    vec![log]
+    let display = ResourceTemplate::new(DISPLAY_TEMPLATE, "run_display")
+        .with_title("What a run showed")
+        .with_description(
+            "A figure, table or drawing that a run showed, by its run_id and its number from 1",
+        );
+    let file = ResourceTemplate::new(FILE_TEMPLATE, "sandbox_file")
+        .with_title("A file of a sandbox")
+        .with_description("A file of a sandbox's workspace, in ranges of bytes");
+    vec![log, display, file]
 }
 
 /// An address that exists in principle.
@@ -57,6 +96,8 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
 pub(crate) enum Address {
     Capabilities,
     Log(RunId, LogRange),
+    Display(RunId, usize),
+    File { sandbox_id: String, path: FilePath, offset: u64, limit: usize },
 }
 
 impl Address {
@@ -65,22 +106,47 @@ impl Address {
         if uri == capabilities::URI {
             return Some(Self::Capabilities);
         }
+        if let Some((id, number)) =
+            uri.strip_prefix(LOG_PREFIX).and_then(|rest| rest.split_once(DISPLAY_PART))
+        {
+            return Some(Self::Display(RunId::parse(id)?, number.parse().ok()?));
+        }
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        if let Some(rest) = path.strip_prefix(FILE_PREFIX) {
+            return Self::file(rest, query);
+        }
         let id = path.strip_prefix(LOG_PREFIX)?.strip_suffix(LOG_SUFFIX)?;
-        let mut range = LogRange { stream: None, offset: 0, limit: LOG_BYTES_DEFAULT };
+        let mut range = LogRange { stream: None, offset: 0, limit: RANGE_BYTES_DEFAULT };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=')?;
             match name {
                 "stream" => range.stream = Some(stream(value)?),
                 "offset" => range.offset = value.parse().ok()?,
-                "limit" => {
-                    range.limit = value.parse::<usize>().ok().filter(|limit| *limit > 0)?.min(LOG_BYTES_MAX)
-                }
+                "limit" => range.limit = asked_limit(value)?,
                 _ => return None,
             }
         }
         RunId::parse(id).map(|id| Self::Log(id, range))
     }
+
+    fn file(rest: &str, query: &str) -> Option<Self> {
+        let (sandbox_id, path) = rest.split_once(FILE_MIDDLE)?;
+        let path = FilePath::parse(&percent::decode(path)?).ok()?;
+        let (mut offset, mut limit) = (0, RANGE_BYTES_DEFAULT);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=')? {
+                ("offset", value) => offset = value.parse().ok()?,
+                ("limit", value) => limit = asked_limit(value)?,
+                _ => return None,
+            }
+        }
+        let sandbox_id = Some(sandbox_id).filter(|id| is_sandbox_id(id))?.to_owned();
+        Some(Self::File { sandbox_id, path, offset, limit })
+    }
+}
+
+fn asked_limit(value: &str) -> Option<usize> {
+    value.parse::<usize>().ok().filter(|limit| *limit > 0).map(|limit| limit.min(RANGE_BYTES_MAX))
 }
 
 fn stream(name: &str) -> Option<Stream> {
@@ -113,6 +179,22 @@ pub(crate) async fn read(
                 if part.is_running { Freshness::Changing } else { Freshness::Settled },
             ))
         }
+        Some(Address::Display(id, number)) => {
+            let found = server.runs.find(principal, &id).await.map_err(|error| {
+                ErrorData::internal_error(format!("the run could not be read: {error}"), None)
+            })?;
+            let Some(FoundRun::Finished(run)) = found else { return Err(not_found(uri)) };
+            let index = number.checked_sub(1);
+            let display =
+                index.and_then(|index| run.result.displays.get(index)).ok_or_else(|| not_found(uri))?;
+            Ok((displays::content(display, uri), Freshness::Settled))
+        }
+        Some(Address::File { sandbox_id, path, offset, limit }) => {
+            let part =
+                read_file(server.workspaces(), principal, (&sandbox_id, &path), (offset, limit)).await?;
+            let part = part.ok_or_else(|| not_found(uri))?;
+            Ok((file_content(uri, &part), Freshness::Changing))
+        }
         None => Err(not_found(uri)),
     }
 }
@@ -142,6 +224,44 @@ fn log_content(uri: &str, offset: u64, part: &LogPart) -> ResourceContents {
     ResourceContents::text(render::visible(&part.bytes[..whole]), uri).with_meta(meta)
 }
 
+/// Nothing where there is no such file for this caller.
+async fn read_file(
+    workspaces: &dyn Workspaces,
+    principal: &Principal,
+    (sandbox_id, path): (&str, &FilePath),
+    (offset, limit): (u64, usize),
+) -> Result<Option<FilePart>, ErrorData> {
+    let failed =
+        |reason: String| ErrorData::internal_error(format!("the file could not be read: {reason}"), None);
+    let found = workspaces.workspace(principal, sandbox_id).await.map_err(|error| failed(error.message))?;
+    let Some(workspace) = found else { return Ok(None) };
+    match workspace.read(path, offset, limit).await {
+        Ok(part) => Ok(Some(part)),
+        Err(error @ (FileError::Failed(_) | FileError::Disturbed)) => Err(failed(error.to_string())),
+        // What is no file, or no file to be read, is no resource.
+        Err(_) => Ok(None),
+    }
+}
+
+fn file_content(uri: &str, part: &FilePart) -> ResourceContents {
+    let whole = if part.at_end { part.bytes.len() } else { render::whole_characters(&part.bytes) };
+    let text =
+        std::str::from_utf8(&part.bytes[..whole]).ok().filter(|text| !text.contains('\0') && whole > 0);
+    let (content, count) = match text {
+        Some(text) => (ResourceContents::text(text, uri), whole),
+        None => (ResourceContents::blob(STANDARD.encode(&part.bytes), uri), part.bytes.len()),
+    };
+    let range = json!({
+        "offset": part.offset,
+        "next_offset": part.offset + count as u64,
+        "total_bytes": part.size_bytes,
+        "at_end": part.at_end,
+    });
+    let mut meta = MetaObject::default();
+    meta.insert(META_KEY.to_owned(), range);
+    content.with_mime_type(part.media_type).with_meta(meta)
+}
+
 fn not_found(uri: &str) -> ErrorData {
     let uri: String = uri.chars().take(1024).collect();
     ErrorData::resource_not_found("there is no such resource", Some(json!({ "uri": uri })))
@@ -150,6 +270,7 @@ fn not_found(uri: &str) -> ErrorData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_workspaces::{SANDBOX, TestWorkspaces};
 
     const ID: &str = "run_0123456789abcdef0123456789abcdef";
 
@@ -160,9 +281,15 @@ mod tests {
             other => panic!("{uri}: {other:?}"),
         };
         let plain = range(&format!("palisade://runs/{ID}/log"));
-        assert_eq!(plain, LogRange { stream: None, offset: 0, limit: LOG_BYTES_DEFAULT });
+        assert_eq!(plain, LogRange { stream: None, offset: 0, limit: RANGE_BYTES_DEFAULT });
         let asked = range(&format!("palisade://runs/{ID}/log?stream=stderr&offset=7&limit=9999999"));
-        assert_eq!(asked, LogRange { stream: Some(Stream::Stderr), offset: 7, limit: LOG_BYTES_MAX });
+        assert_eq!(asked, LogRange { stream: Some(Stream::Stderr), offset: 7, limit: RANGE_BYTES_MAX });
+    }
+
+    #[test]
+    fn addresses_of_displays_are_read() {
+        let id = RunId::parse(ID).unwrap();
+        assert_eq!(Address::parse(&display_uri(&id, 3)), Some(Address::Display(id, 3)));
     }
 
     #[test]
@@ -179,9 +306,63 @@ mod tests {
             &format!("palisade://runs/{ID}/log?limit=0"),
             &format!("palisade://runs/{ID}/log?other=1"),
             &format!("PALISADE://runs/{ID}/log"),
+            &format!("palisade://runs/{ID}/displays/"),
+            &format!("palisade://runs/{ID}/displays/x"),
+            "palisade://runs/run_1/displays/1",
         ] {
             assert_eq!(Address::parse(uri), None, "{uri}");
         }
+    }
+
+    #[test]
+    fn addresses_of_files_are_read_strictly() {
+        let path = FilePath::parse("out/ä b.csv").unwrap();
+        let uri = file_uri("sbx_1", &path);
+        assert_eq!(uri, "palisade://sandboxes/sbx_1/files/out/%C3%A4%20b.csv");
+        let wanted = |offset, limit| {
+            Some(Address::File { sandbox_id: "sbx_1".to_owned(), path: path.clone(), offset, limit })
+        };
+        assert_eq!(Address::parse(&uri), wanted(0, RANGE_BYTES_DEFAULT));
+        assert_eq!(Address::parse(&format!("{uri}?limit=9999999&offset=5")), wanted(5, RANGE_BYTES_MAX));
+        for bad in [
+            "palisade://sandboxes/sbx_1/files/",
+            "palisade://sandboxes/sbx_1/files",
+            "palisade://sandboxes//files/a",
+            "palisade://sandboxes/a b/files/a",
+            "palisade://sandboxes/sbx_1/files/..",
+            "palisade://sandboxes/sbx_1/files/a/%2e%2e/b",
+            "palisade://sandboxes/sbx_1/files/%2Fetc/passwd",
+            "palisade://sandboxes/sbx_1/files//etc/passwd",
+            "palisade://sandboxes/sbx_1/files/a%zz",
+            "palisade://sandboxes/sbx_1/files/a b",
+            "palisade://sandboxes/sbx_1/files/a#b",
+            "palisade://sandboxes/sbx_1/files/a?offset=-1",
+            "palisade://sandboxes/sbx_1/files/a?limit=0",
+            "palisade://sandboxes/sbx_1/files/a?stream=stdout",
+            &format!("palisade://sandboxes/{}/files/a", "x".repeat(65)),
+        ] {
+            assert_eq!(Address::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_text_or_blobs_and_say_where_to_read_on() {
+        let workspaces = TestWorkspaces::new();
+        workspaces.put("text.txt", "ab€");
+        workspaces.put("blob.bin", b"\xff\0");
+        let read = async |name: &str, limit| {
+            let path = FilePath::parse(name).unwrap();
+            let part = read_file(&workspaces, &Principal::local(), (SANDBOX, &path), (0, limit)).await;
+            part.unwrap().map(|part| serde_json::to_value(file_content("u", &part)).unwrap())
+        };
+        let text = read("text.txt", 4).await.unwrap();
+        assert_eq!((&text["text"], &text["_meta"][META_KEY]["next_offset"]), (&json!("ab"), &json!(2)));
+        let blob = read("blob.bin", 100).await.unwrap();
+        assert_eq!((&blob["blob"], &blob["_meta"][META_KEY]["at_end"]), (&json!("/wA="), &json!(true)));
+        assert_eq!(read("gone", 1).await, None);
+        let path = FilePath::parse("text.txt").unwrap();
+        let stranger = read_file(&workspaces, &Principal::anonymous(), (SANDBOX, &path), (0, 1)).await;
+        assert_eq!(stranger.unwrap(), None);
     }
 
     #[test]

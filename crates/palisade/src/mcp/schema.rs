@@ -87,27 +87,47 @@ pub(crate) fn run_input(languages: &[String], policy: &Policy) -> JsonObject {
     }))
 }
 
+/// How a run can end.
+const OUTCOMES: [&str; 13] = [
+    "completed",
+    "failed",
+    "compile_failed",
+    "timed_out",
+    "out_of_memory",
+    "disk_full",
+    "process_limit",
+    "output_limit",
+    "killed",
+    "cancelled",
+    "running",
+    "refused",
+    "unavailable",
+];
+
+/// Files that a run made or changed.
+fn artifacts() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "path": { "type": "string" },
+                "uri": { "type": "string" },
+                "mime_type": { "type": "string" },
+                "size_bytes": { "type": "integer" },
+                "sha256": { "type": "string" },
+                "download_url": { "type": "string" }
+            }
+        }
+    })
+}
+
 /// Result of `run`.
 pub(crate) fn run_output() -> JsonObject {
-    let outcomes = [
-        "completed",
-        "failed",
-        "compile_failed",
-        "timed_out",
-        "out_of_memory",
-        "disk_full",
-        "process_limit",
-        "output_limit",
-        "killed",
-        "cancelled",
-        "running",
-        "refused",
-        "unavailable",
-    ];
     object(json!({
         "type": "object",
         "properties": {
-            "outcome": { "type": "string", "enum": outcomes },
+            "outcome": { "type": "string", "enum": OUTCOMES },
             "exit_code": { "type": "integer" },
             "signal": { "type": "integer" },
             "stdout": { "type": "string" },
@@ -125,6 +145,7 @@ pub(crate) fn run_output() -> JsonObject {
                 "properties": { "repr": { "type": "string" }, "json": {}, "mime": { "type": "string" } },
                 "required": ["repr"]
             },
+            "displays": displays(),
             "error": error(),
             "compile": {
                 "type": "object",
@@ -141,7 +162,9 @@ pub(crate) fn run_output() -> JsonObject {
                     "start_ms": { "type": "number" }
                 }
             },
+            "artifacts": artifacts(),
             "run_id": { "type": "string" },
+            "sandbox_id": { "type": "string" },
             "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },
             "clamped": {
                 "type": "array",
@@ -256,8 +279,26 @@ pub(crate) fn wait_input() -> JsonObject {
     }))
 }
 
+/// What was shown, without its content.
+fn displays() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "mime": { "type": "string" },
+                "size_bytes": { "type": "integer" },
+                "width": { "type": "integer" },
+                "height": { "type": "integer" },
+                "text": { "type": "string" },
+                "uri": { "type": "string" }
+            }
+        }
+    })
+}
+
 /// Something went wrong: what, why, what to do.
-fn error() -> Value {
+pub(super) fn error() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -360,7 +401,7 @@ pub(crate) fn validate_output() -> JsonObject {
     }))
 }
 
-fn object(value: Value) -> JsonObject {
+pub(super) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         _ => JsonObject::new(),

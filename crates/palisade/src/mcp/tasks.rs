@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Server;
 use super::tools::report;
+use crate::links::Links;
 use crate::render;
 
 /// A client need not ask more often.
@@ -27,12 +28,15 @@ pub(crate) async fn get(
     server: &Server,
     principal: &Principal,
     id: &str,
+    links: Option<&Links>,
 ) -> Result<GetTaskResult, ErrorData> {
     let found = find(server, principal, id).await?;
     let (task, payload) = match found {
         FoundRun::Live(run) => (task(run.id(), run.created_ms(), run.created_ms()), TaskPayload::Working),
         FoundRun::Elsewhere(run) => (task(&run.id, run.created_ms, run.created_ms), TaskPayload::Working),
-        FoundRun::Finished(run) => (task(&run.id, run.created_ms, run.ended_ms), payload(&run)),
+        FoundRun::Finished(run) => {
+            (task(&run.id, run.created_ms, run.ended_ms), payload(server, &run, links).await)
+        }
     };
     Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
 }
@@ -58,12 +62,12 @@ async fn find(server: &Server, principal: &Principal, id: &str) -> Result<FoundR
     found.ok_or_else(unknown)
 }
 
-fn payload(run: &FinishedRun) -> TaskPayload {
+async fn payload(server: &Server, run: &FinishedRun, links: Option<&Links>) -> TaskPayload {
     if run.result.outcome == Outcome::Cancelled {
         return TaskPayload::Cancelled;
     }
     // Serializing an answer of our own making does not fail.
-    let result = match serde_json::to_value(report::finished(run)) {
+    let result = match serde_json::to_value(report::finished(server, run, links).await) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::new(),
     };

@@ -39,7 +39,7 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
         None => {}
     }
     parts.extend(notes(result));
-    match parts.is_empty() {
+    match parts.is_empty() && result.displays.is_empty() {
         true => "completed without output".to_owned(),
         false => parts.join("\n"),
     }

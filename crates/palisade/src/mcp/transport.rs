@@ -21,6 +21,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{Mutex, Notify, watch};
 
 use super::salvage::{self, END_BYTES};
+use crate::links::Links;
 use crate::log::{self, LogLevel};
 
 /// The longest message: 16 MB of inputs in base64, 1 MB of code and variables each, and room.
@@ -55,6 +56,8 @@ pub(crate) struct Lines<R, W> {
     has_hung_up: fn() -> bool,
     /// Whose messages these are.
     principal: Principal,
+    /// How its files can be linked to, where they can.
+    links: Option<Links>,
 }
 
 impl<R, W> Lines<R, W>
@@ -80,12 +83,18 @@ where
             ending,
             has_hung_up,
             principal: Principal::local(),
+            links: None,
         }
     }
 
     /// The same for somebody who is not the user at this machine.
     pub(crate) fn for_principal(self, principal: Principal) -> Self {
         Self { principal, ..self }
+    }
+
+    /// The same for a peer that can follow links to this server.
+    pub(crate) fn with_links(self, links: Option<Links>) -> Self {
+        Self { links, ..self }
     }
 
     /// Waits until the peer has read enough; false when it went away instead.
@@ -239,6 +248,9 @@ where
             };
             if let Some(mut message) = self.understand(line) {
                 message.insert_extension(self.principal.clone());
+                if let Some(links) = &self.links {
+                    message.insert_extension(links.clone());
+                }
                 return Some(message);
             }
         }

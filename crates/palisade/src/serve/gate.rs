@@ -19,6 +19,7 @@ use super::control::FromOwner;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
 use super::token::Token;
+use crate::links;
 
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const SCHEME: &str = "Bearer ";
@@ -100,9 +101,16 @@ impl Gate {
 
 /// The middleware.
 pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_open = OPEN_PATHS.contains(&path);
+    // A signed link is its own proof, and says itself for whom it was made.
+    let is_linked = path.starts_with(links::ROUTE_PREFIX);
     let is_from_owner = request.extensions().get::<FromOwner>().is_some();
-    let principal = if is_from_owner { Some(gate.owner()) } else { gate.principal(request.headers()) };
-    let is_open = OPEN_PATHS.contains(&request.uri().path());
+    let principal = match (is_linked, is_from_owner) {
+        (true, _) => None,
+        (false, true) => Some(gate.owner()),
+        (false, false) => gate.principal(request.headers()),
+    };
     if !is_open {
         if !gate.knows_host(request.uri(), request.headers()) {
             return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
@@ -110,7 +118,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
         if !gate.knows_origin(request.headers()) {
             return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
         }
-        if principal.is_none() {
+        if principal.is_none() && !is_linked {
             let mut response = gate.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
             let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -228,5 +236,39 @@ mod tests {
         assert_eq!(gate.principal(&HeaderMap::new()), None);
         let right = format!("Bearer {text}");
         assert_eq!(gate.principal(&headers(&[("authorization", &right), ("authorization", &right)])), None);
+    }
+
+    #[tokio::test]
+    async fn a_link_needs_no_token_but_a_name_of_ours() {
+        use tower::ServiceExt;
+        let folder = crate::test_folder::TestFolder::new();
+        let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        gate.token = Some(super::super::token::obtain(folder.path()).unwrap().0);
+        let inside = |principal: Option<axum::Extension<Principal>>| async move {
+            if principal.is_some() { "somebody" } else { "nobody" }
+        };
+        let router = axum::Router::new()
+            .fallback(inside)
+            .layer(axum::middleware::from_fn_with_state(Arc::new(gate), pass));
+        let ask = async |path: &str, given: &[(&str, &str)]| {
+            let mut request = Request::new(axum::body::Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            *request.headers_mut() = headers(given);
+            let response = router.clone().oneshot(request).await.unwrap();
+            let status = response.status().as_u16();
+            let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let own = ("host", "127.0.0.1:8808");
+        assert_eq!(ask("/files/token/name", &[own]).await, (200, "nobody".to_owned()));
+        for (path, given, status) in [
+            ("/files/token/name", vec![("host", "evil.example")], 403),
+            ("/files/token/name", vec![own, ("origin", "https://evil.example")], 403),
+            ("/files", vec![own], 401),
+            ("/mcp", vec![own], 401),
+            ("/filesystem/x", vec![own], 401),
+        ] {
+            assert_eq!(ask(path, &given).await.0, status, "{path} {given:?}");
+        }
     }
 }

@@ -17,11 +17,21 @@ pub(crate) enum Refusal {
     Idle,
     Tls,
     Body,
+    /// A link that is not valid, or not any more.
+    Link,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] =
-        [Self::Host, Self::Origin, Self::Token, Self::Connection, Self::Idle, Self::Tls, Self::Body];
+    const ALL: [Self; 8] = [
+        Self::Host,
+        Self::Origin,
+        Self::Token,
+        Self::Connection,
+        Self::Idle,
+        Self::Tls,
+        Self::Body,
+        Self::Link,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -32,6 +42,7 @@ impl Refusal {
             Self::Idle => "idle",
             Self::Tls => "tls",
             Self::Body => "body",
+            Self::Link => "link",
         }
     }
 }

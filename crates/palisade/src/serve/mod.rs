@@ -4,6 +4,7 @@
 //! connection -> gate (Host, Origin, token -> principal) -> /mcp  -> streamable -> mcp::Server
 //!                                                       -> /mcp/ws -> websocket -> mcp::Server
 //!                                                       -> /healthz, /readyz, /metrics
+//!                       (Host, Origin; a signed link) -> /files -> engine::workspace
 //! serving -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
 //! ```
 //! Nothing in here knows a tool; nothing in [`crate::mcp`] knows HTTP.
@@ -11,11 +12,14 @@
 mod body;
 mod connections;
 pub(crate) mod control;
+mod disposition;
+mod files;
 mod gate;
 mod health;
 pub(crate) mod listen;
 mod metrics;
 pub(crate) mod options;
+mod range;
 mod readiness;
 pub(crate) mod seats;
 mod sessions;
@@ -39,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::body::BodyRoom;
 use self::connections::Serving;
+use self::files::{Files, LinkOffer};
 use self::gate::Gate;
 use self::listen::{Address, Listener};
 use self::metrics::Counters;
@@ -48,6 +53,7 @@ use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::cli::Options;
 use crate::fixtures::Fixtured;
+use crate::links::LinkKey;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Machine, Threads};
 use crate::mcp::Server;
@@ -111,7 +117,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
     let app = App::new(&machine, &options, ended)?;
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
     let serving = Serving {
-        router: router(&app, gate),
+        router: router(&app, gate, links(&app, &machine, &options)?),
         tls,
         seats: Arc::clone(&app.seats),
         counters: Arc::clone(&app.counters),
@@ -159,15 +165,31 @@ impl App {
     }
 }
 
-fn router(app: &Arc<App>, gate: Gate) -> Router {
+/// Links to files: offered to the one side, honoured on the other.
+struct Linking {
+    offer: Arc<LinkOffer>,
+    files: Arc<Files>,
+}
+
+fn links(app: &App, machine: &Machine, options: &ServeOptions) -> io::Result<Linking> {
+    let workspaces = Arc::clone(app.server.runs().sandboxes());
+    let key = Arc::new(LinkKey::obtain(&machine.state_dir)?);
+    let files = Files::new(workspaces, Arc::clone(&key), Arc::clone(&app.counters));
+    let offer = LinkOffer { key, public_url: options.public_url.clone(), scheme: options.scheme };
+    Ok(Linking { offer: Arc::new(offer), files })
+}
+
+fn router(app: &Arc<App>, gate: Gate, linking: Linking) -> Router {
     Router::new()
         .route("/mcp", any(streamable::handle))
         .route("/mcp/ws", get(websocket::upgrade))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
         .with_state(Arc::clone(app))
+        .layer(axum::middleware::from_fn_with_state(linking.offer, files::offer))
+        .merge(files::routes(linking.files))
+        .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
 }
 
 /// Nothing where it cannot be had: a server works without one.

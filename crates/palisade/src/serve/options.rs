@@ -36,6 +36,9 @@ pub(crate) struct ServeArguments {
     /// A page that may use it from a browser (https://app.example.com), repeatable
     #[arg(long = "allow-origin", value_name = "ORIGIN")]
     pub(crate) origins: Vec<String>,
+    /// How others reach this server (https://tools.example.com), for links to files
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Option<String>,
     /// Serve the fixtures of the official conformance suite as well
     #[arg(long, hide = true)]
     pub(crate) conformance_fixtures: bool,
@@ -50,6 +53,10 @@ pub(crate) struct ServeOptions {
     pub(crate) hosts: Vec<String>,
     pub(crate) origins: Vec<String>,
     pub(crate) connections_max: usize,
+    /// Scheme and host, perhaps a folder, for links to files.
+    pub(crate) public_url: Option<String>,
+    /// The scheme by which others reach this server, as far as it knows.
+    pub(crate) scheme: &'static str,
     pub(crate) fixtures: Fixtures,
 }
 
@@ -91,12 +98,12 @@ impl ServeArguments {
         let mut settings = settings.clone();
         config::apply_serve_flags(&mut settings, self).map_err(|error| mistaken(error.to_string()))?;
         let fixtures = if self.conformance_fixtures { Fixtures::Served } else { Fixtures::Absent };
-        check(settings, fixtures).map_err(mistaken)
+        check(settings, self.public_url.clone(), fixtures).map_err(mistaken)
     }
 }
 
 /// The rules.
-fn check(settings: Settings, fixtures: Fixtures) -> Result<ServeOptions, String> {
+fn check(settings: Settings, public_url: Option<String>, fixtures: Fixtures) -> Result<ServeOptions, String> {
     let connections_max = settings.connections_max();
     let serve = settings.serve;
     let tls = match (serve.tls_cert.value, serve.tls_key.value) {
@@ -134,15 +141,32 @@ fn check(settings: Settings, fixtures: Fixtures) -> Result<ServeOptions, String>
             ));
         }
     }
+    let mut hosts = serve.hosts.value;
+    if let Some(url) = &public_url {
+        hosts.push(public_host(url)?);
+    }
+    let scheme = if tls.is_some() || serve.behind_proxy.value { "https" } else { "http" };
     Ok(ServeOptions {
         addresses: serve.listen.value,
         auth: serve.auth.value,
         tls,
-        hosts: serve.hosts.value,
+        hosts,
         origins: serve.origins.value,
         connections_max,
+        public_url,
+        scheme,
         fixtures,
     })
+}
+
+/// Whoever follows such a link calls this server by that name.
+fn public_host(url: &str) -> Result<String, String> {
+    let wrong =
+        || format!("`{url}` is no public URL: give scheme and host, such as https://tools.example.com");
+    let parsed: axum::http::Uri = url.parse().map_err(|_| wrong())?;
+    let has_scheme = ["http", "https"].contains(&parsed.scheme_str().unwrap_or_default());
+    let is_plain = parsed.query().is_none() && !url.contains(['#', '@', '"', '<']);
+    parsed.host().filter(|_| has_scheme && is_plain).map(str::to_owned).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -174,6 +198,17 @@ mod tests {
         let options = check("").unwrap();
         assert_eq!(options.addresses, ["127.0.0.1:8808".parse().unwrap()]);
         assert_eq!((options.auth, options.fixtures), (Auth::Token, Fixtures::Absent));
+    }
+
+    #[test]
+    fn a_public_url_is_a_name_of_this_server() {
+        let options = check("--public-url https://tools.example.com/sandbox").unwrap();
+        assert_eq!(options.hosts, ["tools.example.com"]);
+        for bad in ["tools.example.com", "ftp://x", "https://", "https://x/?a", "https://u@x", "/files"] {
+            assert!(check(&format!("--public-url {bad}")).is_err(), "{bad}");
+        }
+        assert_eq!(check("").unwrap().scheme, "http");
+        assert_eq!(check("--listen 0.0.0.0:1 --behind-proxy").unwrap().scheme, "https");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::App;
 use super::body::BODY_BYTES_MAX;
 use super::seats::Seat;
+use crate::links::Links;
 use crate::mcp::transport::Lines;
 
 const PROTOCOL: &str = "mcp";
@@ -39,6 +40,7 @@ pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
+    links: Option<Extension<Links>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     upgrade
@@ -46,14 +48,25 @@ pub(crate) async fn upgrade(
         .max_message_size(BODY_BYTES_MAX)
         .max_frame_size(BODY_BYTES_MAX)
         .max_write_buffer_size(UNSENT_BYTES_MAX)
-        .on_upgrade(move |socket| converse(app, principal, seat, socket))
+        .on_upgrade(move |socket| {
+            let caller = Caller { principal, links: links.map(|Extension(links)| links), seat };
+            converse(app, caller, socket)
+        })
 }
 
-async fn converse(app: Arc<App>, principal: Principal, seat: Arc<Seat>, socket: WebSocket) {
+/// Who is at the other end.
+struct Caller {
+    principal: Principal,
+    links: Option<Links>,
+    seat: Arc<Seat>,
+}
+
+async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
+    let Caller { principal, links, seat } = caller;
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
-    let lines = Lines::new(read, write, ending, || false).for_principal(principal);
+    let lines = Lines::new(read, write, ending, || false).for_principal(principal).with_links(links);
     let server = Arc::clone(&app.server);
     let serving = async move {
         // A peer that leaves before it said anything has nothing to end.

@@ -3,12 +3,16 @@
 //! One file each. A tool that cannot work here is not published.
 
 pub(crate) mod capabilities;
+pub(crate) mod files;
 mod following;
+pub(crate) mod list_files;
+pub(crate) mod read_file;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sandboxes;
 pub(crate) mod validate;
 pub(crate) mod wait;
+pub(crate) mod write_file;
 
 use engine::RunError;
 use policy::{Ask, Policy};
@@ -25,8 +29,9 @@ pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     if !languages.is_empty() {
         tools.extend([run::tool(languages, policy), validate::tool(languages), wait::tool()]);
         tools.extend(sandboxes::tools());
-        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        tools.extend([list_files::tool(), read_file::tool(), write_file::tool()]);
     }
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
     tools
 }
 

@@ -1,17 +1,24 @@
 //! A run as the answer of a tool: text, structure, and a link to what did not fit.
 
-use engine::{FinishedRun, LiveRun, LogRange, Principal, RunError, RunResult};
+use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
 use serde_json::{Map, Value, json};
 use wire::Stream;
 
 use super::answer;
+use super::files::{self, Caller};
+use crate::links::Links;
+use crate::mcp::displays::Shown;
 use crate::mcp::{Server, resources, text};
 use crate::render::{self, INLINE_BYTES_MAX};
 
+/// Files told in words, and as links; all of them are in the structure.
+const FILES_TOLD_MAX: usize = 20;
+const FILE_LINKS_MAX: usize = 50;
+
 /// A run that ended.
-pub(crate) fn finished(run: &FinishedRun) -> CallToolResult {
+pub(crate) async fn finished(server: &Server, run: &FinishedRun, links: Option<&Links>) -> CallToolResult {
     let result = &run.result;
     let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
     let uri = resources::log_uri(&run.id);
@@ -20,15 +27,54 @@ pub(crate) fn finished(run: &FinishedRun) -> CallToolResult {
     if let Some(Value::Object(truncated)) = fields.get_mut("truncated") {
         truncated.insert("uri".to_owned(), json!(uri));
     }
-    let mut text = text::of_run(result, INLINE_BYTES_MAX);
-    if is_cut {
-        text.push_str(&format!("\nnote: output was cut; the whole log is {uri}"));
+    let shown = Shown::new(&run.id, &result.displays);
+    if let Some(Value::Array(displays)) = fields.get_mut("displays") {
+        displays.iter_mut().enumerate().for_each(|(index, display)| display["uri"] = json!(shown.uri(index)));
     }
-    let mut answer = answer(Value::Object(fields), text, result.outcome.is_error());
+    let mut lines = vec![text::of_run(result, INLINE_BYTES_MAX)];
+    lines.retain(|text| !text.is_empty());
+    lines.extend(shown.lines());
+    if is_cut {
+        lines.push(format!("note: output was cut; the whole log is {uri}"));
+    }
+    let made = match &result.lasting {
+        Some(lasting) => made(server, run, lasting, links).await,
+        None => Made::default(),
+    };
+    if let Some(lasting) = &result.lasting {
+        fields.insert("sandbox_id".to_owned(), json!(lasting.sandbox.as_str()));
+        fields.insert("artifacts".to_owned(), json!(made.listed));
+        lines.extend(lasting.files.iter().take(FILES_TOLD_MAX).map(|file| {
+            format!("file: {} ({}, {} bytes)", file.path.as_str(), file.media_type, file.size_bytes)
+        }));
+    }
+    let mut answer = answer(Value::Object(fields), lines.join("\n"), result.outcome.is_error());
+    answer.content.extend(shown.blocks());
+    answer.content.extend(made.blocks);
     if is_cut {
         answer.content.push(log_link(uri, (result.stdout.len() + result.stderr.len()) as u64));
     }
     answer
+}
+
+/// Files that a run made or changed.
+#[derive(Default)]
+struct Made {
+    listed: Vec<Value>,
+    blocks: Vec<ContentBlock>,
+}
+
+async fn made(server: &Server, run: &FinishedRun, lasting: &Lasting, links: Option<&Links>) -> Made {
+    let caller = Caller { workspaces: server.workspaces(), principal: &run.principal, links };
+    let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
+    blocks.truncate(FILE_LINKS_MAX);
+    // What a program shows is there already; of a run that showed nothing, what it saved is worth a look.
+    if run.result.displays.is_empty()
+        && let Ok(workspace) = caller.workspace(lasting.sandbox.as_str()).await
+    {
+        blocks.extend(files::pictures(&workspace, &lasting.files).await);
+    }
+    Made { listed, blocks }
 }
 
 /// A run that never got as far as a handle.

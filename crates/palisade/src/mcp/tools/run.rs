@@ -19,15 +19,15 @@ use super::{limits_of, report};
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;
 use crate::mcp::arguments::{Arguments, Refusal, refusal};
-use crate::mcp::{schema, tasks};
+use crate::mcp::{links, schema, tasks};
 
 /// Its name.
 pub(crate) const NAME: &str = "run";
 const RETRY_MS: u64 = 1000;
 
 const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
-stderr, exit status and the value of its last expression. Without sandbox_id every run starts fresh and leaves nothing \
-behind.";
+stderr, exit status, the value of its last expression and the figures it shows. Without sandbox_id every run starts \
+fresh and leaves nothing behind.";
 
 /// What clients see.
 pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
@@ -76,7 +76,7 @@ pub(crate) async fn call(
     };
     follower.end().await;
     log_end(&run);
-    report::finished(&run).into()
+    report::finished(server, &run, links(context).as_ref()).await.into()
 }
 
 /// A task for a client that knows tasks, else words and a handle.
@@ -152,6 +152,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
+        compile_anew: false,
     };
     Ok(Asked { request, wait })
 }

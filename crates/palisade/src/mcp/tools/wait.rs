@@ -10,7 +10,7 @@ use rmcp::service::RequestContext;
 use super::following::{Bond, Follower, patience};
 use super::{refused, report};
 use crate::mcp::arguments::{Arguments, Refusal};
-use crate::mcp::{Server, schema};
+use crate::mcp::{Server, links, schema};
 
 /// Its name.
 pub(crate) const NAME: &str = "wait";
@@ -42,7 +42,7 @@ pub(crate) async fn call(
     };
     let id = asked.id;
     match server.runs.find(principal, &id).await {
-        Ok(Some(FoundRun::Finished(run))) => report::finished(&run),
+        Ok(Some(FoundRun::Finished(run))) => report::finished(server, &run, links(context).as_ref()).await,
         Ok(Some(FoundRun::Elsewhere(_))) => report::elsewhere(&id),
         Ok(Some(FoundRun::Live(run))) if asked.is_cancelled => {
             run.stop(Stop::Cancelled);
@@ -65,7 +65,7 @@ async fn follow(
     let followed = follower.follow(patience, Bond::Loose).await;
     follower.end().await;
     match followed {
-        Some(run) => report::finished(&run),
+        Some(run) => report::finished(server, &run, links(context).as_ref()).await,
         None => report::running(server, principal, &run).await,
     }
 }

@@ -1,0 +1,288 @@
+//! What a program showed besides text: figures, tables, drawings.
+//!
+//! Whatever arrives was said by the program, truly or not: it is checked against a short list of kinds, bounded,
+//! and only ever shown. What does not fit or is not what it claims to be is left out with a word.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::image;
+
+/// Displays kept of one run.
+pub const DISPLAYS_MAX: usize = 16;
+/// Bytes of one of them, and of all together.
+pub const DISPLAY_BYTES_MAX: usize = 2 << 20;
+/// The same for all of a run.
+pub const DISPLAYS_BYTES_MAX: usize = 8 << 20;
+/// Characters of what is said about one.
+const TEXT_CHARACTERS_MAX: usize = 200;
+/// Pixels of each side of an image: readers of images refuse more, and unpacking it would cost them dearly.
+const SIDE_PIXELS_MAX: u32 = 8000;
+
+/// What a display may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DisplayKind {
+    /// Images of pixels.
+    Png,
+    /// The same.
+    Jpeg,
+    /// The same.
+    Gif,
+    /// The same.
+    Webp,
+    /// An image as text.
+    Svg,
+    /// A page, or a part of one.
+    Html,
+    /// Text with marks.
+    Markdown,
+    /// Text without.
+    Plain,
+    /// Data.
+    Json,
+}
+
+impl DisplayKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Png,
+        Self::Jpeg,
+        Self::Gif,
+        Self::Webp,
+        Self::Svg,
+        Self::Html,
+        Self::Markdown,
+        Self::Plain,
+        Self::Json,
+    ];
+
+    /// Its media type.
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+            Self::Svg => "image/svg+xml",
+            Self::Html => "text/html",
+            Self::Markdown => "text/markdown",
+            Self::Plain => "text/plain",
+            Self::Json => "application/json",
+        }
+    }
+
+    /// How the name of such a file ends.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Png => "png",
+            Self::Jpeg => "jpg",
+            Self::Gif => "gif",
+            Self::Webp => "webp",
+            Self::Svg => "svg",
+            Self::Html => "html",
+            Self::Markdown => "md",
+            Self::Plain => "txt",
+            Self::Json => "json",
+        }
+    }
+
+    /// Whether it is made of pixels; everything else is text.
+    pub fn is_raster(self) -> bool {
+        matches!(self, Self::Png | Self::Jpeg | Self::Gif | Self::Webp)
+    }
+
+    /// Nothing for what is not on the list.
+    pub fn from_mime(mime: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.mime() == mime)
+    }
+}
+
+/// Something that a program showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Display {
+    /// What it is; images of pixels were looked at, everything else is text in UTF-8.
+    pub kind: DisplayKind,
+    /// The image or the text.
+    pub data: Vec<u8>,
+    /// What the program says about it; may be empty.
+    pub text: String,
+}
+
+impl Display {
+    /// Width and height of an image of pixels.
+    pub fn pixels(&self) -> Option<(u32, u32)> {
+        image::pixels(self.kind, &self.data)
+    }
+}
+
+/// Why something is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    TooLarge,
+    TooMany,
+    NotAsClaimed,
+}
+
+/// What one run showed, bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Displays {
+    kept: Vec<Display>,
+    bytes: usize,
+    too_large: u64,
+    too_many: u64,
+    not_as_claimed: u64,
+}
+
+impl Displays {
+    /// Takes one as a driver said it: media type, content (base64 for pixels), words about it. No content means
+    /// that the driver could not fit it in.
+    pub(crate) fn take(&mut self, mime: &str, content: &str, text: &str) {
+        match self.check(mime, content) {
+            Ok((kind, data)) => {
+                self.bytes += data.len();
+                self.kept.push(Display { kind, data, text: plain(text) });
+            }
+            Err(LeftOut::TooLarge) => self.too_large += 1,
+            Err(LeftOut::TooMany) => self.too_many += 1,
+            Err(LeftOut::NotAsClaimed) => self.not_as_claimed += 1,
+        }
+    }
+
+    /// One that was longer than what is listened to.
+    pub(crate) fn miss(&mut self) {
+        self.too_large += 1;
+    }
+
+    fn check(&self, mime: &str, content: &str) -> Result<(DisplayKind, Vec<u8>), LeftOut> {
+        if self.kept.len() >= DISPLAYS_MAX {
+            return Err(LeftOut::TooMany);
+        }
+        if content.is_empty() {
+            return Err(LeftOut::TooLarge);
+        }
+        let kind = DisplayKind::from_mime(mime).unwrap_or(DisplayKind::Plain);
+        let (kind, data) = if kind.is_raster() {
+            (kind, pixels(kind, content)?)
+        } else {
+            (as_text(kind, content), content.as_bytes().to_vec())
+        };
+        if data.len() > DISPLAY_BYTES_MAX || data.len() > DISPLAYS_BYTES_MAX - self.bytes {
+            return Err(LeftOut::TooLarge);
+        }
+        Ok((kind, data))
+    }
+
+    /// All that were kept, and a word about those that were not.
+    pub(crate) fn into_parts(self) -> (Vec<Display>, Vec<String>) {
+        let reasons = [
+            (
+                self.too_large,
+                format!(
+                    "more than {} MB each or {} MB together",
+                    DISPLAY_BYTES_MAX >> 20,
+                    DISPLAYS_BYTES_MAX >> 20
+                ),
+            ),
+            (self.too_many, format!("more than {DISPLAYS_MAX} in one run")),
+            (self.not_as_claimed, "not an image of the type it claims, or one of too many pixels".to_owned()),
+        ];
+        let told = reasons.into_iter().filter(|(count, _)| *count > 0);
+        let warnings = told.map(|(count, why)| format!("displays left out: {count} ({why})"));
+        let warnings = warnings.collect();
+        (self.kept, warnings)
+    }
+}
+
+fn pixels(kind: DisplayKind, content: &str) -> Result<Vec<u8>, LeftOut> {
+    let data = STANDARD.decode(content).map_err(|_| LeftOut::NotAsClaimed)?;
+    match image::pixels(kind, &data) {
+        Some((width, height)) if (1..=SIDE_PIXELS_MAX).contains(&width.min(height)) => {
+            if width.max(height) > SIDE_PIXELS_MAX { Err(LeftOut::NotAsClaimed) } else { Ok(data) }
+        }
+        _ => Err(LeftOut::NotAsClaimed),
+    }
+}
+
+/// Text that is not what it claims to be is plain text.
+fn as_text(kind: DisplayKind, content: &str) -> DisplayKind {
+    let holds = match kind {
+        DisplayKind::Svg => content.contains("<svg"),
+        DisplayKind::Json => serde_json::from_str::<serde::de::IgnoredAny>(content).is_ok(),
+        _ => true,
+    };
+    if holds { kind } else { DisplayKind::Plain }
+}
+
+/// One short line.
+fn plain(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().filter(|character| !character.is_control()).take(TEXT_CHARACTERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(mime: &str, content: &str) -> (Vec<Display>, Vec<String>) {
+        let mut displays = Displays::default();
+        displays.take(mime, content, "what\n it\u{7} is");
+        displays.into_parts()
+    }
+
+    fn png(width: u32, height: u32) -> String {
+        STANDARD.encode(image::tests::png(width, height))
+    }
+
+    #[test]
+    fn an_image_that_is_one_is_kept() {
+        let (kept, warnings) = shown("image/png", &png(640, 480));
+        assert_eq!((kept[0].kind, kept[0].pixels()), (DisplayKind::Png, Some((640, 480))));
+        assert_eq!((kept[0].text.as_str(), warnings.len()), ("what it is", 0));
+    }
+
+    #[test]
+    fn an_image_that_is_none_is_left_out_with_a_word() {
+        let jpeg_as_png = STANDARD.encode(b"\xff\xd8\xff\xe0 and so on, for long enough to be something");
+        for content in [jpeg_as_png.as_str(), "no base64!", "AAAA", &png(60_000, 10), &png(0, 10)] {
+            let (kept, warnings) = shown("image/png", content);
+            assert!(kept.is_empty() && warnings[0].contains("left out"), "{content}");
+        }
+    }
+
+    #[test]
+    fn text_of_an_unknown_or_wrong_type_is_plain() {
+        for (mime, content, kind) in [
+            ("text/html", "<b>x</b>", DisplayKind::Html),
+            ("text/x-unheard-of", "<b>x</b>", DisplayKind::Plain),
+            ("application/json", "{\"a\": 1}", DisplayKind::Json),
+            ("application/json", "{\"a\": ", DisplayKind::Plain),
+            ("image/svg+xml", "<svg/>", DisplayKind::Svg),
+            ("image/svg+xml", "<script>", DisplayKind::Plain),
+        ] {
+            assert_eq!(shown(mime, content).0[0].kind, kind, "{mime} {content}");
+        }
+    }
+
+    #[test]
+    fn a_flood_is_bounded_in_number_and_in_bytes() {
+        let mut displays = Displays::default();
+        let large = "x".repeat(DISPLAY_BYTES_MAX);
+        for _ in 0..1000 {
+            displays.take("text/plain", &large, "");
+        }
+        displays.take("text/plain", &format!("{large}x"), "");
+        for _ in 0..1000 {
+            displays.take("text/plain", "x", "");
+        }
+        let (kept, warnings) = displays.into_parts();
+        // Nothing small fits either once all bytes are used up.
+        assert_eq!(kept.len(), DISPLAYS_BYTES_MAX / DISPLAY_BYTES_MAX);
+        assert_eq!(warnings.len(), 1);
+        let mut displays = Displays::default();
+        for _ in 0..1000 {
+            displays.take("text/plain", "x", "");
+        }
+        let (kept, warnings) = displays.into_parts();
+        assert_eq!((kept.len(), warnings.len()), (DISPLAYS_MAX, 1));
+    }
+}

@@ -1,0 +1,98 @@
+//! Opening by descriptor: the one place that turns names into files.
+//!
+//! `RESOLVE_BENEATH` and its companions (openat2(2), Linux 5.6) hold for every component of a path and against
+//! renames that happen meanwhile; where the kernel lacks them nothing is opened at all.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::{FileError, Owner};
+
+/// The kernel asks to try again when names above were moved during the look-up.
+const TRIES_MAX: usize = 16;
+
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// No link as the last name, no waiting for the other end of a pipe, no terminal, no heirs.
+const CAREFUL: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY_MODE: Mode =
+    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
+fn open(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let mut tries = 0;
+    loop {
+        match rustix::fs::openat2(directory.as_fd(), path, flags, mode, RESOLVE) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES_MAX => tries += 1,
+            opened => return opened,
+        }
+    }
+}
+
+/// A directory, to be read.
+pub(super) fn directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    open(above, path, OFlags::RDONLY | OFlags::DIRECTORY | CAREFUL, Mode::empty())
+}
+
+/// A regular file, opened in that way. What it is, is found out before it is opened in earnest, as opening
+/// some devices is an act already; the second step leads to the very file that was looked at.
+pub(super) fn regular(above: impl AsFd, path: &Path, how: OFlags) -> Result<(OwnedFd, Stat), FileError> {
+    let place = open(above, path, LOOK, Mode::empty())?;
+    let stat = rustix::fs::fstat(&place)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(FileError::IsDirectory),
+        FileType::Symlink => return Err(Errno::LOOP.into()),
+        _ => return Err(FileError::NotRegular),
+    }
+    let own = format!("/proc/self/fd/{}", place.as_raw_fd());
+    // The last name here is the kernel's own way to the descriptor: it has to be followed.
+    let flags = how | (CAREFUL - OFlags::NOFOLLOW);
+    Ok((rustix::fs::openat(CWD, own, flags, Mode::empty())?, stat))
+}
+
+/// What is at a path, without opening it.
+pub(super) fn look(above: impl AsFd, path: &Path) -> Result<Stat, Errno> {
+    rustix::fs::fstat(open(above, path, LOOK, Mode::empty())?)
+}
+
+/// A new file that nothing had the name of.
+pub(super) fn new_file(above: impl AsFd, name: &str, mode: Mode) -> Result<OwnedFd, Errno> {
+    open(above, Path::new(name), OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | CAREFUL, mode)
+}
+
+/// The directory one step below, made for its owner if it is not there.
+pub(super) fn entered(above: impl AsFd, name: &str, owner: Option<Owner>) -> Result<OwnedFd, FileError> {
+    let path = Path::new(name);
+    let folder = LOOK | OFlags::DIRECTORY;
+    let found = match open(above.as_fd(), path, folder, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            match rustix::fs::mkdirat(above.as_fd(), name, DIRECTORY_MODE) {
+                // Somebody else was first: the same to us.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let made = open(above, path, folder, Mode::empty())?;
+            own(&made, owner)?;
+            return Ok(made);
+        }
+        found => found,
+    };
+    match found {
+        Err(Errno::NOTDIR) => Err(FileError::BadPath("a file or link is where a directory should be")),
+        found => Ok(found?),
+    }
+}
+
+/// Gives a file or directory to the program, by its descriptor.
+pub(super) fn own(file: impl AsFd, owner: Option<Owner>) -> Result<(), Errno> {
+    let Some(Owner { uid, gid }) = owner else { return Ok(()) };
+    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    rustix::fs::chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+}

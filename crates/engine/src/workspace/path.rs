@@ -1,0 +1,167 @@
+//! The path of a file in a workspace, parsed once: plain names, nothing that leads upwards or elsewhere.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::FileError;
+
+/// The longest path.
+pub const FILE_PATH_BYTES_MAX: usize = 1024;
+const NAME_BYTES_MAX: usize = 255;
+const NAMES_MAX: usize = 40;
+/// Where programs see the workspace; a path may begin so.
+const MOUNT: &str = "/workspace";
+
+/// Relative to the workspace: `data/in.csv`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FilePath(Arc<str>);
+
+impl TryFrom<String> for FilePath {
+    type Error = FileError;
+
+    fn try_from(text: String) -> Result<Self, FileError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<FilePath> for String {
+    fn from(path: FilePath) -> Self {
+        path.as_str().to_owned()
+    }
+}
+
+impl FilePath {
+    /// A path as a caller gave it, relative or beginning with `/workspace/`. Empty names and `.` are left out;
+    /// `..` is refused even where it would stay inside.
+    pub fn parse(text: &str) -> Result<Self, FileError> {
+        Self::of_directory(text)?.ok_or(FileError::BadPath("it names the workspace itself, not a file in it"))
+    }
+
+    /// The same for a directory; nothing is the workspace itself.
+    pub fn of_directory(text: &str) -> Result<Option<Self>, FileError> {
+        if text.len() > FILE_PATH_BYTES_MAX {
+            return Err(FileError::BadPath("it is longer than 1024 bytes"));
+        }
+        if text.contains('\0') {
+            return Err(FileError::BadPath("it contains a NUL character"));
+        }
+        let relative = match text.strip_prefix(MOUNT) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
+            _ if text.starts_with('/') => {
+                return Err(FileError::BadPath("it leads out of the workspace"));
+            }
+            _ => text,
+        };
+        let names: Vec<&str> = relative.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        if names.contains(&"..") {
+            return Err(FileError::BadPath("`..` is not allowed in it"));
+        }
+        if names.len() > NAMES_MAX || names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(FileError::BadPath("it has too many or too long names"));
+        }
+        Ok((!names.is_empty()).then(|| Self(names.join("/").into())))
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last name.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+
+    /// The names above it.
+    pub(super) fn folders(&self) -> impl Iterator<Item = &str> {
+        let folders = self.0.rsplit_once('/').map(|(folders, _)| folders);
+        folders.into_iter().flat_map(|folders| folders.split('/'))
+    }
+
+    pub(super) fn as_path(&self) -> &Path {
+        Path::new(&*self.0)
+    }
+}
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_brought_into_one_form() {
+        for (given, meant) in [
+            ("a", "a"),
+            ("./a//b.txt", "a/b.txt"),
+            ("/workspace/a", "a"),
+            ("/workspace//a/", "a"),
+            ("ünï/ñ ...", "ünï/ñ ..."),
+            ("workspace/a", "workspace/a"),
+        ] {
+            assert_eq!(FilePath::parse(given).unwrap().as_str(), meant, "{given}");
+        }
+        let path = FilePath::parse("a/b/c.txt").unwrap();
+        assert_eq!((path.name(), path.folders().collect::<Vec<_>>()), ("c.txt", vec!["a", "b"]));
+        assert_eq!(FilePath::parse("c").unwrap().folders().count(), 0);
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_no_path() {
+        for bad in [
+            "",
+            ".",
+            "/",
+            "/workspace",
+            "/workspace/",
+            "/etc/passwd",
+            "/workspaces/a",
+            "..",
+            "../a",
+            "a/../b",
+            "/workspace/../etc/passwd",
+            "a\0b",
+            &"x".repeat(256),
+            &"a/".repeat(41),
+            &"é/".repeat(400),
+        ] {
+            assert!(FilePath::parse(bad).is_err(), "{bad}");
+        }
+        for root in ["", ".", "/workspace", "/workspace/", "./"] {
+            assert_eq!(FilePath::of_directory(root).unwrap(), None, "{root}");
+        }
+    }
+
+    /// A seeded stream of hostile joins: nothing that passes has a part that leads upwards or to the root.
+    #[test]
+    fn random_joins_stay_in_the_workspace() {
+        let parts =
+            ["..", ".", "", "/", "a", "b\0", "//", "...", "ä", "a/..", "../", "%2e%2e", "\\..", "/workspace"];
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..200_000 {
+            let mut text = String::new();
+            for _ in 0..6 {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                text.push_str(parts[(seed % parts.len() as u64) as usize]);
+                if seed & 0x100 != 0 {
+                    text.push('/');
+                }
+            }
+            if let Ok(path) = FilePath::parse(&text) {
+                let path = path.as_str();
+                assert!(!path.starts_with('/') && !path.contains('\0') && !path.is_empty(), "{text:?}");
+                assert!(path.split('/').all(|name| !["", ".", ".."].contains(&name)), "{text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Reading a file in parts of bounded size.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, Stat};
+
+use super::{FileError, FilePath, Work, beneath, blocking, media};
+
+/// The most that is read at once.
+pub const READ_BYTES_MAX: usize = 1 << 20;
+
+/// An open regular file. What is done to its name meanwhile does not matter any more.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    file: Arc<OwnedFd>,
+    size_bytes: u64,
+    modified_ms: u64,
+    media_type: &'static str,
+}
+
+/// Part of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePart {
+    /// What stands there.
+    pub bytes: Vec<u8>,
+    /// Where it stands.
+    pub offset: u64,
+    /// The whole file.
+    pub size_bytes: u64,
+    /// Whether the file ends with it.
+    pub at_end: bool,
+    /// What the file is.
+    pub media_type: &'static str,
+}
+
+impl OpenFile {
+    pub(super) fn open(root: &OwnedFd, path: &FilePath) -> Result<Self, FileError> {
+        let (file, stat) = beneath::regular(root, path.as_path(), OFlags::RDONLY)?;
+        let mut head = [0_u8; media::HEAD_BYTES];
+        let count = rustix::io::pread(&file, &mut head, 0)?;
+        Ok(Self {
+            file: Arc::new(file),
+            size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            modified_ms: modified_ms(&stat),
+            media_type: media::media_type(path.name(), &head[..count]),
+        })
+    }
+
+    /// As it was opened.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// When it was changed last, since the epoch.
+    pub fn modified_ms(&self) -> u64 {
+        self.modified_ms
+    }
+
+    /// What it is, by its name and its first bytes.
+    pub fn media_type(&self) -> &'static str {
+        self.media_type
+    }
+
+    /// At most [`READ_BYTES_MAX`] bytes from there.
+    pub async fn read(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
+        let file = self.clone();
+        blocking(Work::Quick, move || file.part(offset, limit)).await
+    }
+
+    pub(super) fn part(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
+        let left = usize::try_from(self.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0_u8; limit.min(READ_BYTES_MAX).min(left)];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::io::pread(&*self.file, &mut bytes[filled..], offset + filled as u64) {
+                // Shorter than it was.
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let is_cut = filled < bytes.len();
+        bytes.truncate(filled);
+        let at_end = is_cut || offset.saturating_add(filled as u64) >= self.size_bytes;
+        Ok(FilePart { bytes, offset, size_bytes: self.size_bytes, at_end, media_type: self.media_type })
+    }
+}
+
+pub(super) fn modified_ms(stat: &Stat) -> u64 {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    seconds.saturating_mul(1000).saturating_add(u64::from(stat.st_mtime_nsec as u32 / 1_000_000))
+}

@@ -1,0 +1,233 @@
+//! Walking through a workspace that may be built to never end: bounded in entries, depth and time.
+//!
+//! Directories are open from the one where the walk began down to the present one, each opened from the one
+//! above it, so a directory that is moved away or replaced meanwhile changes what is found and nothing else.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use rustix::io::Errno;
+
+use super::read::modified_ms;
+use super::{FileError, FilePath, Root, beneath};
+
+/// The most entries of a list.
+pub const LIST_ENTRIES_MAX: usize = 1000;
+/// The most names that are counted for the quota, whatever it says.
+const USAGE_ENTRIES_MAX: u64 = 1 << 20;
+/// Deeper directories are not entered: each level holds a descriptor.
+const DEPTH_MAX: usize = 48;
+const WALK_PATIENCE: Duration = Duration::from_secs(5);
+/// Blocks as stat(2) counts them.
+const BLOCK_BYTES: u64 = 512;
+const SET_ASIDE: [&[u8]; 2] = [b"__pycache__", b"node_modules"];
+
+/// How far a list goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// What is in the directory itself.
+    Flat,
+    /// Beneath it too, but for directories that are set aside.
+    Recursive,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, which nothing here follows.
+    Link,
+    /// A pipe, a socket, a device.
+    Other,
+}
+
+/// One name in a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to the workspace; bytes that are not UTF-8 as `\xNN`.
+    pub path: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its length, for a file.
+    pub size_bytes: u64,
+    /// When it was changed last, since the epoch.
+    pub modified_ms: u64,
+    /// A directory that a recursive list did not enter, because of its name or its depth.
+    pub is_unopened: bool,
+    /// Its path is not text, so it cannot be named here; programs inside can.
+    pub is_nameless: bool,
+}
+
+/// What is in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// By path.
+    pub entries: Vec<Entry>,
+    /// Whether that is all of it.
+    pub is_complete: bool,
+}
+
+/// What a workspace holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// On the disk: holes cost nothing, a file with two names counts twice.
+    pub bytes: u64,
+    /// Everything that has a name.
+    pub inodes: u64,
+    /// Whether everything was counted. What is too much or too deep to be counted is more than any quota.
+    pub is_complete: bool,
+}
+
+/// Something on the way.
+pub(super) struct Found<'a> {
+    /// From where the walk began.
+    pub(super) path: &'a [u8],
+    pub(super) kind: EntryKind,
+    pub(super) stat: &'a Stat,
+    /// Its name, or its depth, says not to enter it.
+    pub(super) is_set_aside: bool,
+}
+
+/// What to do after something was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Look into it, if it is a directory.
+    Enter,
+    /// Go past it.
+    Pass,
+    /// No further.
+    Stop,
+}
+
+/// Goes through everything beneath a directory; returns whether it came to the end.
+pub(super) fn walk(directory: OwnedFd, mut visit: impl FnMut(&Found<'_>) -> Then) -> Result<bool, FileError> {
+    let until = Instant::now() + WALK_PATIENCE;
+    let mut open = vec![(Dir::new(directory)?, 0)];
+    let (mut path, mut is_complete) = (Vec::new(), true);
+    loop {
+        let depth = open.len();
+        let Some((current, above)) = open.last_mut() else { break };
+        let above = *above;
+        let Some(entry) = current.read() else {
+            open.pop();
+            continue;
+        };
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if Instant::now() > until {
+            return Ok(false);
+        }
+        let place = current.fd()?;
+        // What vanished meanwhile is not there.
+        let Ok(stat) = rustix::fs::statat(place, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        path.truncate(above);
+        if above > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let kind = kind_of(&stat);
+        let is_set_aside = name.starts_with(b".") || SET_ASIDE.contains(&name);
+        match visit(&Found { path: &path, kind, stat: &stat, is_set_aside }) {
+            Then::Stop => return Ok(false),
+            Then::Enter if kind == EntryKind::Directory => {}
+            Then::Enter | Then::Pass => continue,
+        }
+        let below = match depth < DEPTH_MAX {
+            true => beneath::directory(place, Path::new(entry_name(name)?)),
+            false => Err(Errno::NAMETOOLONG),
+        };
+        match below {
+            Ok(below) => {
+                let length = path.len();
+                open.push((Dir::new(below)?, length));
+            }
+            // It was replaced or removed meanwhile.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(_) => is_complete = false,
+        }
+    }
+    Ok(is_complete)
+}
+
+fn entry_name(name: &[u8]) -> Result<&std::ffi::OsStr, Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    // A name with a slash in it cannot come from a sound file system.
+    if name.contains(&b'/') { Err(Errno::IO) } else { Ok(std::ffi::OsStr::from_bytes(name)) }
+}
+
+/// What is in a directory; of a file, the file.
+pub(super) fn list(root: &OwnedFd, path: Option<&FilePath>, reach: Reach) -> Result<Listing, FileError> {
+    let place = path.map_or(Path::new("."), FilePath::as_path);
+    let directory = match (beneath::directory(root, place), path) {
+        (Err(Errno::NOTDIR), Some(path)) => {
+            let stat = beneath::look(root, place)?;
+            let entries = vec![entry(path.as_str().as_bytes(), kind_of(&stat), &stat, false)];
+            return Ok(Listing { entries, is_complete: true });
+        }
+        (opened, _) => opened?,
+    };
+    let prefix = path.map(|path| format!("{path}/")).unwrap_or_default().into_bytes();
+    let mut entries = Vec::new();
+    let is_complete = walk(directory, |found| {
+        if entries.len() == LIST_ENTRIES_MAX {
+            return Then::Stop;
+        }
+        let is_entered = reach == Reach::Recursive && !found.is_set_aside;
+        let is_unopened = reach == Reach::Recursive && !is_entered && found.kind == EntryKind::Directory;
+        entries.push(entry(&[prefix.as_slice(), found.path].concat(), found.kind, found.stat, is_unopened));
+        if is_entered { Then::Enter } else { Then::Pass }
+    })?;
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(Listing { entries, is_complete })
+}
+
+fn entry(path: &[u8], kind: EntryKind, stat: &Stat, is_unopened: bool) -> Entry {
+    let (path, is_nameless) = match std::str::from_utf8(path) {
+        Ok(text) => (text.to_owned(), false),
+        Err(_) => (visible(path), true),
+    };
+    let is_file = kind == EntryKind::File;
+    let size_bytes = if is_file { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
+    Entry { path, kind, size_bytes, modified_ms: modified_ms(stat), is_unopened, is_nameless }
+}
+
+fn visible(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// What a workspace holds; no more is counted than is needed to see that the quota is exceeded.
+pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
+    let directory = beneath::directory(&root.directory, Path::new("."))?;
+    let most = root.quota.inodes.min(USAGE_ENTRIES_MAX);
+    let (mut bytes, mut inodes) = (0_u64, 0_u64);
+    let is_complete = walk(directory, |found| {
+        inodes += 1;
+        bytes = bytes.saturating_add(u64::try_from(found.stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
+        if inodes > most { Then::Stop } else { Then::Enter }
+    })?;
+    Ok(Used { bytes, inodes, is_complete })
+}
+
+fn kind_of(stat: &Stat) -> EntryKind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => EntryKind::File,
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Link,
+        _ => EntryKind::Other,
+    }
+}

@@ -1,0 +1,247 @@
+//! Writing: into a draft beside the file, which takes the file's name when it is complete.
+//!
+//! ```text
+//! measure the workspace -> folders, made and owned -> draft (new name, EXCL) -> pieces, within what is left -> rename
+//! ```
+//! The program can see the draft and meddle with it; all it can spoil is its own file.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::walk::{EntryKind, Then, usage, walk};
+use super::{FileError, FilePath, Root, Work, beneath, blocking};
+
+/// Names of drafts begin so.
+pub(super) const DRAFT_PREFIX: &str = ".palisade-draft-";
+const DRAFT_RANDOM_BYTES: usize = 8;
+/// Drafts that are removed at once.
+const ABANDONED_MAX: usize = 1000;
+const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
+const PERMISSIONS: u32 = 0o777;
+/// Bytes after which the workspace is measured anew: the program inside writes too.
+const MEASURE_BYTES: u64 = 4 << 20;
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The whole file.
+    pub size_bytes: u64,
+}
+
+/// A file that comes piece by piece. Dropped before its end, it leaves nothing.
+#[derive(Debug)]
+pub struct Upload {
+    /// Nothing while a piece is being written, and after a failure.
+    draft: Option<Draft>,
+}
+
+impl Upload {
+    pub(super) fn begin(
+        root: Arc<Root>,
+        path: &FilePath,
+        bytes_max: u64,
+        announced: Option<u64>,
+    ) -> Result<Self, FileError> {
+        let draft = Draft::begin(root, path, bytes_max, announced.unwrap_or(0))?;
+        Ok(Self { draft: Some(draft) })
+    }
+
+    /// Adds a piece.
+    pub async fn write(&mut self, piece: impl AsRef<[u8]> + Send + 'static) -> Result<(), FileError> {
+        let mut draft = self.draft.take().ok_or(FileError::Disturbed)?;
+        let draft = blocking(Work::Quick, move || draft.write(piece.as_ref()).map(|()| draft)).await?;
+        self.draft = Some(draft);
+        Ok(())
+    }
+
+    /// Puts the file in its place.
+    pub async fn finish(mut self) -> Result<Written, FileError> {
+        let draft = self.draft.take().ok_or(FileError::Disturbed)?;
+        blocking(Work::Quick, move || draft.place()).await
+    }
+}
+
+pub(super) fn whole(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Result<Written, FileError> {
+    let size = content.len() as u64;
+    let mut draft = Draft::begin(Arc::clone(root), path, size, size)?;
+    draft.write(content)?;
+    draft.place()
+}
+
+/// Written in place, so that a program which holds the file open sees it grow. A file with several names is
+/// left alone: it is not clear which one is meant.
+pub(super) fn append(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Result<Written, FileError> {
+    let how = OFlags::WRONLY | OFlags::APPEND;
+    let (file, stat) = match beneath::regular(&root.directory, path.as_path(), how) {
+        Err(FileError::NotFound) => return whole(root, path, content),
+        found => found?,
+    };
+    if stat.st_nlink > 1 {
+        return Err(FileError::BadPath("the file has several names"));
+    }
+    if left(root, 0)? < content.len() as u64 {
+        return Err(FileError::DiskFull);
+    }
+    let mut file = File::from(file);
+    file.write_all(content)?;
+    Ok(Written { size_bytes: file.metadata()?.len() })
+}
+
+/// Bytes that may still be written, beside so many new names.
+fn left(root: &Root, names: usize) -> Result<u64, FileError> {
+    let used = usage(root)?;
+    if !used.is_complete || used.inodes + names as u64 > root.quota.inodes {
+        return Err(FileError::DiskFull);
+    }
+    Ok(root.quota.bytes.saturating_sub(used.bytes))
+}
+
+/// A file in the making.
+#[derive(Debug)]
+struct Draft {
+    root: Arc<Root>,
+    folder: OwnedFd,
+    /// What it is to be called, and what it is called now.
+    name: String,
+    draft_name: String,
+    file: File,
+    written: u64,
+    /// The most it may have by its link or its caller.
+    bytes_max: u64,
+    /// The most it may have by the quota.
+    room: u64,
+    measured_at: u64,
+    is_placed: bool,
+}
+
+impl Draft {
+    fn begin(root: Arc<Root>, path: &FilePath, bytes_max: u64, announced: u64) -> Result<Self, FileError> {
+        if announced > bytes_max {
+            return Err(FileError::TooLarge { bytes_max });
+        }
+        let room = left(&root, path.folders().count() + 1)?;
+        if announced > room {
+            return Err(FileError::DiskFull);
+        }
+        let mut folder = rustix::io::fcntl_dupfd_cloexec(&root.directory, 0)?;
+        for name in path.folders() {
+            folder = beneath::entered(&folder, name, root.owner)?;
+        }
+        let mode = mode_of(&folder, path.name())?;
+        let draft_name = draft_name()?;
+        let file = File::from(beneath::new_file(&folder, &draft_name, Mode::RUSR | Mode::WUSR)?);
+        let name = path.name().to_owned();
+        let (owner, measured_at, is_placed) = (root.owner, 0, false);
+        // From here on the draft is removed if anything fails.
+        let draft = Self {
+            root,
+            folder,
+            name,
+            draft_name,
+            file,
+            written: 0,
+            bytes_max,
+            room,
+            measured_at,
+            is_placed,
+        };
+        beneath::own(&draft.file, owner)?;
+        rustix::fs::fchmod(&draft.file, mode)?;
+        Ok(draft)
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), FileError> {
+        let wanted = self.written + piece.len() as u64;
+        if wanted > self.bytes_max {
+            return Err(FileError::TooLarge { bytes_max: self.bytes_max });
+        }
+        if wanted - self.measured_at > MEASURE_BYTES {
+            self.room = self.written.saturating_add(left(&self.root, 0)?);
+            self.measured_at = self.written;
+        }
+        if wanted > self.room {
+            return Err(FileError::DiskFull);
+        }
+        self.file.write_all(piece)?;
+        self.written = wanted;
+        Ok(())
+    }
+
+    fn place(mut self) -> Result<Written, FileError> {
+        match rustix::fs::renameat(&self.folder, &self.draft_name, &self.folder, &self.name) {
+            Ok(()) => self.is_placed = true,
+            // Nobody but the program inside takes a draft away.
+            Err(Errno::NOENT) => return Err(FileError::Disturbed),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Written { size_bytes: self.written })
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            // If it is gone already, or became something else, it is none of ours any more.
+            rustix::fs::unlinkat(&self.folder, &self.draft_name, AtFlags::empty()).ok();
+        }
+    }
+}
+
+/// Removes drafts that a server left which was killed while it wrote. Nobody may write from outside meanwhile.
+pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
+    let mut abandoned = Vec::new();
+    walk(beneath::directory(&root.directory, Path::new("."))?, |found| {
+        let is_draft = is_draft(found.path) && found.kind == EntryKind::File;
+        if let Some(path) = std::str::from_utf8(found.path).ok().filter(|_| is_draft) {
+            abandoned.extend(FilePath::parse(path));
+        }
+        if abandoned.len() == ABANDONED_MAX { Then::Stop } else { Then::Enter }
+    })?;
+    let mut removed = 0;
+    for path in abandoned {
+        let above = path.as_path().parent().filter(|above| !above.as_os_str().is_empty());
+        // What cannot be reached any more was moved or removed by the program.
+        let Ok(folder) = beneath::directory(&root.directory, above.unwrap_or(Path::new("."))) else {
+            continue;
+        };
+        removed += usize::from(rustix::fs::unlinkat(&folder, path.name(), AtFlags::empty()).is_ok());
+    }
+    Ok(removed)
+}
+
+/// Whether this is the path of a draft.
+pub(super) fn is_draft(path: &[u8]) -> bool {
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(DRAFT_PREFIX.as_bytes()))
+}
+
+/// Permissions of the file that is replaced, or those of a new one.
+fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
+    match beneath::look(folder, Path::new(name)) {
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Mode::from_raw_mode(stat.st_mode & PERMISSIONS)),
+            FileType::Directory => Err(FileError::IsDirectory),
+            _ => Ok(NEW_FILE_MODE),
+        },
+        // A link is replaced like a file, and what it leads to left alone.
+        Err(Errno::NOENT | Errno::LOOP) => Ok(NEW_FILE_MODE),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn draft_name() -> Result<String, FileError> {
+    let mut random = [0_u8; DRAFT_RANDOM_BYTES];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let mut name = DRAFT_PREFIX.to_owned();
+    for byte in random {
+        // Writing to a string does not fail.
+        write!(name, "{byte:02x}").unwrap_or_default();
+    }
+    Ok(name)
+}

@@ -1,0 +1,59 @@
+//! One sandbox with a workspace, for tests of what stands above.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use engine::workspace::{Quota, Workspace, Workspaces};
+use engine::{Principal, RunError};
+use sandbox::BoxFuture;
+
+use crate::test_folder::TestFolder;
+
+/// The sandbox that is open.
+pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef";
+
+/// Belongs to [`Principal::local`].
+pub(crate) struct TestWorkspaces {
+    folder: TestFolder,
+    workspace: Mutex<Option<Workspace>>,
+}
+
+impl TestWorkspaces {
+    pub(crate) fn new() -> Self {
+        Self::with(Quota { bytes: 1 << 30, inodes: 1000 })
+    }
+
+    pub(crate) fn with(quota: Quota) -> Self {
+        let folder = TestFolder::new();
+        let workspace = Workspace::open(folder.path(), quota, None).unwrap();
+        Self { folder, workspace: Mutex::new(Some(workspace)) }
+    }
+
+    pub(crate) fn close(&self) {
+        self.workspace.lock().unwrap().take();
+    }
+
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        self.folder.file(path, content)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.folder.path().join(path)).ok()
+    }
+
+    pub(crate) fn names(&self) -> usize {
+        std::fs::read_dir(self.folder.path()).unwrap().count()
+    }
+}
+
+impl Workspaces for TestWorkspaces {
+    fn workspace<'a>(
+        &'a self,
+        principal: &'a Principal,
+        sandbox_id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
+        let is_it = *principal == Principal::local() && sandbox_id == SANDBOX;
+        let found = is_it.then(|| self.workspace.lock().unwrap().clone()).flatten();
+        Box::pin(async { Ok(found) })
+    }
+}
