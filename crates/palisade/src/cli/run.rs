@@ -225,9 +225,11 @@ fn explain(result: &RunResult, is_saved: bool) {
 
 pub(crate) fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
-    eprintln!("{} {message}", paint.bold("palisade:"));
+    // The terminal may be gone; what is left to do is done all the same.
+    let mut error = io::stderr().lock();
+    writeln!(error, "{} {message}", paint.bold("palisade:")).ok();
     if let Some(remedy) = remedy {
-        eprintln!("          {}", paint.dim(remedy));
+        writeln!(error, "          {}", paint.dim(remedy)).ok();
     }
 }
 

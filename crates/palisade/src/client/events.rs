@@ -10,7 +10,6 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub(crate) struct Events {
     response: Response,
     bytes_max: usize,
-    is_stream: bool,
     /// What came and is no whole line yet, or for JSON no whole answer.
     unread: Vec<u8>,
     /// How much of it has been searched for a line end.
@@ -22,10 +21,8 @@ pub(crate) struct Events {
 impl Events {
     /// Of this response; none may be longer than that.
     pub(crate) fn new(response: Response, bytes_max: usize) -> Self {
-        let kind = response.header("content-type").unwrap_or_default();
-        let is_stream = kind.starts_with(EVENT_STREAM);
         let (unread, data) = (Vec::new(), Vec::new());
-        Self { response, bytes_max, is_stream, unread, searched: 0, data, is_over: false }
+        Self { response, bytes_max, unread, searched: 0, data, is_over: false }
     }
 
     /// The status of the response.
@@ -35,10 +32,11 @@ impl Events {
 
     /// The next message, or the end. May be dropped and asked again.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.response.head().await?;
+        let kind = self.response.header("content-type").unwrap_or_default();
+        let is_stream = kind.starts_with(EVENT_STREAM);
         loop {
-            if self.is_stream
-                && let Some(event) = self.take_event()
-            {
+            if is_stream && let Some(event) = self.take_event() {
                 return Ok(Some(event));
             }
             if self.is_over {
@@ -51,7 +49,7 @@ impl Events {
                 Some(piece) => self.unread.extend_from_slice(&piece),
                 None => {
                     self.is_over = true;
-                    if !self.is_stream {
+                    if !is_stream {
                         return Ok(Some(std::mem::take(&mut self.unread)));
                     }
                 }

@@ -62,6 +62,8 @@ pub(crate) struct Response {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
+    /// The head has not come.
+    Unknown,
     Length {
         left: u64,
     },
@@ -82,7 +84,7 @@ enum Taken {
     Nothing,
 }
 
-/// Sends a request and reads the head of its response.
+/// Sends a request. The head of its response is read by [`Response::head`]: a server may let us wait for it.
 pub(crate) async fn exchange(mut stream: UnixStream, request: Request<'_>) -> io::Result<Response> {
     let mut head = format!("{} {} HTTP/1.1\r\nhost: {HOST}\r\n", request.method, request.path);
     for (name, value) in request.headers {
@@ -102,10 +104,8 @@ pub(crate) async fn exchange(mut stream: UnixStream, request: Request<'_>) -> io
             return Err(error);
         }
     }
-    let framing = Framing::Over;
-    let mut response = Response { status: 0, headers: Vec::new(), stream, raw: Vec::new(), framing };
-    response.read_head().await?;
-    Ok(response)
+    let framing = Framing::Unknown;
+    Ok(Response { status: 0, headers: Vec::new(), stream, raw: Vec::new(), framing })
 }
 
 async fn send(stream: &mut UnixStream, payload: Payload<'_>) -> io::Result<()> {
@@ -136,6 +136,7 @@ impl Response {
 
     /// The next part of the body, or its end.
     pub(crate) async fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.head().await?;
         loop {
             match self.take()? {
                 Taken::Piece(bytes) => return Ok(Some(bytes)),
@@ -170,7 +171,11 @@ impl Response {
         tokio::time::timeout(SILENCE_MAX, limited.read_buf(&mut self.raw)).await.map_err(|_| silent())?
     }
 
-    async fn read_head(&mut self) -> io::Result<()> {
+    /// Waits for the head; may be dropped and asked again.
+    pub(crate) async fn head(&mut self) -> io::Result<()> {
+        if self.framing != Framing::Unknown {
+            return Ok(());
+        }
         let end = loop {
             if let Some(end) = find(&self.raw, b"\r\n\r\n") {
                 break end;
@@ -210,6 +215,7 @@ impl Response {
         loop {
             match self.framing {
                 Framing::Over | Framing::Length { left: 0 } => return Ok(Taken::Over),
+                Framing::Unknown => return Ok(Taken::Nothing),
                 Framing::Chunk { left: 0 } => self.framing = Framing::ChunkEnd,
                 _ if self.raw.is_empty() => return Ok(Taken::Nothing),
                 Framing::UntilClosed => return Ok(Taken::Piece(std::mem::take(&mut self.raw))),

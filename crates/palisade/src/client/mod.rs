@@ -101,6 +101,12 @@ impl Client {
 
     /// Asks for `path` itself: files by their links.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, ClientError> {
+        let mut response = self.begin(request).await?;
+        response.head().await?;
+        Ok(response)
+    }
+
+    async fn begin(&self, request: Request<'_>) -> Result<Response, ClientError> {
         let stream = connect(&self.socket).await?;
         Ok(http::exchange(stream, request).await?)
     }
@@ -115,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Calls a tool.
+    /// Calls a tool; does not wait for anything to come back.
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<Call, ClientError> {
         self.request("tools/call", name, json!({ "name": name, "arguments": arguments })).await
     }
@@ -154,7 +160,7 @@ impl Client {
         ];
         let payload = Payload::Bytes(body.as_bytes());
         let response =
-            self.send(Request { method: "POST", path: ENDPOINT, headers: &headers, payload }).await?;
+            self.begin(Request { method: "POST", path: ENDPOINT, headers: &headers, payload }).await?;
         Ok(Call { events: Events::new(response, ANSWER_BYTES_MAX) })
     }
 }

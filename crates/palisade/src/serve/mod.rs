@@ -124,12 +124,17 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         closing: app.closing.clone(),
         closed: app.closed.clone(),
     };
-    for listener in listeners {
-        tokio::spawn(connections::accept_all(listener, serving.clone()));
-    }
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| tokio::spawn(connections::accept_all(listener, serving.clone())))
+        .collect();
     announce(&addresses, &options);
     signals.next().await;
     end(&app, &ending, &mut signals).await;
+    // They stopped when the end began; with them go the files of their sockets.
+    for listener in accepting {
+        listener.await.ok();
+    }
     Ok(())
 }
 

@@ -102,8 +102,10 @@ impl Watched<'_> {
                 },
                 wish = interrupts.next() => wish,
             };
-            let Some(run_id) = self.run_id.clone().filter(|_| !is_cancelled && wish == Wish::Interrupt)
-            else {
+            if wish == Wish::End {
+                return Err(ClientError::Interrupted);
+            }
+            let Some(run_id) = self.run_id.clone().filter(|_| !is_cancelled) else {
                 return Ok(None);
             };
             is_cancelled = true;

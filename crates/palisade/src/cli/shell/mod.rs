@@ -74,7 +74,7 @@ pub(crate) fn main(options: &Options, arguments: &ShellArguments) -> ExitCode {
             }
         };
         if origin == Origin::Terminal || arguments.keep {
-            eprintln!("{}", Paint::for_stream(&io::stderr()).dim(&format!("sandbox {sandbox_id}")));
+            say(&Paint::for_stream(&io::stderr()).dim(&format!("sandbox {sandbox_id}")));
         }
         let is_ours = arguments.id.is_none() && !arguments.keep;
         let language = arguments.language.clone();
@@ -115,7 +115,7 @@ enum Next {
 impl Shell {
     async fn converse(&mut self) -> Result<ExitCode, ClientError> {
         if self.origin == Origin::Terminal {
-            eprintln!("{}", Paint::for_stream(&io::stderr()).dim("%help says what can be done here"));
+            say(&Paint::for_stream(&io::stderr()).dim("%help says what can be done here"));
         }
         let mut lines = lines::read();
         let mut block = Block::new(self.origin);
@@ -127,7 +127,7 @@ impl Shell {
                     if wish == Wish::End || self.origin == Origin::Pipe {
                         return Ok(ExitCode::from(INTERRUPTED));
                     }
-                    eprintln!();
+                    say("");
                     block.take();
                     continue;
                 }
@@ -163,7 +163,7 @@ impl Shell {
     /// What was begun when the input ended is run from a pipe, and forgotten at a terminal.
     async fn last(&mut self, program: String) -> Result<ExitCode, ClientError> {
         if self.origin == Origin::Terminal {
-            eprintln!();
+            say("");
         } else if !program.trim().is_empty() {
             let (_, mut none) = mpsc::channel(1);
             self.run(&program, &mut none).await?;
@@ -209,9 +209,9 @@ impl Shell {
         let (word, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         match (word, argument.trim()) {
             ("%quit" | "%exit", "") => return Ok(Next::Over),
-            ("%help", "") => eprintln!("{COMMANDS}"),
+            ("%help", "") => say(COMMANDS),
             ("%files", "") => self.files().await?,
-            ("%lang", "") => eprintln!("{}", self.language),
+            ("%lang", "") => say(&self.language),
             ("%lang", name) => name.clone_into(&mut self.language),
             _ => complain(&format!("{word} is no command here"), Some("%help shows them")),
         }
@@ -239,6 +239,11 @@ impl Shell {
         }
         Ok(())
     }
+}
+
+/// A line for the person at the terminal, who may have gone.
+fn say(text: &str) {
+    writeln!(io::stderr().lock(), "{text}").ok();
 }
 
 /// Whether the sandbox is not there any more.
