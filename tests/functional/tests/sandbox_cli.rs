@@ -1,17 +1,16 @@
-//! `palisade sandbox` and `palisade shell` against a real `palisade serve`, and who may use its control socket.
+//! `palisade sandbox` against a real `palisade serve`, and who may use its control socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
+use functional::serving::Server;
 use functional::{Live, SOON, own_folder, until};
-use harness::{Build, Ended, Palisade, User, users};
-use rustix::process::{Pid, Signal, kill_process};
+use harness::{Build, Palisade, User, users};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const OWN_FAILURE: Option<i32> = Some(125);
@@ -20,160 +19,6 @@ const INTERRUPTED: Option<i32> = Some(130);
 const LARGE_BYTES: usize = 100_000_000;
 /// What a process may have of its own while it copies that.
 const DATA_BYTES_MAX: usize = 40_000_000;
-
-/// What a child has printed so far on one stream.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<String>>);
-
-impl Said {
-    fn listen(stream: impl Read + Send + 'static) -> Self {
-        let said = Self::default();
-        let kept = said.clone();
-        std::thread::spawn(move || {
-            let mut stream = stream;
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                kept.0.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        said
-    }
-
-    fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn wait_for(&self, wanted: &str) {
-        let what = format!("`{wanted}` is said");
-        until(SOON, &what, || self.text().contains(wanted).then_some(()));
-    }
-}
-
-/// A server with a state directory of its own; killed when dropped.
-struct Server {
-    child: Child,
-    said: Said,
-    state_dir: PathBuf,
-    user: User,
-}
-
-impl Server {
-    fn start(user: User, name: &str) -> Self {
-        let state_dir = own_folder(user, name);
-        fs::set_permissions(&state_dir, fs::Permissions::from_mode(0o700)).unwrap();
-        Self::start_in(user, state_dir, &[])
-    }
-
-    fn start_in(user: User, state_dir: PathBuf, flags: &[&str]) -> Self {
-        let args = ["serve", "--listen", "127.0.0.1:0", "--state-dir", state_dir.to_str().unwrap()];
-        let mut command = Palisade::new(Build::Real, user, &args).args(flags).into_command();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let said = Said::listen(child.stderr.take().unwrap());
-        said.wait_for("\"listening\"");
-        Self { child, said, state_dir, user }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.state_dir.join("control.sock")
-    }
-
-    /// A command line for this server, as its own user.
-    fn palisade(&self, args: &[&str]) -> Palisade {
-        let state_dir = self.state_dir.to_str().unwrap();
-        Palisade::new(Build::Real, self.user, args).env("PALISADE_STATE_DIR", state_dir)
-    }
-
-    fn end(&self, args: &[&str]) -> Ended {
-        self.palisade(args).end()
-    }
-
-    /// Standard output of a command that must succeed, without the last line end.
-    fn said_by(&self, args: &[&str]) -> String {
-        let ended = self.end(args);
-        assert_eq!(ended.status.code(), Some(0), "{args:?} as {:?}: {}", self.user, ended.stderr);
-        ended.stdout.trim_end().to_owned()
-    }
-
-    fn open(&self) -> String {
-        self.said_by(&["sandbox", "open"])
-    }
-
-    fn sandboxes(&self) -> Vec<Value> {
-        serde_json::from_str(&self.said_by(&["sandbox", "ls", "--json"])).unwrap()
-    }
-
-    /// `sandbox_list` over TCP, with or without a token: the whole response.
-    fn list_over_tcp(&self, token: Option<&str>) -> String {
-        let text = self.said.text();
-        let address = text.split("\"url\":\"http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sandbox_list","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-        let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        write!(
-            stream,
-            "POST /mcp HTTP/1.1\r\nhost: {address}\r\n{token}content-type: application/json\r\n\
-             accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
-             mcp-method: tools/call\r\nmcp-name: sandbox_list\r\nconnection: close\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
-        self.child.wait().ok();
-    }
-}
-
-/// A shell on a terminal of its own, made by script(1).
-struct Terminal {
-    child: Child,
-    keys: Option<ChildStdin>,
-    screen: Said,
-}
-
-impl Terminal {
-    fn start(server: &Server, args: &str) -> Self {
-        let line = format!("exec {} {args}", harness::binary(Build::Real).display());
-        let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_clear();
-        command.env("PATH", "/usr/bin:/bin").env("TERM", "dumb").env("SHELL", "/bin/sh");
-        command.env("PALISADE_STATE_DIR", &server.state_dir).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().unwrap();
-        let screen = Said::listen(child.stdout.take().unwrap());
-        Self { keys: child.stdin.take(), child, screen }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Waits until the prompt has been shown so often.
-    fn prompts(&self, count: usize) {
-        let shown = || (self.screen.text().matches("python> ").count() >= count).then_some(());
-        until(SOON, &format!("{count} prompts in {:?}", self.screen.text()), shown);
-    }
-
-    fn status(&mut self) -> Option<i32> {
-        until(SOON, "the terminal ends", || self.child.try_wait().unwrap()).code()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
 
 #[test]
 fn a_sandbox_is_opened_listed_and_closed() {
@@ -265,6 +110,22 @@ fn an_interrupt_cancels_the_run_and_keeps_the_sandbox() {
     let (status, stderr) = live.end(SOON);
     assert_eq!(status.code(), INTERRUPTED, "{stderr}");
     assert_eq!(server.said_by(&["sandbox", "exec", &id, "python", "-c", "print(x)"]), "5");
+}
+
+#[test]
+fn a_program_that_says_nothing_can_be_interrupted_at_once() {
+    let server = Server::start(users()[0], "silent");
+    let id = server.open();
+    let code = "x = 6\nopen('begun', 'w').close()\nimport time\ntime.sleep(600)";
+    let live = Live::start(server.palisade(&["sandbox", "exec", &id, "python", "-c", code]));
+    let target = own_folder(server.user, "silent-out");
+    let fetch = ["sandbox", "cp", &format!("{id}:begun"), target.to_str().unwrap()];
+    until(SOON, "the program has begun", || server.end(&fetch).status.success().then_some(()));
+    live.signal(Signal::INT);
+    // Less than the pause before the first sign of life of a silent program.
+    let (status, stderr) = live.end(Duration::from_secs(4));
+    assert_eq!(status.code(), INTERRUPTED, "{stderr}");
+    assert_eq!(server.said_by(&["sandbox", "exec", &id, "python", "-c", "print(x)"]), "6");
 }
 
 #[test]
@@ -416,8 +277,7 @@ fn a_second_server_leaves_the_socket_to_the_first() {
 fn a_socket_left_by_a_killed_server_is_replaced() {
     for user in users() {
         let mut first = Server::start(user, "killed");
-        first.child.kill().unwrap();
-        first.child.wait().unwrap();
+        first.kill();
         assert!(first.socket().exists(), "it could not clean up");
         assert_eq!(first.end(&["sandbox", "ls"]).status.code(), OWN_FAILURE);
         let second = Server::start_in(user, first.state_dir.clone(), &[]);
@@ -447,69 +307,4 @@ fn a_path_too_long_for_a_socket_is_told_and_the_server_serves() {
         server.said.text()
     );
     assert!(server.list_over_tcp(None).starts_with("HTTP/1.1 200"));
-}
-
-#[test]
-fn a_shell_runs_programs_from_a_pipe_without_prompts() {
-    for user in users() {
-        let server = Server::start(user, "piped");
-        let session = "x = 20\n\ndef f(a):\n    return a * 2\n\nf(x) + 2\nopen('made.txt', 'w').write('abc')\n\
-                       %files\n%lang bash\ncat <<END\n(\n\nEND\n%lang python\n1 / 0\nprint('on')\nexit(3)\n";
-        let ended = server.palisade(&["shell"]).stdin(session.as_bytes()).end();
-        let lines: Vec<&str> = ended.stdout.lines().map(str::trim).collect();
-        assert_eq!(lines, ["42", "3", "3  made.txt", "(", "", "on"], "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains("ZeroDivisionError") && !ended.stderr.contains("python>"),
-            "{}",
-            ended.stderr
-        );
-        assert_eq!(ended.status.code(), Some(3), "that of the last program");
-        assert_eq!(server.sandboxes().len(), 0, "what the shell opened it closed");
-    }
-}
-
-#[test]
-fn a_shell_in_an_open_sandbox_or_with_keep_leaves_it_open() {
-    let server = Server::start(users()[0], "keep");
-    let kept = server.palisade(&["shell", "--keep", "--language", "bash"]).stdin(b"x=hello").end();
-    assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
-    let id = server.sandboxes()[0]["sandbox_id"].as_str().unwrap().to_owned();
-    assert!(kept.stderr.contains(&id), "{}", kept.stderr);
-    let again = server.palisade(&["shell", &id]).stdin(b"%lang bash\necho $x\n%quit\necho unheard\n").end();
-    assert_eq!(again.stdout, "hello\n", "{}", again.stderr);
-    assert_eq!(server.sandboxes().len(), 1);
-}
-
-#[test]
-fn on_a_terminal_ctrl_c_ends_a_program_or_forgets_lines_and_keeps_the_state() {
-    let server = Server::start(users()[0], "terminal");
-    let mut terminal = Terminal::start(&server, "shell");
-    terminal.prompts(1);
-    terminal.press("x = 41\n");
-    terminal.prompts(2);
-    terminal.press("import time; print('be' + 'gun', flush=True); time.sleep(600)\n");
-    terminal.screen.wait_for("begun");
-    terminal.press("\u{3}");
-    terminal.prompts(3);
-    terminal.press("def f(:\n");
-    terminal.screen.wait_for("... ");
-    terminal.press("\u{3}");
-    terminal.prompts(4);
-    terminal.press("x + 1\n");
-    terminal.screen.wait_for("\n42\r");
-    terminal.prompts(5);
-    terminal.press("\u{4}");
-    assert_eq!(terminal.status(), Some(0), "{}", terminal.screen.text());
-    assert_eq!(server.sandboxes().len(), 0);
-}
-
-#[test]
-fn a_terminal_that_goes_away_ends_the_shell_and_closes_its_sandbox() {
-    let server = Server::start(users()[0], "hangup");
-    let mut terminal = Terminal::start(&server, "shell");
-    terminal.prompts(1);
-    terminal.press("import time; print('be' + 'gun', flush=True); time.sleep(600)\n");
-    terminal.screen.wait_for("begun");
-    drop(terminal);
-    until(SOON, "its sandbox is closed", || server.sandboxes().is_empty().then_some(()));
 }

@@ -51,7 +51,7 @@ pub(crate) async fn run(
         };
         watched.learn(result["run_id"].as_str());
         if result["outcome"] != "running" {
-            watched.show_rest(&result).await?;
+            watched.show_rest(&result).await;
             return Ok(Ended(result));
         }
         let run_id = watched.run_id.clone().ok_or(ClientError::Nonsense("a run without an id"))?;
@@ -96,7 +96,8 @@ impl Watched<'_> {
                     News::Answer(answer) => return Ok(Some(answer)),
                     News::Progress { run_id } => {
                         self.learn(run_id.as_deref());
-                        self.show_more().await?;
+                        // What cannot be read now is read at the end; the run goes on meanwhile.
+                        self.show_more().await.ok();
                         continue;
                     }
                 },
@@ -118,7 +119,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Shows what came since; what cannot be read now may be read later.
+    /// Shows what came since.
     async fn show_more(&mut self) -> Result<(), ClientError> {
         let Some(run_id) = self.run_id.clone().filter(|_| self.show == Show::Live) else { return Ok(()) };
         for (stream, offset) in STREAMS.iter().zip(&mut self.offsets) {
@@ -135,19 +136,23 @@ impl Watched<'_> {
         Ok(())
     }
 
-    /// What the answer holds is shown from there, if nothing was shown before and nothing is left out of it.
-    async fn show_rest(&mut self, result: &Value) -> Result<(), ClientError> {
+    /// What the answer holds is shown from there, if nothing was shown before and nothing is left out of it, or if
+    /// the log cannot be had: a run that ended has ended, whatever became of its log.
+    async fn show_rest(&mut self, result: &Value) {
         if self.show == Show::Nothing {
-            return Ok(());
+            return;
         }
-        let is_whole = self.offsets.iter().all(|offset| *offset == 0) && result.get("truncated").is_none();
-        if self.run_id.is_some() && !is_whole {
-            return self.show_more().await;
+        let is_new = self.offsets.iter().all(|offset| *offset == 0);
+        if self.run_id.is_some() && !(is_new && result.get("truncated").is_none()) {
+            let Err(error) = self.show_more().await else { return };
+            complain(&format!("the rest of the output cannot be read: {error}"), None);
+        }
+        if self.offsets.iter().any(|offset| *offset > 0) {
+            return;
         }
         for stream in STREAMS {
             show(stream, result[stream].as_str().unwrap_or_default());
         }
-        Ok(())
     }
 }
 
