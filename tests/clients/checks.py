@@ -13,6 +13,12 @@ import time
 import traceback
 
 results = {"ok": 0, "FAILED": 0, "SKIPPED": 0}
+# Of a server over HTTP (served.py); without one a client starts its own over stdio.
+url, token = os.environ.get("SERVER_URL"), os.environ.get("SERVER_TOKEN")
+transport = "http" if url else "stdio"
+# The first run of a compiled language compiles its libraries too.
+CHECK_S = 120
+WRONG_TOKEN = "plsd_" + "0" * 64
 
 
 def say(verdict, name, reason=""):
@@ -57,7 +63,7 @@ async def python(client, code, **more):
 def expect(result, outcome):
     found = result["structuredContent"]
     assert found["outcome"] == outcome, found
-    assert bool(result.get("isError")) == (outcome != "completed"), result
+    assert bool(result.get("isError")) == (outcome not in ("completed", "running")), result
     return found
 
 
@@ -123,8 +129,33 @@ async def check_limits(client):
 
 async def check_cut_output(client):
     found = expect(await python(client, "print('a' * 30000 + 'b' * 30000)"), "completed")
-    assert found["truncated"] == {"stdout_bytes": 60001, "stderr_bytes": 0}, found["truncated"]
+    cut = found["truncated"]
+    assert (cut["stdout_bytes"], cut["stderr_bytes"]) == (60001, 0), cut
     assert len(found["stdout"]) < 21000 and found["stdout"].startswith("aaa") and found["stdout"].endswith("bbb\n")
+
+
+async def check_whole_log(client):
+    code = "print('a' * 30000 + 'b' * 30000)"
+    cut = expect(await python(client, code), "completed")["truncated"]
+    assert cut["uri"].startswith("palisade://runs/"), cut
+    content = (await client.read_resource(cut["uri"] + "?stream=stdout&offset=0&limit=1000000"))["contents"][0]
+    assert content["text"] == "a" * 30000 + "b" * 30000 + "\n", len(content["text"])
+
+
+async def check_wait(client):
+    code = "import time\nprint('begun', flush=True)\ntime.sleep(1)\nprint('done')"
+    found = expect(await python(client, code, limits={"wait_ms": 200}), "running")
+    result = await client.call("wait", {"run_id": found["run_id"]})
+    assert expect(result, "completed")["stdout"] == "begun\ndone\n", result
+
+
+async def check_wait_and_cancel(client):
+    marker = f"{time.time_ns()}.25"
+    given = {"language": "bash", "code": f"sleep {marker}", "limits": {"wait_ms": 200}}
+    found = expect(await client.call("run", given), "running")
+    assert processes_with(marker), "the program ended with its request"
+    expect(await client.call("wait", {"run_id": found["run_id"], "cancel": True}), "cancelled")
+    assert not processes_with(marker), "the cancelled program is still there"
 
 
 async def check_bad_arguments(client):
@@ -201,16 +232,30 @@ async def check_validate(client):
     assert missing["structuredContent"]["missing_imports"][0]["module"] == "surely_not_there", missing
 
 
+HELLO = {
+    "python": "print('hello')",
+    "bash": "echo hello",
+    "javascript": "console.log('hello')",
+    "typescript": "enum E { A = 'hello' }\nconst e: E = E.A;\nconsole.log(e)",
+    "c": '#include <stdio.h>\nint main(void) { puts("hello"); }',
+    "cpp": '#include <iostream>\nint main() { std::cout << "hello\\n"; }',
+    "go": 'package main\nimport "fmt"\nfunc main() { fmt.Println("hello") }',
+    "rust": 'fn main() { println!("hello"); }',
+    "java": 'public class Main { public static void main(String[] a) { System.out.println("hello"); } }',
+    "lua": 'print("hello")',
+    "perl": 'print "hello\\n";',
+    "php": '<?php echo "hello\\n";',
+    "r": 'cat("hello\\n")',
+    "ruby": 'puts "hello"',
+    "tcl": 'puts hello',
+    "csharp": 'class Program { static void Main() { System.Console.WriteLine("hello"); } }',
+}
+
+
 async def check_every_language(client):
     listed = next(tool for tool in await client.list_tools() if tool["name"] == "run")
-    hello = {
-        "python": "print('hello')",
-        "bash": "echo hello",
-        "javascript": "console.log('hello')",
-        "typescript": "enum E { A = 'hello' }\nconst e: E = E.A;\nconsole.log(e)",
-    }
     for language in listed["inputSchema"]["properties"]["language"]["enum"]:
-        result = await client.call("run", {"language": language, "code": hello[language]})
+        result = await client.call("run", {"language": language, "code": HELLO[language]})
         assert expect(result, "completed")["stdout"] == "hello\n", result
 
 
@@ -236,8 +281,28 @@ async def run_all(label, client, skipped=()):
             say("SKIPPED", name, "this client cannot do it")
             continue
         try:
-            await asyncio.wait_for(check(client), 60)
+            await asyncio.wait_for(check(client), CHECK_S)
             say("ok", name)
         except Exception as error:
             traceback.print_exc()
             say("FAILED", name, f"{type(error).__name__}: {str(error)[:300]}")
+
+
+async def run_refused(label, connect):
+    """Somebody without the token is told so: `connect` is a coroutine that must fail."""
+    name = f"{label}: refused with a wrong token"
+    try:
+        await asyncio.wait_for(connect, 60)
+    except BaseException as error:
+        said = reasons(error)
+        is_clear = any(words in said for words in ("401", "Unauthorized", "a bearer token is needed"))
+        say("ok" if is_clear else "FAILED", name, "" if is_clear else said[:300])
+    else:
+        say("FAILED", name, "it was let in")
+
+
+def reasons(error, known=()):
+    """All that an error says, with its causes and the members of a group."""
+    inner = [*getattr(error, "exceptions", ()), error.__cause__, error.__context__]
+    known = (*known, error)
+    return " / ".join([repr(error), *(reasons(one, known) for one in inner if one is not None and one not in known)])

@@ -1,6 +1,8 @@
-"""The checks through the official Python library: python_sdk.py BINARY ERA, for its 1.x and 2.x lines."""
+"""The checks through the official Python library: python_sdk.py BINARY ERA, for its 1.x and 2.x lines; over HTTP
+when a server is given (served.py), else over stdio."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import os
 import sys
@@ -58,24 +60,52 @@ class Sdk:
             pass
 
 
-async def main():
-    from mcp import StdioServerParameters
-    environment = {**os.environ, "PALISADE_LOG": "warn"}
-    server = StdioServerParameters(command=binary, args=["mcp"], env=environment)
-    label = f"python mcp {version} {era}"
-    if is_first:
-        from mcp import ClientSession
-        from mcp.client.stdio import stdio_client
-        async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
-            opened = await session.initialize()
-            assert opened.serverInfo.name == "palisade" and opened.protocolVersion == "2025-11-25", opened
-            await checks.run_all(label, Sdk(session))
-    else:
-        from mcp import Client
-        async with Client(server, mode=era, cache=None) as client:
+@contextlib.asynccontextmanager
+async def connected(token):
+    """Yields a client of this library and era, over what the environment says."""
+    async with contextlib.AsyncExitStack() as stack:
+        streams = await transport(stack, token)
+        if not is_first:
+            from mcp import Client
+            client = await stack.enter_async_context(Client(streams, mode=era, cache=None))
             assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28"), client.protocol_version
             assert client.server_info is None or client.server_info.name == "palisade", client.server_info
-            await checks.run_all(label, Sdk(client.session, client))
+            yield Sdk(client.session, client)
+            return
+        from mcp import ClientSession
+        read, write, *_ = await stack.enter_async_context(streams)
+        session = await stack.enter_async_context(ClientSession(read, write))
+        opened = await session.initialize()
+        assert opened.serverInfo.name == "palisade" and opened.protocolVersion == "2025-11-25", opened
+        yield Sdk(session)
+
+
+async def transport(stack, token):
+    if checks.url is None:
+        from mcp import StdioServerParameters
+        server = StdioServerParameters(command=binary, args=["mcp"], env={**os.environ, "PALISADE_LOG": "warn"})
+        if is_first:
+            from mcp.client.stdio import stdio_client
+            return stdio_client(server)
+        return server
+    from mcp.client.streamable_http import streamable_http_client
+    http = importlib.import_module("httpx" if is_first else "httpx2")
+    headers = {"Authorization": f"Bearer {token}"}
+    sender = await stack.enter_async_context(http.AsyncClient(headers=headers, timeout=60))
+    return streamable_http_client(checks.url, http_client=sender)
+
+
+async def refused():
+    async with connected(checks.WRONG_TOKEN) as client:
+        await client.list_tools()
+
+
+async def main():
+    label = f"python mcp {version} {era} {checks.transport}"
+    async with connected(checks.token) as client:
+        await checks.run_all(label, client)
+    if checks.url:
+        await checks.run_refused(label, refused())
 
 
 asyncio.run(main())

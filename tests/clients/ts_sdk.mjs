@@ -1,5 +1,5 @@
 // The checks through the official TypeScript libraries: ts_sdk.mjs FOLDER LINE ERA, with LINE v1 or v2. FOLDER
-// has the node_modules. Speaks to checks.py over standard input and output, one JSON object per line.
+// has the node_modules; over HTTP when a server is given (served.py), else over stdio. Speaks to checks.py over standard input and output, one JSON object per line.
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
@@ -11,25 +11,40 @@ const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const information = { name: 'palisade-tests', version: '1.0.0' };
 const parameters = { command: binary, args: ['mcp'], env: { ...process.env, PALISADE_LOG: 'warn' }, stderr: 'inherit' };
 
+const url = process.env.SERVER_URL;
+
+async function transport() {
+  const prefix = line === 'v1' ? '@modelcontextprotocol/sdk/client' : '@modelcontextprotocol/client';
+  if (!url) {
+    const { StdioClientTransport } = await load(`${prefix}/stdio${line === 'v1' ? '.js' : ''}`);
+    return new StdioClientTransport(parameters);
+  }
+  const { StreamableHTTPClientTransport } = await load(line === 'v1' ? `${prefix}/streamableHttp.js` : prefix);
+  const headers = { Authorization: `Bearer ${process.env.SERVER_TOKEN}` };
+  return new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
+}
+
 async function connect() {
   if (line === 'v1') {
     const { Client } = await load('@modelcontextprotocol/sdk/client/index.js');
-    const { StdioClientTransport } = await load('@modelcontextprotocol/sdk/client/stdio.js');
     const client = new Client(information);
-    await client.connect(new StdioClientTransport(parameters));
+    await client.connect(await transport());
     return client;
   }
   const { Client } = await load('@modelcontextprotocol/client');
-  const { StdioClientTransport } = await load('@modelcontextprotocol/client/stdio');
   const mode = { legacy: 'legacy', auto: 'auto', modern: { pin: '2026-07-28' } }[era];
   const client = new Client(information, { versionNegotiation: { mode } });
-  await client.connect(new StdioClientTransport(parameters));
+  await client.connect(await transport());
   return client;
 }
 
-const client = await connect();
 const pending = new Map();
 const say = (message) => process.stdout.write(JSON.stringify(message) + '\n');
+// The first question is answered with why there is no connection.
+const client = await connect().catch((error) => {
+  say({ id: 1, error: `${error?.code ?? ''} ${error?.message ?? error}` });
+  process.exit(0);
+});
 
 function callTool(asked, options) {
   const params = { name: asked.name, arguments: asked.arguments };

@@ -1,8 +1,10 @@
 """Drives ts_sdk.mjs through the checks: typescript.py BINARY NODE FOLDER LINE ERA."""
 
 import asyncio
+import contextlib
 import itertools
 import json
+import os
 import sys
 
 import checks
@@ -66,21 +68,37 @@ class Sdk:
             pass
 
 
-async def main():
+@contextlib.asynccontextmanager
+async def connected(token):
     pipe = asyncio.subprocess.PIPE
     script = __file__.replace("typescript.py", "ts_sdk.mjs")
+    environment = {**os.environ, "SERVER_TOKEN": token or ""}
     process = await asyncio.create_subprocess_exec(
-        node, script, folder, line, era, binary, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX)
+        node, script, folder, line, era, binary, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, env=environment)
     client = Sdk(process)
     listening = asyncio.ensure_future(client.listen())
-    found = await asyncio.wait_for(client.ask("version"), 30)
-    assert found["server"]["name"] == "palisade", found
-    if line == "v2":
-        assert found["version"] == ("2025-11-25" if era == "legacy" else "2026-07-28"), found
-    await checks.run_all(f"typescript {line} {era}", client)
+    yield client
     process.stdin.close()
     await asyncio.wait_for(process.wait(), 10)
     await listening
+
+
+async def refused():
+    async with connected(checks.WRONG_TOKEN) as client:
+        await client.ask("version")
+        await client.list_tools()
+
+
+async def main():
+    label = f"typescript {line} {era} {checks.transport}"
+    async with connected(checks.token) as client:
+        found = await asyncio.wait_for(client.ask("version"), 30)
+        assert found["server"]["name"] == "palisade", found
+        if line == "v2":
+            assert found["version"] == ("2025-11-25" if era == "legacy" else "2026-07-28"), found
+        await checks.run_all(label, client)
+    if checks.url:
+        await checks.run_refused(label, refused())
 
 
 asyncio.run(main())

@@ -6,6 +6,54 @@ use crate::result::RunError;
 
 const RANDOM_BYTES: usize = 16;
 
+/// A kind of handle: its type, and what every one of them begins with.
+macro_rules! handle {
+    ($(#[$about:meta])* $name:ident, $prefix:literal) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(std::sync::Arc<str>);
+
+        impl $name {
+            /// A new one that nobody can guess.
+            pub fn random() -> Result<Self, $crate::RunError> {
+                $crate::handle::random($prefix).map(|text| Self(text.into()))
+            }
+
+            /// One that a caller gave; `None` is what cannot be one.
+            pub fn parse(text: &str) -> Option<Self> {
+                $crate::handle::is_handle($prefix, text).then(|| Self(text.into()))
+            }
+
+            /// As text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = &'static str;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                Self::parse(&text).ok_or("it is no such handle")
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.as_str().to_owned()
+            }
+        }
+    };
+}
+pub(crate) use handle;
+
 /// A prefix and 32 random hexadecimal digits.
 pub(crate) fn random(prefix: &str) -> Result<String, RunError> {
     let mut bytes = [0_u8; RANDOM_BYTES];

@@ -8,6 +8,7 @@ mod admission;
 mod builds;
 mod clock;
 mod compile;
+mod conclusion;
 mod conversation;
 mod diagnostics;
 mod display;

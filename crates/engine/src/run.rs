@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 use policy::{Allowed, Decision};
 use sandbox::{LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
-use wire::{Exit, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::admission::Permit;
 use crate::compile::Built;
+use crate::conclusion::Conclusion;
 use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
 use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::feed::Feed;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
-use crate::result::{RunError, RunResult, RunUsage, Value};
+use crate::result::{RunError, RunResult};
 use crate::runtimes::{Call, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
@@ -349,41 +350,9 @@ impl Prepared {
         };
         let mut done = said.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
-        let (displays, left_out) = ear.take_displays();
-        result.displays = displays;
-        result.warnings.extend(left_out);
-        result.outcome = outcome;
-        result.exit = match end {
-            End::Program(exit) => Some(exit),
-            End::Compile(_) => Some(Exit::Code(1)),
-            _ => None,
-        };
-        (result.stdout, result.stderr) = (output.stdout, output.stderr);
+        let shown = ear.take_displays();
         result.warnings.extend(warnings);
-        result.error = error.map(|error| match done.error_message {
-            Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
-                message,
-                line: done.error_line,
-                column: done.error_column,
-                cause: Some(error.message),
-                ..error
-            },
-            _ => error,
-        });
-        result.value = done.value_repr.map(|repr| Value {
-            repr,
-            json: done.value_json.and_then(|text| serde_json::from_str(&text).ok()),
-            mime: done.value_mime,
-        });
-        let RunUsage { wall_ms, queued_ms, start_ms, .. } = result.usage;
-        result.usage = RunUsage {
-            wall_ms,
-            cpu_ms: usage.cpu_us as f64 / 1000.0,
-            memory_peak_bytes: usage.memory_peak_bytes,
-            processes_peak: usage.processes_peak,
-            queued_ms,
-            start_ms,
-        };
+        Conclusion { end, outcome, error, said: done, shown, output, usage }.fill(&mut result);
         result
     }
 

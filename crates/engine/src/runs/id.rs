@@ -1,38 +1,8 @@
 //! The handle of a run: unguessable, and nothing else can be parsed as one.
 
-use std::fmt;
-use std::sync::Arc;
-
-use crate::handle;
-use crate::result::RunError;
-
-const PREFIX: &str = "run_";
-
-/// `run_` and 32 hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunId(Arc<str>);
-
-impl RunId {
-    /// A new one that nobody can guess.
-    pub fn random() -> Result<Self, RunError> {
-        handle::random(PREFIX).map(|text| Self(text.into()))
-    }
-
-    /// An id that a caller gave; `None` is what cannot be one.
-    pub fn parse(text: &str) -> Option<Self> {
-        handle::is_handle(PREFIX, text).then(|| Self(text.into()))
-    }
-
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+crate::handle::handle! {
+    /// `run_` and 32 hexadecimal digits.
+    RunId, "run_"
 }
 
 #[cfg(test)]

@@ -7,16 +7,17 @@ use std::time::Instant;
 use policy::{Allowed, Decision};
 use sandbox::{Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
-use wire::{Exit, FromGuest, Stream};
+use wire::{FromGuest, Stream};
 
 use super::Sandboxes;
 use super::living::Living;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
+use crate::conclusion::Conclusion;
 use crate::principal::Principal;
 use crate::request::RunRequest;
-use crate::result::{Lasting, RunError, RunResult, RunUsage, Value};
+use crate::result::{Lasting, RunError, RunResult};
 use crate::run::{OWN_FILES, RunEvent, Stop, check_names, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
@@ -222,46 +223,14 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     }
     drop(permit);
     let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &allowed.limits);
-    result.outcome = outcome;
-    result.exit = match end {
-        End::Program(exit) => Some(exit),
-        End::Compile(_) => Some(Exit::Code(1)),
-        _ => None,
-    };
-    (result.stdout, result.stderr) = (output.stdout, output.stderr);
     result.warnings.extend(warnings);
-    result.displays = shown.0;
-    result.warnings.extend(shown.1);
     if interpreter != Afterwards::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
         result.warnings.push(what);
     }
     let said = if matches!(end, End::Compile(_)) { refused } else { done };
     let said = said.unwrap_or_default();
-    result.error = error.map(|error| match said.error_message {
-        Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
-            message,
-            line: said.error_line,
-            column: said.error_column,
-            cause: Some(error.message),
-            ..error
-        },
-        _ => error,
-    });
-    result.value = said.value_repr.map(|repr| Value {
-        repr,
-        json: said.value_json.and_then(|text| serde_json::from_str(&text).ok()),
-        mime: said.value_mime,
-    });
-    let RunUsage { wall_ms, queued_ms, start_ms, .. } = result.usage;
-    result.usage = RunUsage {
-        wall_ms,
-        cpu_ms: usage.cpu_us as f64 / 1000.0,
-        memory_peak_bytes: usage.memory_peak_bytes,
-        processes_peak: usage.processes_peak,
-        queued_ms,
-        start_ms,
-    };
+    Conclusion { end, outcome, error, said, shown, output, usage }.fill(&mut result);
     result
 }
 

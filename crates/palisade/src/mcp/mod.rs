@@ -80,11 +80,6 @@ impl Server {
         self.checks.again(&self.engine).await
     }
 
-    /// Whether every run has to end.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended.borrow().is_some()
-    }
-
     /// Completes when every run has to end, with the reason.
     async fn ended(&self) -> Stop {
         let mut ended = self.ended.clone();

@@ -18,6 +18,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use tokio::net::UnixStream;
 
+use super::gate;
 use super::listen::{self, Listener};
 
 const SOCKET: &str = "control.sock";
@@ -98,8 +99,8 @@ fn admitted(uid: Option<u32>, own: u32) -> Peer {
 
 /// What a stranger gets.
 pub(crate) fn refusing() -> Router {
-    let reason = "only the user that runs this server, and root, may use its control socket\n";
-    Router::new().fallback(move || async move { (StatusCode::FORBIDDEN, reason) })
+    let reason = "only the user that runs this server, and root, may use its control socket";
+    Router::new().fallback(move || async move { gate::refusal_of(StatusCode::FORBIDDEN, reason) })
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::Principal;
+use serde_json::json;
 
 use super::control::FromOwner;
 use super::listen::Address;
@@ -140,8 +141,15 @@ impl Gate {
             Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
             _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
         };
-        (status, format!("{reason}\n")).into_response()
+        refusal_of(status, reason)
     }
+}
+
+/// As a JSON-RPC error, because clients show the reason of no other body. Codes of the protocol's own range have
+/// their meanings, so this one is the status.
+pub(crate) fn refusal_of(status: StatusCode, reason: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
+    (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 fn plain_host(host: &str) -> String {

@@ -32,6 +32,7 @@ mod websocket;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -77,7 +78,11 @@ pub(crate) struct App {
     readiness: Arc<Readiness>,
     seats: Arc<Seats>,
     counters: Arc<Counters>,
+    /// WebSockets that are open.
+    sockets: AtomicUsize,
     closing: CancellationToken,
+    /// There are no runs any more, so that conversations may end.
+    runs_over: CancellationToken,
     closed: CancellationToken,
 }
 
@@ -124,16 +129,14 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         closing: app.closing.clone(),
         closed: app.closed.clone(),
     };
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| tokio::spawn(connections::accept_all(listener, serving.clone())))
-        .collect();
+    let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
+    let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
     announce(&addresses, &options);
     signals.next().await;
     end(&app, &ending, &mut signals).await;
-    // They stopped when the end began; with them go the files of their sockets.
-    for listener in accepting {
-        listener.await.ok();
+    for one in accepting {
+        // It ended when the closing began, and took the file of its socket along.
+        one.await.ok();
     }
     Ok(())
 }
@@ -162,9 +165,11 @@ impl App {
             sessions,
             bodies: BodyRoom::default(),
             readiness: Readiness::new(machine.state_dir.clone()),
-            seats: Arc::new(Seats::new(options.connections_max)),
+            seats: Arc::new(Seats::within_descriptors(options.connections_max)),
             counters: Arc::default(),
+            sockets: AtomicUsize::new(0),
             closing: CancellationToken::new(),
+            runs_over: CancellationToken::new(),
             closed,
         }))
     }
@@ -255,8 +260,9 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
     }
     transport::end(ending, Stop::Killed);
     app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
+    app.runs_over.cancel();
     let answers_out = async {
-        while app.seats.requests() > 0 {
+        while app.seats.requests() > 0 || app.sockets.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(END_STEP).await;
         }
     };

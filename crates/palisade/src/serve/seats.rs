@@ -7,10 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
+
+use crate::log::{self, LogLevel};
 
 /// Connections at once, unless the operator says otherwise.
 pub(crate) const SEATS_MAX: usize = 2048;
+/// Connections get one descriptor in so many; the others are for runs, which need several each, and for files.
+const DESCRIPTORS_PER_SEAT: usize = 2;
 
 /// All seats of a server.
 pub(crate) struct Seats {
@@ -43,6 +49,25 @@ pub(crate) struct Busy {
 }
 
 impl Seats {
+    /// So many, or what this process may have. A shell gives 1024 descriptors at first and more when asked: without
+    /// that, or with a seat for each of them, idle connections would keep out everybody else, and every run.
+    pub(crate) fn within_descriptors(wanted: usize) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let descriptors = (wanted.saturating_mul(DESCRIPTORS_PER_SEAT)) as u64;
+        let possible = limit.maximum.map_or(descriptors, |maximum| maximum.min(descriptors));
+        let mut current = limit.current.unwrap_or(descriptors);
+        let raised = Rlimit { current: Some(possible), ..limit };
+        if current < possible && setrlimit(Resource::Nofile, raised).is_ok() {
+            current = possible;
+        }
+        let most = seats_for(current).min(wanted);
+        if most < wanted {
+            let fields = [("connections_max", json!(wanted)), ("possible", json!(most))];
+            log::line(LogLevel::Warn, "too_few_descriptors", &fields);
+        }
+        Self::new(most)
+    }
+
     /// So many.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, taken: Mutex::default() }
@@ -79,6 +104,10 @@ impl Seats {
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn seats_for(descriptors: u64) -> usize {
+    usize::try_from(descriptors).map_or(usize::MAX, |count| count / DESCRIPTORS_PER_SEAT).max(1)
 }
 
 impl Seat {
@@ -127,6 +156,13 @@ mod tests {
         assert_eq!((seats.count(), seats.requests()), (SEATS, 1));
         drop((late, busy));
         assert_eq!((seats.count(), seats.requests()), (SEATS - 1, 0));
+    }
+
+    #[test]
+    fn descriptors_are_left_for_runs() {
+        assert_eq!(seats_for(1024), 512);
+        assert_eq!(seats_for(0), 1);
+        assert!(Seats::within_descriptors(4).most == 4 && Seats::within_descriptors(usize::MAX).most > 4);
     }
 
     #[test]

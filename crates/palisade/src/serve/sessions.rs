@@ -89,3 +89,46 @@ impl Sessions {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn open(sessions: &Sessions, principal: &Principal) -> HeaderMap {
+        let (id, _transport) = sessions.local.create_session().await.unwrap();
+        let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(&id).unwrap())]);
+        sessions.learn(&headers, principal).await;
+        headers
+    }
+
+    #[tokio::test]
+    async fn a_session_of_somebody_else_is_a_session_that_never_was() {
+        let sessions = Sessions::new(Duration::from_secs(1));
+        let (owner, other) = (Principal::token_holder(), Principal::anonymous());
+        let shown = open(&sessions, &owner).await;
+        let checked = |headers: &HeaderMap, principal: &Principal| {
+            let mut headers = headers.clone();
+            sessions.check(&mut headers, principal);
+            headers
+        };
+        assert_eq!(checked(&shown, &owner), shown);
+        assert_eq!(checked(&shown, &other)[HEADER], NOBODYS);
+        let unknown = HeaderMap::from_iter([(HEADER, HeaderValue::from_static("guessed"))]);
+        assert_eq!(checked(&unknown, &owner)[HEADER], NOBODYS);
+        assert!(checked(&HeaderMap::new(), &owner).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_longest_silent_session_makes_room() {
+        let sessions = Sessions::new(Duration::from_secs(1));
+        let owner = Principal::token_holder();
+        let mut first = open(&sessions, &owner).await;
+        for _ in 0..SESSIONS_MAX {
+            open(&sessions, &owner).await;
+        }
+        assert_eq!(sessions.count(), SESSIONS_MAX);
+        assert_eq!(sessions.local.sessions.read().await.len(), SESSIONS_MAX);
+        sessions.check(&mut first, &owner);
+        assert_eq!(first[HEADER], NOBODYS);
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Principal;
 use http_body_util::Full;
@@ -68,6 +68,7 @@ pub(crate) async fn handle(
         }
     };
     app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
+    let is_goodbye = parts.method == Method::DELETE;
     let may_wait = parts.method == Method::POST && silence::reads_streams(&parts.headers);
     let request = Request::from_parts(parts, Full::new(held.bytes));
     let (answer, share) = ((app.library)(request), held.share);
@@ -76,7 +77,11 @@ pub(crate) async fn handle(
         drop(share);
         response
     });
-    let response = if may_wait { silence::bridge(answer, silence::PAUSE).await } else { answer.await };
+    let mut response = if may_wait { silence::bridge(answer, silence::PAUSE).await } else { answer.await };
+    // The library says "accepted" of what is done by then, and clients take that for a failure.
+    if is_goodbye && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    }
     app.sessions.learn(response.headers(), &principal).await;
     response
 }

@@ -4,6 +4,7 @@
 //! holds here too. The connection keeps its seat; its end ends its runs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Extension;
@@ -67,7 +68,8 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
     let lines = Lines::new(read, write, ending, || false).for_principal(principal).with_links(links);
-    let server = Arc::clone(&app.server);
+    let _open = Open::new(&app);
+    let (server, runs_over) = (Arc::clone(&app.server), app.runs_over.clone());
     let serving = async move {
         // A peer that leaves before it said anything has nothing to end.
         let Ok(running) = server.serve(lines).await else { return };
@@ -77,6 +79,8 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
         tokio::select! {
             _ = &mut served => return,
             _ = ended.wait_for(Option::is_some) => {}
+            // Answers on their way still get out: the frames end after the last line.
+            () = runs_over.cancelled() => {}
         }
         cancel.cancel();
         tokio::time::timeout(END_PATIENCE, served).await.map(drop).unwrap_or_default();
@@ -87,12 +91,28 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
     let (heard, hearing) = watch::channel(Instant::now());
     tokio::select! {
         () = take(stream, to_server, heard) => {}
-        () = give(sink, from_server, hearing, &app) => {}
+        () = give(sink, from_server, hearing) => {}
         () = seat.must_leave() => {}
         () = app.closed.cancelled() => {}
     }
     // The lines end with the pipe, and with them every run of this connection.
     tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default();
+}
+
+/// Counted as long as it is open: the server's end waits for its last answer.
+struct Open(Arc<App>);
+
+impl Open {
+    fn new(app: &Arc<App>) -> Self {
+        app.sockets.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(app))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.sockets.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Frames become lines.
@@ -123,7 +143,6 @@ async fn give(
     mut frames: SplitSink<WebSocket, Message>,
     lines: ReadHalf<DuplexStream>,
     heard: watch::Receiver<Instant>,
-    app: &App,
 ) {
     let mut lines = BufReader::new(lines).lines();
     let mut pause = tokio::time::interval(PING_PAUSE);
@@ -139,7 +158,6 @@ async fn give(
                 }
                 Message::Ping(Bytes::new())
             }
-            () = app.closing.cancelled(), if app.server.is_ended() => break,
         };
         match tokio::time::timeout(PONG_PATIENCE, frames.send(frame)).await {
             Ok(Ok(())) => {}
