@@ -4,6 +4,7 @@
 //! before any thread exists ([`machine`]).
 
 mod cli;
+mod client;
 mod config;
 mod doctor;
 mod fixtures;
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
         Command::Mcp => mcp::stdio::main(&cli.options),
         Command::Serve(arguments) => serve::main(&cli.options, arguments),
+        Command::Sandbox(arguments) => cli::sandbox::main(&cli.options, arguments),
+        Command::Shell(arguments) => cli::shell::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),

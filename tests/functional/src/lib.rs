@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 pub mod languages;
+pub mod serving;
 
 /// How long something that takes milliseconds may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);

@@ -2,7 +2,9 @@
 
 pub(crate) mod check;
 pub(crate) mod run;
+pub(crate) mod sandbox;
 mod save;
+pub(crate) mod shell;
 mod terminal;
 
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ Examples:
   palisade run bash script.sh a b          a file with arguments
   echo 'print(input())' | palisade run python -
   palisade check typescript main.ts        syntax and imports, without running it
+  palisade shell                           a sandbox to talk to (with `palisade serve`)
   palisade doctor                          what this machine can enforce
   palisade setup claude-code               connect an MCP client";
 
@@ -56,6 +59,10 @@ pub(crate) enum Command {
     Mcp,
     /// Serve MCP over HTTP, for several callers
     Serve(crate::serve::options::ServeArguments),
+    /// Open, use and close sandboxes of a running server
+    Sandbox(sandbox::SandboxArguments),
+    /// Talk to a sandbox of a running server, line by line
+    Shell(shell::ShellArguments),
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration

@@ -24,12 +24,14 @@ Exit status: the program's own; 128+N when signal N ended it; and
   124  timed out           125  Palisade itself failed, or is too busy
   126  refused             130  interrupted";
 
-const TIMED_OUT: u8 = 124;
-const OUTPUT_LIMIT: u8 = 122;
-const OTHER_LIMIT: u8 = 123;
-const OWN_FAILURE: u8 = 125;
-const REFUSED: u8 = 126;
-const INTERRUPTED: u8 = 130;
+/// A mistake in the command line, as the parser has it.
+pub(crate) const BAD_USAGE: u8 = 2;
+pub(crate) const TIMED_OUT: u8 = 124;
+pub(crate) const OUTPUT_LIMIT: u8 = 122;
+pub(crate) const OTHER_LIMIT: u8 = 123;
+pub(crate) const OWN_FAILURE: u8 = 125;
+pub(crate) const REFUSED: u8 = 126;
+pub(crate) const INTERRUPTED: u8 = 130;
 /// Pieces of standard input and of news that may wait.
 const CHANNEL_PIECES: usize = 16;
 const READ_BYTES: usize = 64 * 1024;
@@ -223,9 +225,11 @@ fn explain(result: &RunResult, is_saved: bool) {
 
 pub(crate) fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
-    eprintln!("{} {message}", paint.bold("palisade:"));
+    // The terminal may be gone; what is left to do is done all the same.
+    let mut error = io::stderr().lock();
+    writeln!(error, "{} {message}", paint.bold("palisade:")).ok();
     if let Some(remedy) = remedy {
-        eprintln!("          {}", paint.dim(remedy));
+        writeln!(error, "          {}", paint.dim(remedy)).ok();
     }
 }
 
@@ -353,7 +357,7 @@ pub(crate) fn start_reading_stdin() {
     });
 }
 
-fn parse_time_ms(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_time_ms(text: &str) -> Result<u64, String> {
     let units = [("ms", 1.0), ("s", 1000.0), ("m", 60_000.0), ("", 1000.0)];
     let found = units.iter().find_map(|(unit, factor)| {
         let number = text.strip_suffix(unit)?.parse::<f64>().ok()?;

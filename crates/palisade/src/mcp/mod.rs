@@ -13,7 +13,7 @@ mod file_schema;
 mod handler;
 mod icon;
 pub(crate) mod manifest;
-mod progress;
+pub(crate) mod progress;
 mod prompts;
 mod resources;
 mod salvage;

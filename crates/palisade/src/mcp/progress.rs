@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use engine::RunEvent;
+use engine::{RunEvent, RunId};
 use rmcp::RoleServer;
-use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::model::{NotificationMetaObject, ProgressNotificationParam, ProgressToken};
 use rmcp::service::Peer;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -20,11 +20,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(5);
 /// Output carried by one notification.
 const MESSAGE_BYTES_MAX: usize = 4096;
+/// Where a notification says which run it is about, so that its log can be read and it can be cancelled meanwhile.
+pub(crate) const RUN_ID_KEY: &str = "palisade/run_id";
 
 /// Progress of one run.
 pub(crate) struct Progress {
     peer: Peer<RoleServer>,
     token: ProgressToken,
+    run_id: RunId,
     started: Instant,
     last: Instant,
     news: News,
@@ -33,9 +36,9 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Starts now.
-    pub(crate) fn new(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
+    pub(crate) fn new(peer: Peer<RoleServer>, token: ProgressToken, run_id: RunId) -> Self {
         let now = Instant::now();
-        Self { peer, token, started: now, last: now, news: News::default(), on_its_way: None }
+        Self { peer, token, run_id, started: now, last: now, news: News::default(), on_its_way: None }
     }
 
     /// Takes news; never waits.
@@ -61,6 +64,9 @@ impl Progress {
             None if self.news.is_empty() => Some(format!("running for {} s", elapsed.as_secs())),
             None => return,
         };
+        let mut meta = NotificationMetaObject::default();
+        meta.insert(RUN_ID_KEY.to_owned(), serde_json::json!(self.run_id.as_str()));
+        params.meta = Some(meta);
         let peer = self.peer.clone();
         // A client that has gone gets no progress; its run ends by other means.
         self.on_its_way = Some(tokio::spawn(async move { peer.notify_progress(params).await.unwrap_or(()) }));

@@ -208,7 +208,9 @@ pub(crate) enum Freshness {
 }
 
 fn log_content(uri: &str, offset: u64, part: &LogPart) -> ResourceContents {
-    let whole = if part.at_end { part.bytes.len() } else { render::whole_characters(&part.bytes) };
+    // The rest of a character may still be on its way.
+    let is_all = part.at_end && !part.is_running;
+    let whole = if is_all { part.bytes.len() } else { render::whole_characters(&part.bytes) };
     let next = offset + whole as u64;
     let mut meta = MetaObject::default();
     let range = json!({

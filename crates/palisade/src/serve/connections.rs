@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
 use super::metrics::{Counters, Refusal};
 use super::seats::{Busy, Seat, Seats};
@@ -75,6 +76,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 enum Accepted {
     Tcp(TcpStream),
     Unix(tokio::net::UnixStream),
+    Control(tokio::net::UnixStream, Peer),
 }
 
 async fn accept(listener: &Listener) -> io::Result<Accepted> {
@@ -85,6 +87,11 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
             Ok(Accepted::Tcp(stream))
         }
         Listener::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
+        Listener::Control { listener, .. } => {
+            let (stream, _) = listener.accept().await?;
+            let peer = control::peer(&stream);
+            Ok(Accepted::Control(stream, peer))
+        }
     }
 }
 
@@ -100,8 +107,18 @@ fn watch_peer(stream: &TcpStream) -> io::Result<()> {
 }
 
 async fn serve_one(accepted: Accepted, seat: Arc<Seat>, serving: Serving) {
+    let mut router = serving.router;
+    let mut owner = None;
     let stream: Box<dyn Duplex> = match (accepted, &serving.tls) {
         (Accepted::Unix(stream), _) => Box::new(stream),
+        (Accepted::Control(stream, peer), _) => {
+            owner = FromOwner::of(peer);
+            if peer == Peer::Stranger {
+                serving.counters.refused(Refusal::Token);
+                router = control::refusing();
+            }
+            Box::new(stream)
+        }
         (Accepted::Tcp(stream), None) => Box::new(stream),
         (Accepted::Tcp(stream), Some(tls)) => {
             match tokio::time::timeout(TLS_PATIENCE, tls.accept(stream)).await {
@@ -111,12 +128,14 @@ async fn serve_one(accepted: Accepted, seat: Arc<Seat>, serving: Serving) {
         }
     };
     let requests = Arc::clone(&seat);
-    let router = serving.router;
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let (router, busy) = (router.clone(), requests.begin());
         let mut request = request.map(Body::new);
         // A connection that turns into a WebSocket takes its seat with it.
         request.extensions_mut().insert(Arc::clone(&requests));
+        if let Some(owner) = owner {
+            request.extensions_mut().insert(owner);
+        }
         async move {
             let response = router.oneshot(request).await?;
             Ok::<_, Infallible>(response.map(|body| Answer { body, _busy: busy }))

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use engine::Principal;
 use serde_json::json;
 
+use super::control::FromOwner;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
 use super::token::Token;
@@ -92,6 +93,11 @@ impl Gate {
         let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
         (is_it && second.is_none()).then(Principal::token_holder)
     }
+
+    /// Who the owner of this server is to it: the same as whoever shows its token, if there is one.
+    fn owner(&self) -> Principal {
+        if self.token.is_some() { Principal::token_holder() } else { Principal::anonymous() }
+    }
 }
 
 /// The middleware.
@@ -100,7 +106,12 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
     let is_open = OPEN_PATHS.contains(&path);
     // A signed link is its own proof, and says itself for whom it was made.
     let is_linked = path.starts_with(links::ROUTE_PREFIX);
-    let principal = if is_linked { None } else { gate.principal(request.headers()) };
+    let is_from_owner = request.extensions().get::<FromOwner>().is_some();
+    let principal = match (is_linked, is_from_owner) {
+        (true, _) => None,
+        (false, true) => Some(gate.owner()),
+        (false, false) => gate.principal(request.headers()),
+    };
     if !is_open {
         if !gate.knows_host(request.uri(), request.headers()) {
             return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
@@ -130,12 +141,15 @@ impl Gate {
             Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
             _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
         };
-        // As a JSON-RPC error, because clients show the reason of no other body. Codes of the protocol's own
-        // range have their meanings, so this one is the status.
-        let error =
-            json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
-        (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+        refusal_of(status, reason)
     }
+}
+
+/// As a JSON-RPC error, because clients show the reason of no other body. Codes of the protocol's own range have
+/// their meanings, so this one is the status.
+pub(crate) fn refusal_of(status: StatusCode, reason: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
+    (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 fn plain_host(host: &str) -> String {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -71,7 +71,16 @@ impl fmt::Display for Address {
 /// An open place.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+    /// Asks who connects ([`super::control`]). The file goes before the lock that guards it.
+    Control {
+        listener: UnixListener,
+        _file: SocketFile,
+        _lock: std::fs::File,
+    },
 }
 
 /// Removed when the server ends.
@@ -93,15 +102,20 @@ pub(crate) async fn open(address: &Address) -> io::Result<(Listener, Address)> {
             Ok((Listener::Tcp(listener), Address::Tcp(found)))
         }
         Address::Unix(path) => {
-            remove_abandoned(path).await?;
-            let listener = UnixListener::bind(path)?;
-            let _file = SocketFile(path.clone());
+            let (listener, _file) = open_socket(path).await?;
             Ok((Listener::Unix { listener, _file }, address.clone()))
         }
     }
 }
 
-async fn remove_abandoned(path: &PathBuf) -> io::Result<()> {
+/// Opens a unix socket, in the place of one that a dead server left.
+pub(crate) async fn open_socket(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    remove_abandoned(path).await?;
+    let listener = UnixListener::bind(path)?;
+    Ok((listener, SocketFile(path.to_owned())))
+}
+
+async fn remove_abandoned(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
         let message = format!("{} exists and is no socket", path.display());

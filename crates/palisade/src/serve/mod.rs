@@ -11,6 +11,7 @@
 
 mod body;
 mod connections;
+pub(crate) mod control;
 mod disposition;
 mod files;
 mod gate;
@@ -45,7 +46,7 @@ use self::body::BodyRoom;
 use self::connections::Serving;
 use self::files::{Files, LinkOffer};
 use self::gate::Gate;
-use self::listen::Address;
+use self::listen::{Address, Listener};
 use self::metrics::Counters;
 use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::readiness::Readiness;
@@ -116,6 +117,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         listeners.push(listener);
         addresses.push(found);
     }
+    listeners.extend(control_socket(&machine).await);
     let (ending, ended) = watch::channel(None);
     let app = App::new(&machine, &options, ended)?;
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
@@ -198,6 +200,17 @@ fn router(app: &Arc<App>, gate: Gate, linking: Linking) -> Router {
         .layer(axum::middleware::from_fn_with_state(linking.offer, files::offer))
         .merge(files::routes(linking.files))
         .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
+}
+
+/// Nothing where it cannot be had: a server works without one.
+async fn control_socket(machine: &Machine) -> Option<Listener> {
+    match control::open(&machine.state_dir).await {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            log::line(LogLevel::Warn, "no_control_socket", &[("reason", json!(error.to_string()))]);
+            None
+        }
+    }
 }
 
 fn obtain_token(machine: &Machine, auth: Auth) -> io::Result<Option<token::Token>> {

@@ -52,7 +52,7 @@ impl<'a> Follower<'a> {
         run: LiveRun,
     ) -> Self {
         let token = context.meta.get_progress_token();
-        let progress = token.map(|token| Progress::new(context.peer.clone(), token));
+        let progress = token.map(|token| Progress::new(context.peer.clone(), token, run.id().clone()));
         let mut written = run.subscribe();
         let told = *written.borrow_and_update();
         Self { server, context, principal, run, written, told, progress }

@@ -1,0 +1,217 @@
+//! A run in a sandbox of the server, seen from a terminal: output as it comes, Ctrl-C, how it ended.
+//!
+//! ```text
+//! run -> progress ... -> answer            each progress: read the log of both streams from where we were
+//!     -> "running" after a long time -> wait -> ...
+//! Ctrl-C: the run is cancelled by its id, or by leaving while its id is not known; a second one does not wait
+//! ```
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::interrupt::{Interrupts, Wish};
+use crate::cli::run::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
+use crate::client::{Call, Client, ClientError, News};
+
+/// The longest that a server waits with us before it lets us ask again.
+const WAIT_MS: u64 = 600_000;
+const STREAMS: [&str; 2] = ["stdout", "stderr"];
+/// Signal N ends a program with this plus N.
+const SIGNAL_BASE: u64 = 128;
+
+/// Whether output is shown while it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Live,
+    /// The answer is all that is wanted.
+    Nothing,
+}
+
+/// A run that came to an end: the structured result.
+#[derive(Debug)]
+pub(crate) struct Ended(pub(crate) Value);
+
+/// Runs what the arguments of the tool `run` say, to its end.
+pub(crate) async fn run(
+    client: &Client,
+    mut arguments: Value,
+    show: Show,
+    interrupts: &mut Interrupts,
+) -> Result<Ended, ClientError> {
+    arguments["limits"]["wait_ms"] = json!(WAIT_MS);
+    let mut watched = Watched { client, show, run_id: None, offsets: [0; STREAMS.len()] };
+    let mut call = client.call("run", arguments).await?;
+    loop {
+        let result = match watched.follow(call, interrupts).await? {
+            Some(answer) => result_of(answer)?,
+            // Whatever it was, it ends without us.
+            None => return Ok(Ended(json!({ "outcome": "cancelled" }))),
+        };
+        watched.learn(result["run_id"].as_str());
+        if result["outcome"] != "running" {
+            watched.show_rest(&result).await;
+            return Ok(Ended(result));
+        }
+        let run_id = watched.run_id.clone().ok_or(ClientError::Nonsense("a run without an id"))?;
+        call = client.call("wait", json!({ "run_id": run_id, "timeout_ms": WAIT_MS })).await?;
+    }
+}
+
+/// The structure, whatever became of the run; a call that never was one is an error.
+fn result_of(mut answer: Value) -> Result<Value, ClientError> {
+    if answer["structuredContent"]["outcome"].is_string() {
+        return Ok(answer["structuredContent"].take());
+    }
+    crate::client::structured(answer)
+}
+
+struct Watched<'a> {
+    client: &'a Client,
+    show: Show,
+    run_id: Option<String>,
+    /// How much of each stream was shown.
+    offsets: [u64; STREAMS.len()],
+}
+
+impl Watched<'_> {
+    fn learn(&mut self, run_id: Option<&str>) {
+        if self.run_id.is_none() {
+            self.run_id = run_id.map(str::to_owned);
+        }
+    }
+
+    /// The answer of the call, or nothing when somebody interrupted and did not wait for it.
+    async fn follow(
+        &mut self,
+        mut call: Call,
+        interrupts: &mut Interrupts,
+    ) -> Result<Option<Value>, ClientError> {
+        let mut is_cancelled = false;
+        loop {
+            let wish = tokio::select! {
+                biased;
+                news = call.next() => match news? {
+                    News::Answer(answer) => return Ok(Some(answer)),
+                    News::Progress { run_id } => {
+                        self.learn(run_id.as_deref());
+                        // What cannot be read now is read at the end; the run goes on meanwhile.
+                        self.show_more().await.ok();
+                        continue;
+                    }
+                },
+                wish = interrupts.next() => wish,
+            };
+            if wish == Wish::End {
+                return Err(ClientError::Interrupted);
+            }
+            let Some(run_id) = self.run_id.clone().filter(|_| !is_cancelled) else {
+                return Ok(None);
+            };
+            is_cancelled = true;
+            let cancel = self.client.call("wait", json!({ "run_id": run_id, "cancel": true })).await?;
+            // Only sent: the call that is followed brings the end.
+            tokio::spawn(async move {
+                let mut cancel = cancel;
+                while let Ok(News::Progress { .. }) = cancel.next().await {}
+            });
+        }
+    }
+
+    /// Shows what came since.
+    async fn show_more(&mut self) -> Result<(), ClientError> {
+        let Some(run_id) = self.run_id.clone().filter(|_| self.show == Show::Live) else { return Ok(()) };
+        for (stream, offset) in STREAMS.iter().zip(&mut self.offsets) {
+            loop {
+                let part = self.client.log(&run_id, stream, *offset).await?;
+                show(stream, &part.text);
+                let is_stuck = part.next_offset <= *offset;
+                *offset = part.next_offset;
+                if part.at_end || is_stuck {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the answer holds is shown from there, if nothing was shown before and nothing is left out of it, or if
+    /// the log cannot be had: a run that ended has ended, whatever became of its log.
+    async fn show_rest(&mut self, result: &Value) {
+        if self.show == Show::Nothing {
+            return;
+        }
+        let is_new = self.offsets.iter().all(|offset| *offset == 0);
+        if self.run_id.is_some() && !(is_new && result.get("truncated").is_none()) {
+            let Err(error) = self.show_more().await else { return };
+            complain(&format!("the rest of the output cannot be read: {error}"), None);
+        }
+        if self.offsets.iter().any(|offset| *offset > 0) {
+            return;
+        }
+        for stream in STREAMS {
+            show(stream, result[stream].as_str().unwrap_or_default());
+        }
+    }
+}
+
+fn show(stream: &str, text: &str) {
+    // Whoever reads us may have gone; the program's fate does not depend on it.
+    if stream == "stdout" {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+    } else {
+        io::stderr().lock().write_all(text.as_bytes()).ok();
+    }
+}
+
+impl Ended {
+    /// How, by its name in the contract.
+    pub(crate) fn outcome(&self) -> &str {
+        self.0["outcome"].as_str().unwrap_or_default()
+    }
+
+    /// A program that fails speaks for itself; what was done to it is said here.
+    pub(crate) fn explain(&self) {
+        for warning in self.0["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            complain(&format!("warning: {warning}"), None);
+        }
+        for clamp in self.0["clamped"].as_array().into_iter().flatten() {
+            let limit = clamp["limit"].as_str().unwrap_or_default();
+            let message =
+                format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]);
+            complain(&message, None);
+        }
+        let outcome = self.outcome();
+        if matches!(outcome, "completed" | "failed") {
+            return;
+        }
+        let error = &self.0["error"];
+        let cause = error["cause"].as_str().map(|cause| format!(" ({cause})")).unwrap_or_default();
+        match error["message"].as_str() {
+            Some(message) => {
+                complain(&format!("{outcome}: {message}{cause}"), error["remedy"].as_str());
+            }
+            None => complain(outcome, None),
+        }
+    }
+
+    /// As `palisade run` has it.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        let of_program = match (self.0["exit_code"].as_u64(), self.0["signal"].as_u64()) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(1),
+            (None, Some(signal)) => u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX),
+            (None, None) => OWN_FAILURE,
+        };
+        ExitCode::from(match self.outcome() {
+            "completed" | "failed" | "compile_failed" => of_program,
+            "timed_out" => TIMED_OUT,
+            "output_limit" => OUTPUT_LIMIT,
+            "out_of_memory" | "disk_full" | "process_limit" => OTHER_LIMIT,
+            "cancelled" => INTERRUPTED,
+            "refused" => REFUSED,
+            _ => OWN_FAILURE,
+        })
+    }
+}

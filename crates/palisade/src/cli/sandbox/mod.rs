@@ -1,0 +1,262 @@
+//! `palisade sandbox`: sandboxes of a running server, from the terminal.
+
+mod copy;
+mod exec;
+pub(crate) mod interrupt;
+pub(crate) mod live;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::Options;
+use super::run::{BAD_USAGE, INTERRUPTED, OWN_FAILURE, REFUSED, complain};
+use crate::client::{Client, ClientError};
+use crate::serve::control;
+use crate::{config, state};
+
+const AFTER_HELP: &str = "\
+Examples:
+  id=$(palisade sandbox open --name analysis)
+  palisade sandbox cp data.csv $id:data.csv
+  palisade sandbox exec $id python -c 'rows = open(\"data.csv\").readlines()'
+  palisade sandbox exec $id python -c 'print(len(rows))'     what was there before is still there
+  palisade sandbox cp $id:plot.png .
+  palisade sandbox rm $id
+
+They talk to the `palisade serve` of the same state directory and the same user, over its control socket.
+Exit status: 0; 2 a mistake in the command; 125 Palisade itself failed, or no server runs; 126 the server refused.
+`exec` has the program's own, as `palisade run` does.";
+
+/// Which server.
+#[derive(Debug, Args)]
+pub(crate) struct ServerChoice {
+    /// The server's control socket [default: control.sock of the state directory]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Arguments of `sandbox`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct SandboxArguments {
+    #[command(flatten)]
+    server: ServerChoice,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Open a sandbox and print its id
+    Open(OpenArguments),
+    /// List your open sandboxes
+    Ls {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a program in a sandbox
+    Exec(exec::ExecArguments),
+    /// Copy a file into a sandbox or out of it
+    Cp(copy::CopyArguments),
+    /// Close sandboxes: everything in them ends and their files are removed
+    Rm {
+        /// Sandboxes to close
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+}
+
+/// What a new sandbox is like.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OpenArguments {
+    /// A name to tell it by in lists
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Memory in MB
+    #[arg(long, value_name = "MB")]
+    memory_mb: Option<u64>,
+    /// Room for files in MB
+    #[arg(long, value_name = "MB")]
+    disk_mb: Option<u64>,
+    /// Processor cores, fractions allowed
+    #[arg(long, value_name = "N")]
+    cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "N")]
+    processes: Option<u64>,
+    /// Seconds without use after which it is closed
+    #[arg(long, value_name = "SECONDS")]
+    ttl_s: Option<u64>,
+    /// Print all about it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(options: &Options, arguments: SandboxArguments) -> ExitCode {
+    with_server(options, &arguments.server, async |client| match &arguments.verb {
+        Verb::Open(open) => opened(&client, open).await,
+        Verb::Ls { json } => list(&client, *json).await,
+        Verb::Exec(arguments) => exec::exec(&client, arguments).await,
+        Verb::Cp(arguments) => copy::copy(&client, arguments).await,
+        Verb::Rm { ids } => remove(&client, ids).await,
+    })
+}
+
+/// Does some work with the server that was chosen, and says what went wrong.
+pub(crate) fn with_server(
+    options: &Options,
+    choice: &ServerChoice,
+    work: impl AsyncFnOnce(Client) -> Result<ExitCode, ClientError>,
+) -> ExitCode {
+    let socket = match socket(options, choice) {
+        Ok(socket) => socket,
+        Err(message) => {
+            complain(&message, None);
+            return ExitCode::from(BAD_USAGE);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.into()),
+    };
+    let status = runtime.block_on(work(Client::new(socket))).unwrap_or_else(|error| failed(&error));
+    // A blocked read of standard input must not hold up the end.
+    runtime.shutdown_background();
+    status
+}
+
+/// Says what went wrong.
+pub(crate) fn failed(error: &ClientError) -> ExitCode {
+    complain(&error.to_string(), error.remedy());
+    ExitCode::from(match error {
+        ClientError::Refused { is_ours: false, .. } => REFUSED,
+        ClientError::Interrupted => INTERRUPTED,
+        _ => OWN_FAILURE,
+    })
+}
+
+fn socket(options: &Options, choice: &ServerChoice) -> Result<PathBuf, String> {
+    if let Some(path) = &choice.socket {
+        return Ok(path.clone());
+    }
+    let loaded = config::load(options).map_err(|error| error.to_string())?;
+    let state_dir = loaded.settings.state_dir.value.or_else(state::expected);
+    let state_dir = state_dir.ok_or("no state directory is known: give --state-dir or --socket")?;
+    Ok(control::path(&state_dir))
+}
+
+/// Opens one; its id.
+pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value, ClientError> {
+    let mut arguments = Map::new();
+    let mut limits = Map::new();
+    let mut limit = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            limits.insert(name.to_owned(), value);
+        }
+    };
+    limit("memory_mb", asked.memory_mb.map(Value::from));
+    limit("disk_mb", asked.disk_mb.map(Value::from));
+    limit("cpus", asked.cpus.map(Value::from));
+    limit("processes", asked.processes.map(Value::from));
+    arguments.extend(asked.name.iter().map(|name| ("name".to_owned(), json!(name))));
+    arguments.extend(asked.ttl_s.map(|seconds| ("ttl_s".to_owned(), json!(seconds))));
+    if !limits.is_empty() {
+        arguments.insert("limits".to_owned(), Value::Object(limits));
+    }
+    client.tool("sandbox_open", Value::Object(arguments)).await
+}
+
+async fn opened(client: &Client, asked: &OpenArguments) -> Result<ExitCode, ClientError> {
+    let sandbox = open(client, asked).await?;
+    for clamp in sandbox["clamped"].as_array().into_iter().flatten() {
+        let limit = clamp["limit"].as_str().unwrap_or_default();
+        complain(&format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]), None);
+    }
+    match asked.json {
+        true => print_json(&sandbox),
+        false => print(&format!("{}\n", id_of(&sandbox)?)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The id of a sandbox as the server tells of it.
+pub(crate) fn id_of(sandbox: &Value) -> Result<&str, ClientError> {
+    sandbox["sandbox_id"].as_str().ok_or(ClientError::Nonsense("a sandbox without an id"))
+}
+
+async fn list(client: &Client, as_json: bool) -> Result<ExitCode, ClientError> {
+    let answer = client.tool("sandbox_list", json!({})).await?;
+    if as_json {
+        print_json(&answer["sandboxes"]);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let sandboxes = answer["sandboxes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let lines = sandboxes.iter().map(|sandbox| {
+        let text = |name: &str| config::plain(sandbox[name].as_str().unwrap_or_default());
+        let awake: Vec<&str> =
+            sandbox["interpreters"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let awake = if awake.is_empty() { "asleep".to_owned() } else { awake.join(",") };
+        let name = if text("name").is_empty() { "-".to_owned() } else { text("name") };
+        [text("sandbox_id"), name, sandbox["runs"].to_string(), awake, text("expires_at")]
+    });
+    print(&table(["ID", "NAME", "RUNS", "INTERPRETERS", "EXPIRES"].map(str::to_owned), lines.collect()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Columns as wide as their widest cell.
+fn table<const N: usize>(head: [String; N], rows: Vec<[String; N]>) -> String {
+    let mut widths = [0; N];
+    for row in rows.iter().chain([&head]) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    [&head].into_iter().chain(&rows).map(line).collect()
+}
+
+/// Closes all that can be closed, and tells of the others.
+async fn remove(client: &Client, ids: &[String]) -> Result<ExitCode, ClientError> {
+    let mut status = ExitCode::SUCCESS;
+    for id in ids {
+        match client.tool("sandbox_close", json!({ "sandbox_id": id })).await {
+            Ok(_) => {}
+            Err(ClientError::Refused { message, remedy, .. }) => {
+                complain(&format!("{}: {message}", config::plain(id)), remedy.as_deref());
+                status = ExitCode::from(REFUSED);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(status)
+}
+
+fn print(text: &str) {
+    // Whoever reads us may have gone.
+    io::stdout().lock().write_all(text.as_bytes()).ok();
+}
+
+fn print_json(value: &Value) {
+    print(&format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let row = |one: &str, two: &str| [one.to_owned(), two.to_owned()];
+        let text = table(row("ID", "NAME"), vec![row("sbx_1", "é"), row("x", "")]);
+        assert_eq!(text, "ID     NAME\nsbx_1  é\nx\n");
+    }
+}
