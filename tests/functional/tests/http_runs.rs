@@ -14,8 +14,6 @@ use serde_json::json;
 
 /// The promise: so long after the end of whatever held it, nothing of a run lives.
 const AFTERLIFE: Duration = Duration::from_secs(2);
-/// The library waits so long for the answers of a session that has ended, before it ends what is left of it.
-const SESSION_AFTERLIFE: Duration = Duration::from_secs(7);
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 /// A program with a daemon that refuses to die, both with the word in their names.
@@ -102,7 +100,7 @@ fn in_the_older_eras_a_disconnect_does_not_cancel_and_the_end_of_the_session_doe
         let ended =
             server.ask(&Request::new("DELETE", "/mcp", Vec::new()).header("Mcp-Session-Id", &session));
         assert_eq!(ended.status, 204, "{ended:?}");
-        until(SESSION_AFTERLIFE, "the runs of an ended session end", || {
+        until(AFTERLIFE, "the runs of an ended session end", || {
             marked(&word).is_empty().then_some(())
         });
         let after = server.ask(&legacy_run(&session, "echo 1"));

@@ -25,7 +25,7 @@ mod text;
 mod tools;
 pub(crate) mod transport;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::workspace::Workspaces;
 use engine::{Engine, Principal, Runs, Stop};
@@ -33,6 +33,7 @@ use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use self::checks::Checks;
 use crate::links::Links;
@@ -54,6 +55,8 @@ pub(crate) struct Server {
     checks: Arc<Checks>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
+    /// The tools last published, and for which languages.
+    tools: Mutex<(Vec<String>, Vec<Tool>)>,
 }
 
 impl Server {
@@ -62,7 +65,7 @@ impl Server {
         let engine = Arc::clone(runs.engine());
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, runs, checks, ended, held }
+        Self { engine, runs, checks, ended, held, tools: Mutex::default() }
     }
 
     /// The files of sandboxes.
@@ -98,8 +101,39 @@ impl Server {
         self.checks.languages().await.offered()
     }
 
+    /// The list, made once for the same languages: answers that wait to be read share it.
     async fn tools(&self) -> Vec<Tool> {
-        tools::published(&self.languages().await, self.engine.policy())
+        let languages = self.languages().await;
+        let mut made = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.0 != languages || made.1.is_empty() {
+            *made = (languages.clone(), tools::published(&languages, self.engine.policy()));
+        }
+        made.1.clone()
+    }
+}
+
+/// The end of a session whose requests may outlive their connections.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Goodbye(CancellationToken);
+
+impl Goodbye {
+    /// The session is over.
+    pub(crate) fn say(&self) {
+        self.0.cancel();
+    }
+}
+
+/// Completes when whoever asked does not want the answer any more.
+async fn given_up(context: &RequestContext<RoleServer>) {
+    let parts = context.extensions.get::<http::request::Parts>();
+    match parts.and_then(|parts| parts.extensions.get::<Goodbye>()) {
+        Some(goodbye) => {
+            tokio::select! {
+                () = context.ct.cancelled() => {}
+                () = goodbye.0.cancelled() => {}
+            }
+        }
+        None => context.ct.cancelled().await,
     }
 }
 

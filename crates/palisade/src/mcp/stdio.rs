@@ -73,7 +73,8 @@ async fn serve(machine: Machine) -> std::io::Result<()> {
         () = signals.next() => ("signal", false),
     };
     transport::end(&ending, Stop::Killed);
-    runs.shutdown(Stop::Killed, END_PATIENCE).await;
+    let why = (*ended.borrow()).unwrap_or(Stop::Killed);
+    runs.shutdown(why, END_PATIENCE).await;
     // From here on only answers that are on their way keep us.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();

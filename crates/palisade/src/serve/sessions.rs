@@ -14,6 +14,8 @@ use engine::Principal;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
+use crate::mcp::Goodbye;
+
 /// Carries the id.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const SESSIONS_MAX: usize = 1024;
@@ -31,6 +33,7 @@ pub(crate) struct Sessions {
 struct Owner {
     principal: Principal,
     last_used: Instant,
+    goodbye: Goodbye,
 }
 
 impl Sessions {
@@ -40,15 +43,17 @@ impl Sessions {
         Self { local: Arc::new(local), owners: Mutex::default() }
     }
 
-    /// Takes away an id that is not this principal's.
-    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) {
-        let Some(shown) = headers.get(&HEADER) else { return };
+    /// Takes away an id that is not this principal's; gives back what tells the end of one that is.
+    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<Goodbye> {
+        let shown = headers.get(&HEADER)?;
         let mut owners = self.lock();
         let owner = shown.to_str().ok().and_then(|id| owners.get_mut(id));
-        match owner.filter(|owner| owner.principal == *principal) {
-            Some(owner) => owner.last_used = Instant::now(),
-            None => drop(headers.insert(&HEADER, HeaderValue::from_static(NOBODYS))),
+        if let Some(owner) = owner.filter(|owner| owner.principal == *principal) {
+            owner.last_used = Instant::now();
+            return Some(owner.goodbye.clone());
         }
+        headers.insert(&HEADER, HeaderValue::from_static(NOBODYS));
+        None
     }
 
     /// Notes whose session an answer has opened; closes another one if there are too many.
@@ -58,10 +63,13 @@ impl Sessions {
             return;
         }
         self.forget_ended().await;
-        let owner = Owner { principal: principal.clone(), last_used: Instant::now() };
+        let owner =
+            Owner { principal: principal.clone(), last_used: Instant::now(), goodbye: Goodbye::default() };
         self.lock().insert(id.to_owned(), owner);
         while let Some(surplus) = self.surplus() {
-            self.lock().remove(&surplus);
+            if let Some(owner) = self.lock().remove(&surplus) {
+                owner.goodbye.say();
+            }
             // One that is gone already is as good as closed.
             self.local.close_session(&surplus.into()).await.ok();
         }
@@ -74,7 +82,13 @@ impl Sessions {
 
     async fn forget_ended(&self) {
         let living = self.local.sessions.read().await;
-        self.lock().retain(|id, _| living.contains_key(id.as_str()));
+        self.lock().retain(|id, owner| {
+            let is_living = living.contains_key(id.as_str());
+            if !is_living {
+                owner.goodbye.say();
+            }
+            is_living
+        });
     }
 
     fn surplus(&self) -> Option<String> {

@@ -25,6 +25,8 @@ use super::body::BODY_BYTES_MAX;
 use super::metrics::Refusal;
 use super::silence::{self, Pending};
 
+use crate::mcp::Goodbye;
+
 /// Comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -58,7 +60,10 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Response {
     app.counters.requests.fetch_add(1, Ordering::Relaxed);
-    app.sessions.check(request.headers_mut(), &principal);
+    let goodbye = app.sessions.check(request.headers_mut(), &principal);
+    if let Some(goodbye) = goodbye.clone() {
+        request.extensions_mut().insert(goodbye);
+    }
     let (parts, body) = request.into_parts();
     let held = match app.bodies.read(body).await {
         Ok(held) => held,
@@ -81,6 +86,8 @@ pub(crate) async fn handle(
     // The library says "accepted" of what is done by then, and clients take that for a failure.
     if is_goodbye && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::NO_CONTENT;
+        // The library lets what runs go on for a while; the end of a session is the end of its runs.
+        goodbye.iter().for_each(Goodbye::say);
     }
     app.sessions.learn(response.headers(), &principal).await;
     response

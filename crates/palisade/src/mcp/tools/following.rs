@@ -9,8 +9,8 @@ use rmcp::service::RequestContext;
 use tokio::sync::watch;
 use wire::Stream;
 
-use crate::mcp::Server;
 use crate::mcp::progress::Progress;
+use crate::mcp::{Server, given_up};
 
 /// Below the 60 seconds after which most clients give up.
 const WAIT_MS_DEFAULT: u64 = 45_000;
@@ -69,7 +69,7 @@ impl<'a> Follower<'a> {
                 biased;
                 run = &mut finished => return Some(run),
                 why = self.server.ended(), if !is_stopped => why,
-                () = self.context.ct.cancelled(), if !is_stopped => Stop::Cancelled,
+                () = given_up(self.context), if !is_stopped => Stop::Cancelled,
                 () = &mut clock, if !is_stopped => return None,
                 Ok(()) = self.written.changed(), if self.progress.is_some() => {
                     self.read_news().await;
