@@ -241,7 +241,7 @@ fn a_program_leaves_the_driver_as_it_was_whatever_it_does_to_its_own_names() {
         completed(&client.run(
             sandbox,
             "javascript",
-            "globalThis.JSON = null; process.stdout.write = () => {}",
+            "globalThis.JSON = null; require('fs').readFileSync = null; process.stdout.write = () => {}",
         ));
         let result = client.run(sandbox, "javascript", "require('fs').writeSync(1, 'alive'); 6 * 7");
         assert_eq!(stdout(&result), "alive");
