@@ -64,6 +64,7 @@ impl Sandboxes {
         let mut slot = room.turn(&mut ties.stop).await?;
         let files = self.files(&room)?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
+        let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let ran = if runtime.is_live() {
             let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime };
@@ -88,8 +89,13 @@ impl Sandboxes {
             languages: slot.languages.iter().cloned().collect(),
             disk_bytes: room.disk_bytes.load(Ordering::Relaxed),
         };
-        // What is not noted is only how long it was unused.
-        self.store.use_sandbox(used).await.ok();
+        if slot.languages.len() == languages_before {
+            // What is not noted is only how long it was unused.
+            self.store.use_sandbox(used).await.ok();
+        } else {
+            // Whoever was told of a state is told when it is gone, also by the server after this one.
+            self.store.use_sandbox_now(used).await.ok();
+        }
         ran
     }
 
