@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
@@ -218,6 +218,17 @@ impl Room {
 
     pub(super) fn expires_ms(&self) -> u64 {
         self.used_ms().saturating_add(self.record.ttl_ms)
+    }
+
+    /// Makes its directory usable again by whoever owns it: a program may have closed it to itself.
+    pub(super) fn open_up(&self) {
+        const OWNER: u32 = 0o700;
+        let path = self.workspace_path();
+        // What cannot be repaired here is told by the run that needs it.
+        let Ok(found) = fs::symlink_metadata(&path) else { return };
+        if found.is_dir() && found.mode() & OWNER != OWNER {
+            fs::set_permissions(&path, fs::Permissions::from_mode(found.mode() & 0o777 | OWNER)).ok();
+        }
     }
 
     /// Takes away the files that a run needed besides the caller's.

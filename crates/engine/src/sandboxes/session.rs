@@ -14,6 +14,7 @@ use super::living::Living;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
+use crate::guest_client::GuestError;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::result::{Lasting, RunError, RunResult, RunUsage, Value};
@@ -62,6 +63,7 @@ impl Sandboxes {
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut ties.stop).await?;
+        room.open_up();
         let files = self.files(&room)?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let languages_before = slot.languages.len();
@@ -131,7 +133,13 @@ impl Sandboxes {
         living.sandbox.measure_anew(&allowed.limits);
         let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
         turn.take_output(before);
-        turn.begin(&request).await.map_err(|error| run::unplaced(&error))?;
+        if let Err(error) = turn.begin(&request).await {
+            if matches!(error, GuestError::Refused { .. }) {
+                // A file that has no place there is no reason to lose the state.
+                slot.living = Some(living);
+            }
+            return Err(run::unplaced(&error).into());
+        }
         result.usage.start_ms = millis(started.elapsed());
         let running = Instant::now();
         let ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
