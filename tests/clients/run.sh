@@ -2,8 +2,8 @@
 # Real MCP clients against $PALISADE_BIN: tests/clients/run.sh
 #
 # Installs the official Python and TypeScript libraries (both lines of each) and the Inspector under
-# target/clients, once, and runs the same checks through each of them, in both eras of the protocol; then clients
-# that misbehave. Ends with one line: N passed, M failed, K skipped. Where no package registry can be reached, the
+# target/clients, once, and runs the same checks through each of them, in both eras of the protocol; then a session
+# with a large table, and clients that misbehave. Ends with one line: N passed, M failed, K skipped. Where no package registry can be reached, the
 # clients that are not there are skipped, loudly.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
@@ -129,7 +129,19 @@ run_inspector() {
     done
 }
 
+run_data_session() {
+    local python="$top/target/test-venv/bin/python3"
+    if ! "$python" -c 'import pandas, matplotlib' >>"$log" 2>&1; then
+        skip "data session" "no test environment with packages: run scripts/setup-tests.sh"
+    elif [ "$(cat "$folder/python2/stamp" 2>/dev/null)" != "$python_second" ]; then
+        skip "data session" "$python_second is not installed"
+    else
+        client data-session "$folder/python2/bin/python" "$here/data_session.py" "$PALISADE_BIN" "$python"
+    fi
+}
+
 run_python
+run_data_session
 if ! command -v npm >/dev/null 2>&1 && [ ! -e "$folder/node/stamp" ]; then
     skip "typescript and inspector" "no npm here"
 elif install_node; then

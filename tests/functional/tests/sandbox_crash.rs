@@ -30,6 +30,8 @@ struct Ledger {
     closed: Vec<String>,
     /// Asked to be closed, and nobody knows.
     doubtful: Vec<String>,
+    /// Runs that can be waited for.
+    handed_over: Vec<String>,
 }
 
 /// What is under way when the server is killed.
@@ -38,7 +40,7 @@ enum Asked {
     Close(String),
     Write(String, String, String),
     Run(String, String, String),
-    HandOver(String),
+    HandOver,
 }
 
 struct Scene {
@@ -48,6 +50,8 @@ struct Scene {
     chance: Chance,
     ledger: Ledger,
     number: usize,
+    /// Runs of killed servers that were waited for.
+    waited: usize,
 }
 
 impl Scene {
@@ -79,7 +83,7 @@ impl Scene {
             6 => {
                 let code = format!("sleep 3 # {}", self.word);
                 let pending = client.begin_run(&id, "bash", &code, json!({"limits": {"wait_ms": 50}}));
-                (Asked::HandOver(id), pending)
+                (Asked::HandOver, pending)
             }
             _ => {
                 let code = format!(
@@ -107,7 +111,10 @@ impl Scene {
             }
             Asked::Write(id, name, text) if said["error"].is_null() => self.promise(&id, name, text),
             Asked::Run(id, name, text) if said["outcome"] == "completed" => self.promise(&id, name, text),
-            Asked::HandOver(_) | Asked::Close(_) | Asked::Write(..) | Asked::Run(..) => {}
+            Asked::HandOver if said["outcome"] == "running" => {
+                self.ledger.handed_over.extend(said["run_id"].as_str().map(str::to_owned));
+            }
+            Asked::HandOver | Asked::Close(_) | Asked::Write(..) | Asked::Run(..) => {}
         }
     }
 
@@ -159,6 +166,12 @@ impl Scene {
                 assert_eq!(found["text"], *text, "{name} was acknowledged: {found:#}");
             }
         }
+        for id in std::mem::take(&mut self.ledger.handed_over) {
+            let waited = client.call("wait", json!({"run_id": id}));
+            let is_known = waited["run_id"] == *id && waited["error"]["code"] != "unknown_run";
+            assert!(is_known && waited["outcome"] != "running", "{waited:#}");
+            self.waited += 1;
+        }
         // Those that were being closed are whole, or gone.
         for id in std::mem::take(&mut self.ledger.doubtful) {
             let closed = client.call("sandbox_close", json!({"sandbox_id": id}));
@@ -205,6 +218,7 @@ fn a_server_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
             chance: Chance::new(0x5eed + u64::from(user == User::Root)),
             ledger: Ledger::default(),
             number: 0,
+            waited: 0,
         };
         let began = Instant::now();
         let mut kills = 0;
@@ -217,9 +231,11 @@ fn a_server_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
         }
         scene.check();
         scene.check_folders();
-        println!("{user:?}: {kills} kills in {:?}, {} files promised", began.elapsed(), scene.number);
-        let database = scene.state.join("palisade.db");
-        assert!(!database.exists() || fs::metadata(&database).unwrap().len() > 0);
+        let Scene { number, waited, .. } = scene;
+        println!(
+            "{user:?}: {kills} kills in {:?} during {number} requests, {waited} runs handed over",
+            began.elapsed()
+        );
         wait_for_no_new_abandoned_cgroups(&before);
         fs::remove_dir_all(&scene.state).ok();
     }

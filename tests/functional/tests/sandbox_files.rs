@@ -174,10 +174,15 @@ fn an_input_that_has_no_place_is_refused_and_the_state_is_kept() {
             let result = client.run_with(sandbox, "python", "x = 8", more);
             assert_eq!(outcome(&result), "refused", "{path}: {result:#}");
         }
-        let large = "a".repeat(8 << 20);
+        stdout(&client.run(sandbox, "python", "open('large', 'w').write('a' * (8 << 20))"));
+        let large = "a".repeat(7 << 20);
         let more = json!({"inputs": [{"path": "a", "text": large}, {"path": "b", "text": large}]});
         let result = client.run_with(sandbox, "python", "x = 8", more);
-        assert!(!matches!(outcome(&result), "completed" | "failed"), "{:#}", result["error"]);
+        assert_eq!(
+            (outcome(&result), &result["error"]["code"]),
+            ("refused", &json!("disk_full")),
+            "{result:#}"
+        );
         assert_eq!(stdout(&client.run(sandbox, "python", "print(x)")), "7\n");
     });
 }

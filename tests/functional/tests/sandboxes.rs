@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use functional::languages::languages;
-use functional::outcome;
+use functional::{Chance, outcome};
 use harness::mcp::Client;
 use harness::{User, users};
 use serde_json::{Value, json};
@@ -276,4 +276,36 @@ fn a_list_shows_ones_own_sandboxes_until_they_are_closed() {
             assert_eq!(answer["error"]["code"], "unknown_sandbox", "{tool}: {answer:#}");
         }
     });
+}
+
+#[test]
+fn many_open_sandboxes_are_not_mixed_up() {
+    const SANDBOXES: usize = 20;
+    const RUNS: usize = 100;
+    for user in users() {
+        let client = Client::new(user);
+        let ids: Vec<String> =
+            (0..SANDBOXES).map(|_| client.open(json!({"limits": {"memory_mb": 128}}))).collect();
+        for (number, id) in ids.iter().enumerate() {
+            completed(&client.run(
+                id,
+                "python",
+                &format!("secret = {number}\nopen('secret', 'w').write(str(secret))"),
+            ));
+        }
+        let mut chance = Chance::new(20);
+        for _ in 0..RUNS / 4 {
+            // Four at a time, perhaps two of them in one sandbox.
+            let chosen: Vec<usize> = (0..4).map(|_| chance.below(SANDBOXES)).collect();
+            let code = "print(secret, open('secret').read())";
+            let asked: Vec<_> = chosen
+                .iter()
+                .map(|number| client.begin_run(&ids[*number], "python", code, json!({})))
+                .collect();
+            for (number, run) in chosen.iter().zip(asked) {
+                assert_eq!(stdout(&run.result()), format!("{number} {number}\n"));
+            }
+        }
+        assert!(client.end().success());
+    }
 }

@@ -65,6 +65,7 @@ impl Sandboxes {
         let mut slot = room.turn(&mut ties.stop).await?;
         room.open_up();
         let files = self.files(&room)?;
+        check_disk(&room, &files, &request).await?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
@@ -188,6 +189,31 @@ impl Sandboxes {
     }
 }
 
+/// The disk is looked at now and then while a program runs, so that short runs can pass the limit; together they
+/// cannot pass it by more than this.
+const OVERSHOOT_BYTES: u64 = 1 << 30;
+
+/// Refuses what would make a workspace fuller than it may be. One that is too full can still be tidied up.
+async fn check_disk(room: &Room, files: &Workspace, request: &RunRequest) -> Result<(), Unstarted> {
+    let placed: usize = request.inputs.iter().map(|input| input.content.len()).sum();
+    let most = room.record.limits.disk_bytes;
+    let is_fine = |used: u64| match placed {
+        0 => used <= most.saturating_add(OVERSHOOT_BYTES),
+        _ => used.saturating_add(placed as u64) <= most,
+    };
+    if is_fine(room.disk_bytes.load(Ordering::Relaxed)) {
+        return Ok(());
+    }
+    let used = files.usage().await.map_err(|error| Unstarted::from(error.to_run_error()))?.bytes;
+    room.disk_bytes.store(used, Ordering::Relaxed);
+    if is_fine(used) {
+        return Ok(());
+    }
+    Err(RunError::new("disk_full", "the files of the sandbox leave no room on its disk")
+        .remedy("remove files, or open a sandbox with a larger limits.disk_mb")
+        .into())
+}
+
 /// What a run did to the files, and whether it failed because they fill the disk.
 async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result: &mut RunResult) {
     let changes = files.changes_since(before).await.unwrap_or_else(|error| Changes {
@@ -204,6 +230,10 @@ async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result:
     if is_full && has_grown && result.outcome == Outcome::Failed {
         let verdict = verdict::judge(End::Watch(Ending::Disk), &Usage::default(), limits);
         (result.outcome, result.error) = (verdict.outcome, verdict.error);
+    } else if used.bytes > limits.disk_bytes {
+        let what =
+            format!("the files hold more than the {} MB that they may: remove some", limits.disk_bytes >> 20);
+        result.warnings.push(what);
     }
 }
 
