@@ -14,6 +14,8 @@ mod removal;
 mod room;
 mod session;
 mod turn;
+#[cfg(test)]
+mod upkeep_tests;
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -239,14 +241,13 @@ impl Sandboxes {
     }
 
     /// Puts the idle to sleep, closes the expired.
-    async fn look_after(&self) {
+    async fn look_after(&self, now: u64) {
         let rooms: Vec<Arc<Room>> = self.rooms().values().cloned().collect();
-        let now = clock::unix_ms();
         for room in rooms {
             // A sandbox with a run in it is in use, however long ago that began.
             let Some(mut slot) = room.turn_now() else { continue };
             if now >= room.expires_ms() {
-                self.expire(&room, slot).await;
+                self.expire(&room, slot, now).await;
             } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX {
                 drop(slot.sleep("the interpreter was idle for long and was put to sleep"));
                 room.note_awake(&slot);
@@ -256,11 +257,11 @@ impl Sandboxes {
     }
 
     /// Closes a sandbox that was not used for its time, by this server or another.
-    async fn expire(&self, room: &Arc<Room>, slot: OwnedMutexGuard<Slot>) {
+    async fn expire(&self, room: &Arc<Room>, slot: OwnedMutexGuard<Slot>, now: u64) {
         // What cannot be found out or closed now is tried again.
         let Ok(found) = self.store.find_sandbox(&room.record.id).await else { return };
         let used_ms = found.map_or(0, |record| record.used_ms).max(room.used_ms());
-        if clock::unix_ms() < used_ms.saturating_add(room.record.ttl_ms) {
+        if now < used_ms.saturating_add(room.record.ttl_ms) {
             room.note_used(used_ms);
             return;
         }
@@ -277,7 +278,7 @@ impl Sandboxes {
             if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.rooms().contains_key(&record.id) {
                 let room = Room::new(&self.state_dir, record.clone());
                 if let Some(slot) = room.turn_now() {
-                    self.expire(&room, slot).await;
+                    self.expire(&room, slot, now).await;
                 }
             }
         }
@@ -314,7 +315,7 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
             sandboxes.sweep().await;
             is_swept = true;
         }
-        sandboxes.look_after().await;
+        sandboxes.look_after(clock::unix_ms()).await;
     }
 }
 
