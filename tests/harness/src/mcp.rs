@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{Build, Palisade, User};
 const PATIENCE: Duration = Duration::from_secs(90);
 const VERSION: &str = "2026-07-28";
 
-type Answers = Arc<Mutex<HashMap<u64, Sender<Value>>>>;
+type Answers = Arc<Mutex<HashMap<u64, SyncSender<Value>>>>;
 
 /// A `palisade mcp` and both its ends; killed when dropped.
 pub struct Client {
@@ -83,7 +83,7 @@ impl Client {
     /// Sends a request.
     pub fn send(&self, method: &str, mut params: Value) -> Pending {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = mpsc::channel();
+        let (sender, answer) = mpsc::sync_channel(1);
         locked(&self.answers).insert(id, sender);
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
