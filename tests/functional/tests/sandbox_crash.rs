@@ -10,6 +10,7 @@ use functional::{
     Chance, SOON, abandoned_cgroups, is_quick, marked, marker, own_folder, until,
     wait_for_no_new_abandoned_cgroups,
 };
+use harness::baseline::look;
 use harness::mcp::{Client, Pending};
 use harness::{Build, Palisade, User, users};
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ const KILLS: usize = 24;
 const KILLS_QUICK: usize = 5;
 /// Long enough for everything that is asked at once to be over now and then.
 const DELAY_MS_MAX: usize = 400;
+
+/// In no command line.
+const NOBODY: &str = "\u{0}no process\u{0}";
 
 /// What the server has acknowledged.
 #[derive(Default)]
@@ -208,7 +212,7 @@ impl Scene {
 #[test]
 fn a_server_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
     for user in users() {
-        let before = abandoned_cgroups();
+        let (before, mounts) = (abandoned_cgroups(), look(NOBODY).mounts);
         let state = own_folder(user, "crash-state");
         let scene_word = marker("crashing");
         let mut scene = Scene {
@@ -237,6 +241,7 @@ fn a_server_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
             began.elapsed()
         );
         wait_for_no_new_abandoned_cgroups(&before);
+        until(SOON, "no mount is left", || (look(NOBODY).mounts <= mounts).then_some(()));
         fs::remove_dir_all(&scene.state).ok();
     }
 }

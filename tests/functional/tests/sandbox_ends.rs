@@ -145,19 +145,14 @@ fn cancelling_interrupts_the_program_and_keeps_the_state() {
     in_a_sandbox(json!({}), |client, sandbox| {
         client.run(sandbox, "python", "x = 7");
         let word = marker("cancel");
-        let code = format!(
-            "import subprocess\nsubprocess.run(['sleep', '100', '{word}'][:2] + [], env={{'W': '{word}'}}, executable='/bin/sleep')"
-        );
+        let code = format!("import subprocess\nsubprocess.run(['bash', '-c', 'exec -a {word} sleep 100'])");
         let pending = client.begin_run(sandbox, "python", &code, json!({}));
-        until(SOON, "the run is there", || {
-            let list = client.call("sandbox_list", json!({}));
-            list["sandboxes"][0]["interpreters"].as_array().is_some_and(|all| !all.is_empty()).then_some(())
-        });
-        std::thread::sleep(Duration::from_millis(300));
+        until(SOON, "it runs", || (!marked(&word).is_empty()).then_some(()));
         client.cancel(&pending);
         let began = Instant::now();
         assert_eq!(stdout(&client.run(sandbox, "python", "print(x)")), "7\n");
         assert!(began.elapsed() < Duration::from_secs(10), "the next run does not wait for a cancelled one");
+        until(SOON, "what it started is gone", || marked(&word).is_empty().then_some(()));
     });
 }
 
