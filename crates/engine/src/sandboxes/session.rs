@@ -28,6 +28,8 @@ use crate::{clock, run};
 
 /// A disk with less than this part of it free is full to a program that failed.
 const NEARLY: u64 = 50;
+/// What a piece of output costs at least.
+const PIECE_BYTES_MIN: usize = 64;
 
 /// What ties a run to its caller.
 pub(crate) struct Ties {
@@ -160,9 +162,14 @@ impl Sandboxes {
     ) -> Result<Vec<(Stream, Vec<u8>)>, Unstarted> {
         let mut written = Vec::new();
         let known = living.inside.interpreters.get(runtime.interpreter()).copied().unwrap_or(0);
+        let mut space = room.record.limits.output_bytes;
         let keep_output = |message| {
             if let FromGuest::Output { stream, data, .. } = message {
-                written.push((stream, data));
+                // More than a run may write is not kept, however many pieces it comes in.
+                space = space.saturating_sub(data.len().max(PIECE_BYTES_MIN) as u64);
+                if space > 0 {
+                    written.push((stream, data));
+                }
             }
         };
         if living.inside.catch_up(known, keep_output).await.is_err() {
