@@ -23,7 +23,9 @@ const HIDDEN_FRAME = /^\s+at .*(?:node:vm|node:inspector|evalmachine\.<anonymous
 
 const driverFile = __filename;
 const preparedPath = process.argv[2];
-const { writeSync, readSync, fstatSync } = fs;
+// What a live interpreter's programs may put other things in the place of, for themselves.
+const { writeSync, readSync, fstatSync, readFileSync, unlinkSync, openSync, closeSync } = fs;
+const JSON = globalThis.JSON;
 
 // -- the channel --------------------------------------------------------------------------------------
 
@@ -149,8 +151,8 @@ function show(mime, bytes) {
 function readPrepared(code) {
   try {
     if (code === '') {
-      code = fs.readFileSync(preparedPath, 'utf8');
-      fs.unlinkSync(preparedPath);
+      code = readFileSync(preparedPath, 'utf8');
+      unlinkSync(preparedPath);
     }
     return JSON.parse(code);
   } catch {
@@ -174,10 +176,10 @@ function define(name, value, enumerable) {
 
 function openStdin(path) {
   try {
-    fs.closeSync(0);
+    closeSync(0);
   } catch {}
   // The lowest free descriptor is the one just closed.
-  fs.openSync(path, 'r');
+  openSync(path, 'r');
 }
 
 // Integers that a number cannot hold exactly become BigInt; everything else is as JSON.parse has it.
@@ -451,12 +453,12 @@ class Loader {
     const prepared = this.prepared[path];
     if (prepared) {
       if (prepared.error) throw new SyntaxError(`${path}:${prepared.error}`);
-      if (prepared.kind === 'module') return this.module(url, path, fs.readFileSync(path, 'utf8'), prepared);
+      if (prepared.kind === 'module') return this.module(url, path, readFileSync(path, 'utf8'), prepared);
       return this.commonjs(url, path);
     }
-    if (path.endsWith('.json')) return wrapped(url, { default: JSON.parse(fs.readFileSync(path, 'utf8')) });
+    if (path.endsWith('.json')) return wrapped(url, { default: JSON.parse(readFileSync(path, 'utf8')) });
     if (path.includes('/node_modules/') || !/\.m?js$/.test(path)) return path.endsWith('.cjs') ? this.commonjs(url, path) : this.foreign(url);
-    const text = fs.readFileSync(path, 'utf8');
+    const text = readFileSync(path, 'utf8');
     if (path.endsWith('.js') && isCommonJs(path, text)) return this.commonjs(url, path);
     return this.module(url, path, text, null);
   }
@@ -528,7 +530,7 @@ class Loader {
         if (!prepared) throw new SyntaxError(`${filename} was not there when the run began`);
         if (prepared.error) throw new SyntaxError(`${filename}:${prepared.error}`);
         if (prepared.kind === 'module') throw new Error(`${filename} is a module: use import, not require`);
-        this.programs.add(new Program(filename, fs.readFileSync(filename, 'utf8'), prepared, false));
+        this.programs.add(new Program(filename, readFileSync(filename, 'utf8'), prepared, false));
         module._compile(prepared.code, filename);
       };
     }
@@ -564,7 +566,7 @@ function isCommonJs(path, text) {
     const file = `${folder === '/' ? '' : folder}/package.json`;
     if (isFile(file)) {
       try {
-        return JSON.parse(fs.readFileSync(file, 'utf8')).type !== 'module';
+        return JSON.parse(readFileSync(file, 'utf8')).type !== 'module';
       } catch {
         return true;
       }
@@ -651,7 +653,7 @@ function begin(loader, die, source, code, stdinPath, count, rest) {
     const prepared = readPrepared(code);
     loader.prepared = prepared?.files ?? {};
     loader.allowRequire();
-    return [prepared?.source ?? fs.readFileSync(source, 'utf8'), prepared];
+    return [prepared?.source ?? readFileSync(source, 'utf8'), prepared];
   } catch (error) {
     return die(new Error(`the driver could not prepare the run: ${error.message}`));
   }
@@ -731,7 +733,7 @@ class Session {
         prepareProcess(source, stdinPath, variables > 0 ? rest[0] : '', rest.slice(variables));
         if (stdinPath) renewStdin();
         this.loader.prepared = prepared?.files ?? {};
-        const text = prepared?.source ?? (code || fs.readFileSync(source, 'utf8'));
+        const text = prepared?.source ?? (code || readFileSync(source, 'utf8'));
         const program = this.loader.programs.add(new Program(name, text, prepared, true));
         this.evaluate(prepared, prepared?.code ?? text, program);
       } catch (error) {

@@ -3,7 +3,7 @@
 #
 # Installs the official Python and TypeScript libraries (both lines of each), FastMCP, the Inspector and three agents
 # under target/clients, once, at the versions of locks/, and runs the same checks through each library, over stdio and
-# over HTTP, in both eras of the protocol; then WebSockets, the agents, and clients that misbehave. Ends with one line:
+# over HTTP, in both eras of the protocol; then WebSockets, the agents, a session with a large table, and clients that misbehave. Ends with one line:
 # N passed, M failed, K skipped. Where no package registry can be reached, the clients that are not there are skipped,
 # loudly.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
@@ -147,7 +147,19 @@ run_agent() {
     fi
 }
 
+run_data_session() {
+    local python="$top/target/test-venv/bin/python3"
+    if ! "$python" -c 'import pandas, matplotlib' >>"$log" 2>&1; then
+        skip "data session" "no test environment with packages: run scripts/setup-tests.sh"
+    elif [ "$(cat "$folder/python2/stamp" 2>/dev/null)" != "$python_second" ]; then
+        skip "data session" "$python_second is not installed"
+    else
+        client data-session "$folder/python2/bin/python" "$here/data_session.py" "$PALISADE_BIN" "$python"
+    fi
+}
+
 run_python
+run_data_session
 if install_node node; then
     run_typescript
     run_inspector

@@ -7,4 +7,5 @@
 
 pub mod attack;
 pub mod bait;
+pub mod lasting;
 pub mod trial;

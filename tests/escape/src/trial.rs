@@ -140,7 +140,7 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
 }
 
 /// The binary of a C attack, compiled once per test process; the sandbox shows the libraries of the host.
-fn compiled(attack: &Attack) -> PathBuf {
+pub(crate) fn compiled(attack: &Attack) -> PathBuf {
     static DONE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(binary) = done.get(&attack.name) {

@@ -100,9 +100,7 @@ fn in_the_older_eras_a_disconnect_does_not_cancel_and_the_end_of_the_session_doe
         let ended =
             server.ask(&Request::new("DELETE", "/mcp", Vec::new()).header("Mcp-Session-Id", &session));
         assert_eq!(ended.status, 204, "{ended:?}");
-        until(AFTERLIFE, "the runs of an ended session end", || {
-            marked(&word).is_empty().then_some(())
-        });
+        until(AFTERLIFE, "the runs of an ended session end", || marked(&word).is_empty().then_some(()));
         let after = server.ask(&legacy_run(&session, "echo 1"));
         assert_eq!(after.status, 404, "{after:?}");
         server.is_well();

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
 
 pub mod baseline;
+pub mod http;
+pub mod mcp;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -14,6 +14,8 @@ mod removal;
 mod room;
 mod session;
 mod turn;
+#[cfg(test)]
+mod upkeep_tests;
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -23,16 +25,18 @@ use std::time::Duration;
 
 use policy::{Ask, Clamp, Decision, Floor};
 use sandbox::{BoxFuture, Limits};
+use tokio::sync::OwnedMutexGuard;
 
 pub use id::SandboxId;
 pub(crate) use room::SandboxRecord;
 pub(crate) use session::Ties;
 
-use self::room::Room;
+use self::room::{NotHeld, Room, Slot};
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
+use crate::unstarted::Unstarted;
 use crate::workspace::{Workspace, Workspaces};
 use crate::{Engine, handle};
 
@@ -154,8 +158,12 @@ impl Sandboxes {
     /// Closes one with everything in it; tells whether it was there.
     pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
         let Some(room) = self.room(principal, id).await? else { return Ok(false) };
-        self.end(&room).await.map_err(|error| error.to_run_error())?;
-        Ok(true)
+        room.closing.send_replace(true);
+        let slot = room.last_turn().await;
+        let ended = self.end(&room, slot).await;
+        // What could not be closed can be used and closed later.
+        room.closing.send_replace(ended.is_ok());
+        ended.map(|()| true)
     }
 
     /// Puts every sandbox to sleep: the server ends.
@@ -173,16 +181,20 @@ impl Sandboxes {
     /// One of that principal's; anybody else's is answered like one that never was.
     async fn room(&self, principal: &Principal, id: &SandboxId) -> Result<Option<Arc<Room>>, RunError> {
         let known = self.rooms().get(id).cloned();
-        let room = match known {
+        // What this server does not hold, another may have used or closed.
+        let room = match known.filter(|room| room.is_held()) {
             Some(room) => room,
             None => {
                 let found = self.store.find_sandbox(id).await.map_err(|error| error.to_run_error())?;
                 // Whose it is comes before anything is remembered about it.
                 let Some(record) = found.filter(|record| record.principal == *principal) else {
+                    self.rooms().retain(|known, room| known != id || room.is_held());
                     return Ok(None);
                 };
-                let room = Room::new(&self.state_dir, record);
-                Arc::clone(self.rooms().entry(id.clone()).or_insert(room))
+                let new = Room::new(&self.state_dir, record.clone());
+                let room = Arc::clone(self.rooms().entry(id.clone()).or_insert(new));
+                room.learn(&record);
+                room
             }
         };
         let is_usable = room.record.principal == *principal && !*room.closing.borrow();
@@ -209,37 +221,53 @@ impl Sandboxes {
         Err(RunError::new("too_many_sandboxes", message).remedy("close sandboxes that are no longer needed"))
     }
 
-    /// Ends what runs in it, forgets it, removes its files.
-    async fn end(&self, room: &Arc<Room>) -> Result<(), StoreError> {
-        room.closing.send_replace(true);
-        let mut slot = room.last_turn().await;
+    /// Ends what runs in it, forgets it, removes its files; unless another server uses it.
+    async fn end(&self, room: &Arc<Room>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
+        // One whose folder is broken can be closed all the same.
+        if let Err(NotHeld::Elsewhere) = room.hold(&mut slot) {
+            return Err(Unstarted::from(NotHeld::Elsewhere).error);
+        }
         if let Some(mut living) = slot.sleep("the sandbox was closed") {
             // What could not be killed now is swept with the server.
             living.sandbox.destroy().await.ok();
         }
-        self.store.close_sandbox(room.record.id.clone()).await?;
-        self.rooms().remove(&room.record.id);
-        slot.let_go();
-        removal::remove_later(Room::place(&self.state_dir, &room.record.id));
-        Ok(())
+        let closed = self.store.close_sandbox(room.record.id.clone()).await;
+        if closed.is_ok() {
+            self.rooms().remove(&room.record.id);
+            removal::remove_later(Room::place(&self.state_dir, &room.record.id));
+        }
+        room.let_go(&mut slot);
+        closed.map(drop).map_err(|error| error.to_run_error())
     }
 
-    /// Puts the idle to sleep, closes the expired, removes what belongs to none.
-    async fn look_after(&self) {
+    /// Puts the idle to sleep, closes the expired.
+    async fn look_after(&self, now: u64) {
         let rooms: Vec<Arc<Room>> = self.rooms().values().cloned().collect();
-        let now = clock::unix_ms();
         for room in rooms {
+            // A sandbox with a run in it is in use, however long ago that began.
+            let Some(mut slot) = room.turn_now() else { continue };
             if now >= room.expires_ms() {
-                // One that cannot be closed now is tried again.
-                self.end(&room).await.ok();
-            } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX
-                && let Some(mut slot) = room.turn_now()
-            {
+                self.expire(&room, slot, now).await;
+            } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX {
                 drop(slot.sleep("the interpreter was idle for long and was put to sleep"));
                 room.note_awake(&slot);
-                slot.let_go();
+                room.let_go(&mut slot);
             }
         }
+    }
+
+    /// Closes a sandbox that was not used for its time, by this server or another.
+    async fn expire(&self, room: &Arc<Room>, slot: OwnedMutexGuard<Slot>, now: u64) {
+        // What cannot be found out or closed now is tried again.
+        let Ok(found) = self.store.find_sandbox(&room.record.id).await else { return };
+        let used_ms = found.map_or(0, |record| record.used_ms).max(room.used_ms());
+        if now < used_ms.saturating_add(room.record.ttl_ms) {
+            room.note_used(used_ms);
+            return;
+        }
+        room.closing.send_replace(true);
+        let ended = self.end(room, slot).await;
+        room.closing.send_replace(ended.is_ok());
     }
 
     /// Sandboxes that expired while no server ran, and folders of none.
@@ -248,7 +276,10 @@ impl Sandboxes {
         let now = clock::unix_ms();
         for record in &records {
             if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.rooms().contains_key(&record.id) {
-                self.end(&Room::new(&self.state_dir, record.clone())).await.ok();
+                let room = Room::new(&self.state_dir, record.clone());
+                if let Some(slot) = room.turn_now() {
+                    self.expire(&room, slot, now).await;
+                }
             }
         }
         let known = records.into_iter().map(|record| record.id.as_str().to_owned()).collect();
@@ -284,7 +315,7 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
             sandboxes.sweep().await;
             is_swept = true;
         }
-        sandboxes.look_after().await;
+        sandboxes.look_after(clock::unix_ms()).await;
     }
 }
 

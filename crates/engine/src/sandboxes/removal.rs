@@ -16,14 +16,15 @@ use super::id::SandboxId;
 /// Folders in removal have this ending; whatever has it is removed at the next start.
 const TRASH: &str = ".removed";
 
-/// Removes a folder off the path of the answer.
+/// Takes a folder away at once, and removes it off the path of the answer.
 pub(super) fn remove_later(folder: PathBuf) {
+    let trash = folder.with_extension(&TRASH[1..]);
+    // From now on no sandbox has this folder; what is not removed by us is removed by the next server.
+    if std::fs::rename(&folder, &trash).is_err() {
+        return;
+    }
     let work = move || {
-        let trash = folder.with_extension(&TRASH[1..]);
-        // From now on no sandbox has this folder; what is not removed by us is removed by the next server.
-        if std::fs::rename(&folder, &trash).is_ok() {
-            remove(&trash).ok();
-        }
+        remove(&trash).ok();
     };
     if tokio::runtime::Handle::try_current().is_ok() {
         drop(tokio::task::spawn_blocking(work));

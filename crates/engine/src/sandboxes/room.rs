@@ -5,10 +5,11 @@
 //! the process.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use sandbox::{LastingWorkspace, Limits};
@@ -51,6 +52,8 @@ pub(super) struct Room {
     place: PathBuf,
     slot: Arc<Mutex<Slot>>,
     waiting: AtomicUsize,
+    /// Whether this server holds the lock: nobody else changes or closes it meanwhile.
+    is_held: AtomicBool,
     pub(super) closing: watch::Sender<bool>,
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
@@ -86,6 +89,7 @@ impl Room {
             place: Self::place(state_dir, &record.id),
             slot: Arc::new(Mutex::new(slot)),
             waiting: AtomicUsize::new(0),
+            is_held: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
@@ -129,8 +133,46 @@ impl Room {
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let mut slot = taken?;
-        slot.hold(&self.place)?;
+        self.hold(&mut slot).map_err(Unstarted::from)?;
         Ok(slot)
+    }
+
+    /// Takes the lock of the folder, once.
+    pub(super) fn hold(&self, slot: &mut Slot) -> Result<(), NotHeld> {
+        if slot.lock.is_some() {
+            return Ok(());
+        }
+        let path = self.place.join(LOCK);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        file.try_lock().map_err(|_| NotHeld::Elsewhere)?;
+        // Whoever closed it took the folder away while it held the lock.
+        let (open, named) = (file.metadata()?, fs::metadata(&path)?);
+        if (open.dev(), open.ino()) != (named.dev(), named.ino()) {
+            return Err(NotHeld::Missing);
+        }
+        slot.lock = Some(file);
+        self.is_held.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Lets another server have it.
+    pub(super) fn let_go(&self, slot: &mut Slot) {
+        self.is_held.store(false, Ordering::SeqCst);
+        slot.lock = None;
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::SeqCst)
+    }
+
+    /// Learns what another server did with it.
+    pub(super) fn learn(&self, record: &SandboxRecord) {
+        self.note_used(record.used_ms);
+        self.runs.fetch_max(record.runs, Ordering::Relaxed);
+        if let Some(mut slot) = self.turn_now().filter(|slot| slot.lock.is_none()) {
+            slot.languages.extend(record.languages.iter().cloned());
+        }
     }
 
     /// Its turn if nobody else has it.
@@ -161,6 +203,11 @@ impl Room {
         self.awake.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Learns when it was used last.
+    pub(super) fn note_used(&self, used_ms: u64) {
+        self.used_ms.fetch_max(used_ms, Ordering::Relaxed);
+    }
+
     pub(super) fn used_ms(&self) -> u64 {
         self.used_ms.load(Ordering::Relaxed)
     }
@@ -171,6 +218,17 @@ impl Room {
 
     pub(super) fn expires_ms(&self) -> u64 {
         self.used_ms().saturating_add(self.record.ttl_ms)
+    }
+
+    /// Makes its directory usable again by whoever owns it: a program may have closed it to itself.
+    pub(super) fn open_up(&self) {
+        const OWNER: u32 = 0o700;
+        let path = self.workspace_path();
+        // What cannot be repaired here is told by the run that needs it.
+        let Ok(found) = fs::symlink_metadata(&path) else { return };
+        if found.is_dir() && found.mode() & OWNER != OWNER {
+            fs::set_permissions(&path, fs::Permissions::from_mode(found.mode() & 0o777 | OWNER)).ok();
+        }
     }
 
     /// Takes away the files that a run needed besides the caller's.
@@ -185,33 +243,40 @@ impl Room {
 }
 
 impl Slot {
-    /// Takes the lock of the folder, once.
-    fn hold(&mut self, place: &Path) -> Result<(), Unstarted> {
-        if self.lock.is_some() {
-            return Ok(());
-        }
-        let opened =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(place.join(LOCK));
-        let file = opened.map_err(|error| {
-            Unstarted::from(
-                RunError::new("sandbox_broken", "the files of the sandbox cannot be reached")
-                    .remedy(format!("ask the operator to look at the state directory: {error}")),
-            )
-        })?;
-        file.try_lock().map_err(|_| elsewhere())?;
-        self.lock = Some(file);
-        Ok(())
-    }
-
     /// Puts it to sleep: everything inside ends, the files stay.
     pub(super) fn sleep(&mut self, reason: &'static str) -> Option<Living> {
         self.lost = reason;
         self.living.take()
     }
+}
 
-    /// Lets another server have it.
-    pub(super) fn let_go(&mut self) {
-        self.lock = None;
+/// Why the folder of a sandbox cannot be had.
+pub(super) enum NotHeld {
+    /// Another server uses it.
+    Elsewhere,
+    /// It is not there any more.
+    Missing,
+    Broken(io::Error),
+}
+
+impl From<io::Error> for NotHeld {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound { Self::Missing } else { Self::Broken(error) }
+    }
+}
+
+impl From<NotHeld> for Unstarted {
+    fn from(why: NotHeld) -> Self {
+        let message = "the files of the sandbox cannot be reached";
+        match why {
+            NotHeld::Elsewhere => elsewhere(),
+            NotHeld::Missing => RunError::new("sandbox_broken", message)
+                .remedy("close it with sandbox_close and open another")
+                .into(),
+            NotHeld::Broken(error) => RunError::new("sandbox_broken", message)
+                .remedy(format!("ask the operator to look at the state directory: {error}"))
+                .into(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
 use crate::conclusion::Conclusion;
+use crate::guest_client::GuestError;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::result::{Lasting, RunError, RunResult};
@@ -28,6 +29,8 @@ use crate::{clock, run};
 
 /// A disk with less than this part of it free is full to a program that failed.
 const NEARLY: u64 = 50;
+/// What a piece of output costs at least.
+const PIECE_BYTES_MIN: usize = 64;
 
 /// What ties a run to its caller.
 pub(crate) struct Ties {
@@ -63,8 +66,11 @@ impl Sandboxes {
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut ties.stop).await?;
+        room.open_up();
         let files = self.files(&room)?;
+        check_disk(&room, &files, &request).await?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
+        let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let ran = if runtime.is_live() {
             let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime };
@@ -89,8 +95,13 @@ impl Sandboxes {
             languages: slot.languages.iter().cloned().collect(),
             disk_bytes: room.disk_bytes.load(Ordering::Relaxed),
         };
-        // What is not noted is only how long it was unused.
-        self.store.use_sandbox(used).await.ok();
+        if slot.languages.len() == languages_before {
+            // What is not noted is only how long it was unused.
+            self.store.use_sandbox(used).await.ok();
+        } else {
+            // Whoever was told of a state is told when it is gone, also by the server after this one.
+            self.store.use_sandbox_now(used).await.ok();
+        }
         ran
     }
 
@@ -126,7 +137,13 @@ impl Sandboxes {
         living.sandbox.measure_anew(&allowed.limits);
         let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
         turn.take_output(before);
-        turn.begin(&request).await.map_err(|error| run::unplaced(&error))?;
+        if let Err(error) = turn.begin(&request).await {
+            if matches!(error, GuestError::Refused { .. }) {
+                // A file that has no place there is no reason to lose the state.
+                slot.living = Some(living);
+            }
+            return Err(run::unplaced(&error).into());
+        }
         result.usage.start_ms = millis(started.elapsed());
         let running = Instant::now();
         let ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
@@ -146,9 +163,14 @@ impl Sandboxes {
     ) -> Result<Vec<(Stream, Vec<u8>)>, Unstarted> {
         let mut written = Vec::new();
         let known = living.inside.interpreters.get(runtime.interpreter()).copied().unwrap_or(0);
+        let mut space = room.record.limits.output_bytes;
         let keep_output = |message| {
             if let FromGuest::Output { stream, data, .. } = message {
-                written.push((stream, data));
+                // More than a run may write is not kept, however many pieces it comes in.
+                space = space.saturating_sub(data.len().max(PIECE_BYTES_MIN) as u64);
+                if space > 0 {
+                    written.push((stream, data));
+                }
             }
         };
         if living.inside.catch_up(known, keep_output).await.is_err() {
@@ -175,6 +197,31 @@ impl Sandboxes {
     }
 }
 
+/// The disk is looked at now and then while a program runs, so that short runs can pass the limit; together they
+/// cannot pass it by more than this.
+const OVERSHOOT_BYTES: u64 = 1 << 30;
+
+/// Refuses what would make a workspace fuller than it may be. One that is too full can still be tidied up.
+async fn check_disk(room: &Room, files: &Workspace, request: &RunRequest) -> Result<(), Unstarted> {
+    let placed: usize = request.inputs.iter().map(|input| input.content.len()).sum();
+    let most = room.record.limits.disk_bytes;
+    let is_fine = |used: u64| match placed {
+        0 => used <= most.saturating_add(OVERSHOOT_BYTES),
+        _ => used.saturating_add(placed as u64) <= most,
+    };
+    if is_fine(room.disk_bytes.load(Ordering::Relaxed)) {
+        return Ok(());
+    }
+    let used = files.usage().await.map_err(|error| Unstarted::from(error.to_run_error()))?.bytes;
+    room.disk_bytes.store(used, Ordering::Relaxed);
+    if is_fine(used) {
+        return Ok(());
+    }
+    Err(RunError::new("disk_full", "the files of the sandbox leave no room on its disk")
+        .remedy("remove files, or open a sandbox with a larger limits.disk_mb")
+        .into())
+}
+
 /// What a run did to the files, and whether it failed because they fill the disk.
 async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result: &mut RunResult) {
     let changes = files.changes_since(before).await.unwrap_or_else(|error| Changes {
@@ -191,6 +238,10 @@ async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result:
     if is_full && has_grown && result.outcome == Outcome::Failed {
         let verdict = verdict::judge(End::Watch(Ending::Disk), &Usage::default(), limits);
         (result.outcome, result.error) = (verdict.outcome, verdict.error);
+    } else if used.bytes > limits.disk_bytes {
+        let what =
+            format!("the files hold more than the {} MB that they may: remove some", limits.disk_bytes >> 20);
+        result.warnings.push(what);
     }
 }
 

@@ -48,6 +48,11 @@ impl Store {
         self.send(super::Kind::WriteLater, 0, move |database| update(database, &used)).await.map(drop)
     }
 
+    /// The same; it is on the disk when this succeeds.
+    pub(crate) async fn use_sandbox_now(&self, used: SandboxUse) -> Result<(), StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| update(database, &used)).await
+    }
+
     /// A sandbox by its id, whoever's it is.
     pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();

@@ -1,0 +1,117 @@
+//! What becomes of sandboxes that nobody uses, over a guest whose interpreters say at once that they are done.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use policy::Policy;
+use sandbox::fake::FakeBackend;
+use tokio::sync::oneshot;
+use wire::{FrameBuffer, FromGuest, ToGuest, VERSION};
+
+use super::*;
+use crate::result::RunResult;
+use crate::store::StoreConfig;
+use crate::{AdmissionLimits, EngineConfig, RunRequest};
+
+fn say(stream: &mut UnixStream, message: &FromGuest) {
+    stream.write_all(&wire::encode(message).unwrap()).ok();
+}
+
+/// The end of the run that an order is about: its id is the third field.
+fn done(order: &[u8]) -> Vec<u8> {
+    let id = order.split(|byte| *byte == 0).nth(2).unwrap();
+    [b"10\0done\0".as_slice(), id, b"\0ok\x000\0\0\0\0\0\0\0"].concat()
+}
+
+fn quick() -> FakeBackend {
+    FakeBackend::new(|mut stream| {
+        say(&mut stream, &FromGuest::Hello { version: VERSION });
+        let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            frames.extend(&bytes[..count]);
+            while let Some(message) = frames.next::<ToGuest>().unwrap() {
+                match message {
+                    ToGuest::Control { process, data } => {
+                        say(&mut stream, &FromGuest::Control { process, data: done(&data) });
+                    }
+                    ToGuest::Drain { request, .. } => say(&mut stream, &FromGuest::Done { request }),
+                    _ => {}
+                }
+            }
+        }
+    })
+}
+
+struct Scene {
+    fake: FakeBackend,
+    sandboxes: Arc<Sandboxes>,
+    folder: PathBuf,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
+        let config = EngineConfig {
+            state_dir: folder.clone(),
+            executable: None,
+            interpreters: BTreeMap::new(),
+            launcher: Vec::new(),
+            policy: Policy::built_in(2),
+            admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 64 << 30 },
+        };
+        let fake = quick();
+        let engine = Arc::new(Engine::new(Arc::new(fake.clone()), config));
+        let store = Store::new(StoreConfig::new(&folder));
+        Self { fake, sandboxes: Sandboxes::new(engine, store, folder.clone()), folder }
+    }
+
+    async fn open(&self) -> SandboxId {
+        self.sandboxes.open(&Principal::local(), OpenRequest::default()).await.unwrap().0.id
+    }
+
+    async fn run(&self, id: &SandboxId) -> RunResult {
+        let (language, code) = ("bash".to_owned(), ":".to_owned());
+        let request = RunRequest { language, code, sandbox: Some(id.clone()), ..RunRequest::default() };
+        let (_keep, stop) = oneshot::channel();
+        self.sandboxes.run(&Principal::local(), request, Ties { events: None, stop }).await
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_sandbox_is_put_to_sleep_and_the_next_run_is_told() {
+    let scene = Scene::new("idle");
+    let id = scene.open().await;
+    let first = scene.run(&id).await;
+    assert_eq!((first.outcome, &first.warnings), (sandbox::Outcome::Completed, &Vec::new()), "{first:?}");
+    let now = clock::unix_ms();
+    scene.sandboxes.look_after(now + IDLE_MS_MAX / 2).await;
+    assert_eq!(scene.fake.alive(), 1, "it is not idle for long");
+    scene.sandboxes.look_after(now + IDLE_MS_MAX + 1000).await;
+    assert_eq!(scene.fake.alive(), 0, "nothing of it lives");
+    let listed = scene.sandboxes.list(&Principal::local()).await.unwrap();
+    assert_eq!((listed.len(), &listed[0].awake), (1, &Vec::new()));
+    let next = scene.run(&id).await;
+    assert_eq!(next.outcome, sandbox::Outcome::Completed);
+    assert!(next.warnings.iter().any(|warning| warning.contains("was idle for long")), "{:?}", next.warnings);
+    assert_eq!(scene.run(&id).await.warnings, Vec::<String>::new(), "it is said once");
+}
+
+#[tokio::test]
+async fn an_expired_sandbox_is_closed_with_everything_in_it() {
+    let scene = Scene::new("expired");
+    let id = scene.open().await;
+    scene.run(&id).await;
+    scene.sandboxes.look_after(clock::unix_ms() + TTL_MS_DEFAULT + 1000).await;
+    assert_eq!(scene.fake.alive(), 0);
+    assert_eq!(scene.sandboxes.list(&Principal::local()).await.unwrap(), Vec::new());
+    assert!(!scene.folder.join("sandboxes").join(id.as_str()).exists());
+    let error = scene.run(&id).await.error.unwrap();
+    assert_eq!(error.code, "unknown_sandbox");
+}

@@ -1,0 +1,183 @@
+//! A small MCP client over standard input and output: several calls at once, cancelling, and servers that are killed.
+//!
+//! It speaks the newer era of the protocol, which needs no opening, and gives results back as they are on the wire.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{Build, Palisade, User};
+
+/// The longest limit of any test is far below.
+const PATIENCE: Duration = Duration::from_secs(90);
+const VERSION: &str = "2026-07-28";
+
+type Answers = Arc<Mutex<HashMap<u64, SyncSender<Value>>>>;
+
+/// A `palisade mcp` and both its ends; killed when dropped.
+pub struct Client {
+    child: Child,
+    stdin: Mutex<Option<ChildStdin>>,
+    answers: Answers,
+    next: AtomicU64,
+}
+
+/// A call that was sent.
+pub struct Pending {
+    id: u64,
+    answer: Receiver<Value>,
+}
+
+impl Pending {
+    /// Its answer; `None` when the server ended before it, or never answered.
+    pub fn answer(&self) -> Option<Value> {
+        self.answer.recv_timeout(PATIENCE).ok()
+    }
+
+    /// The structured part of its answer.
+    pub fn result(&self) -> Value {
+        let answer = self.answer().expect("the server answers");
+        assert!(answer["result"].is_object(), "no result: {answer:#}");
+        answer["result"]["structuredContent"].clone()
+    }
+}
+
+impl Client {
+    /// `palisade mcp` as that user, with the state directory of this test.
+    pub fn new(user: User) -> Self {
+        Self::start(Palisade::new(Build::Real, user, &["mcp"]))
+    }
+
+    /// Any palisade that speaks MCP on its standard streams.
+    pub fn start(palisade: Palisade) -> Self {
+        let mut command = palisade.into_command();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("palisade starts");
+        let stdin = Mutex::new(child.stdin.take());
+        let answers = Answers::default();
+        let (lines, waiting) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&answers));
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+                let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
+                let caller = id.and_then(|id| locked(&waiting).remove(&id));
+                caller.map(|caller| caller.send(message).ok());
+            }
+            // Whoever still waits hears that nothing will come.
+            locked(&waiting).clear();
+        });
+        Self { child, stdin, answers, next: AtomicU64::new(1) }
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a request.
+    pub fn send(&self, method: &str, mut params: Value) -> Pending {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = mpsc::sync_channel(1);
+        locked(&self.answers).insert(id, sender);
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "suite", "version": "1"},
+        });
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        Pending { id, answer }
+    }
+
+    /// Calls a tool without waiting.
+    pub fn begin(&self, tool: &str, arguments: Value) -> Pending {
+        self.send("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Calls a tool; the structured part of its answer.
+    pub fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.begin(tool, arguments).result()
+    }
+
+    /// Calls a tool; its whole result, with the blocks.
+    pub fn call_whole(&self, tool: &str, arguments: Value) -> Value {
+        let mut answer = self.begin(tool, arguments).answer().expect("the server answers");
+        answer["result"].take()
+    }
+
+    /// Says that nobody waits for a call any more.
+    pub fn cancel(&self, pending: &Pending) {
+        let params = json!({"requestId": pending.id, "reason": "test"});
+        self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+    }
+
+    /// Opens a sandbox; its id.
+    pub fn open(&self, arguments: Value) -> String {
+        let opened = self.call("sandbox_open", arguments);
+        opened["sandbox_id"].as_str().unwrap_or_else(|| panic!("not opened: {opened:#}")).to_owned()
+    }
+
+    /// Runs a program in a sandbox.
+    pub fn run(&self, sandbox: &str, language: &str, code: &str) -> Value {
+        self.run_with(sandbox, language, code, json!({}))
+    }
+
+    /// The same with more arguments; the result without the long list of guarantees.
+    pub fn run_with(&self, sandbox: &str, language: &str, code: &str, more: Value) -> Value {
+        let mut result = self.begin_run(sandbox, language, code, more).result();
+        result.as_object_mut().map(|fields| fields.remove("isolation"));
+        result
+    }
+
+    /// The same without waiting.
+    pub fn begin_run(&self, sandbox: &str, language: &str, code: &str, more: Value) -> Pending {
+        let mut arguments = json!({"language": language, "code": code, "sandbox_id": sandbox});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            arguments[name] = value.clone();
+        }
+        self.begin("run", arguments)
+    }
+
+    /// Kills the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// Says goodbye and waits for its end.
+    pub fn end(mut self) -> ExitStatus {
+        locked(&self.stdin).take();
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("palisade did not end within {PATIENCE:?}");
+    }
+
+    fn write(&self, message: &Value) {
+        let mut line = message.to_string();
+        line.push('\n');
+        if let Some(stdin) = locked(&self.stdin).as_mut() {
+            // A server that is gone is noticed by the answer that does not come.
+            stdin.write_all(line.as_bytes()).ok();
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
