@@ -10,6 +10,7 @@
 
 mod id;
 mod living;
+mod night;
 mod removal;
 mod room;
 mod session;
@@ -32,7 +33,7 @@ use self::room::Room;
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::workspace::{Workspace, Workspaces};
 use crate::{Engine, handle};
 
@@ -154,7 +155,7 @@ impl Sandboxes {
     /// Closes one with everything in it; tells whether it was there.
     pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
         let Some(room) = self.room(principal, id).await? else { return Ok(false) };
-        self.end(&room).await.map_err(|error| error.to_run_error())?;
+        self.end(&room).await?;
         Ok(true)
     }
 
@@ -210,14 +211,19 @@ impl Sandboxes {
     }
 
     /// Ends what runs in it, forgets it, removes its files.
-    async fn end(&self, room: &Arc<Room>) -> Result<(), StoreError> {
+    async fn end(&self, room: &Arc<Room>) -> Result<(), RunError> {
         room.closing.send_replace(true);
         let mut slot = room.last_turn().await;
+        // Programs of another server would go on in a folder that is being removed.
+        if let Err(busy) = room.hold_alone(&mut slot) {
+            room.closing.send_replace(false);
+            return Err(busy);
+        }
         if let Some(mut living) = slot.sleep("the sandbox was closed") {
             // What could not be killed now is swept with the server.
             living.sandbox.destroy().await.ok();
         }
-        self.store.close_sandbox(room.record.id.clone()).await?;
+        self.store.close_sandbox(room.record.id.clone()).await.map_err(|error| error.to_run_error())?;
         self.rooms().remove(&room.record.id);
         slot.let_go();
         removal::remove_later(Room::place(&self.state_dir, &room.record.id));
@@ -229,7 +235,9 @@ impl Sandboxes {
         let rooms: Vec<Arc<Room>> = self.rooms().values().cloned().collect();
         let now = clock::unix_ms();
         for room in rooms {
-            if now >= room.expires_ms() {
+            // Whatever is in use is not unused, however long the run takes.
+            let is_idle = room.turn_now().is_some();
+            if now >= room.expires_ms() && is_idle {
                 // One that cannot be closed now is tried again.
                 self.end(&room).await.ok();
             } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use sandbox::{LastingWorkspace, Limits};
@@ -55,6 +55,10 @@ pub(super) struct Room {
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
     runs: AtomicU64,
+    /// What it keeps while it is awake, as far as was looked.
+    pub(super) memory_bytes: AtomicU64,
+    /// Whether somebody looks at it between runs.
+    pub(super) is_watched: AtomicBool,
     /// Interpreters that are awake, for lists.
     awake: StdMutex<Vec<String>>,
 }
@@ -90,6 +94,8 @@ impl Room {
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
             runs: AtomicU64::new(record.runs),
+            memory_bytes: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
             awake: StdMutex::default(),
             record,
         })
@@ -141,6 +147,11 @@ impl Room {
     /// Its turn once whoever has it is done.
     pub(super) async fn last_turn(&self) -> OwnedMutexGuard<Slot> {
         Arc::clone(&self.slot).lock_owned().await
+    }
+
+    /// Sees to it that no other server uses it; one whose folder is gone is used by none.
+    pub(super) fn hold_alone(&self, slot: &mut Slot) -> Result<(), RunError> {
+        if self.place.exists() { slot.hold(&self.place).map_err(|busy| busy.error) } else { Ok(()) }
     }
 
     /// Notes a run.

@@ -11,6 +11,7 @@ use wire::{Exit, FromGuest, Stream};
 
 use super::Sandboxes;
 use super::living::Living;
+use super::night;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
@@ -82,6 +83,9 @@ impl Sandboxes {
             look_at_files(&room, &files, before, result).await;
         }
         room.note_use(&slot);
+        if slot.living.is_some() {
+            night::watch_over(&room);
+        }
         let used = SandboxUse {
             id,
             used_ms: clock::unix_ms(),
@@ -102,6 +106,9 @@ impl Sandboxes {
         let Visit { room, slot, runtime } = visit;
         let (allowed, fixed) = self.allow(&request, &room.record.limits)?;
         let engine = &self.engine;
+        if slot.living.is_none() {
+            self.make_room_awake();
+        }
         let permit = engine.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
@@ -122,7 +129,7 @@ impl Sandboxes {
                 slot.lost
             ));
         }
-        living.sandbox.measure_anew(&allowed.limits);
+        living.sandbox.measure_anew(&allowed.limits).await;
         let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
         turn.take_output(before);
         turn.begin(&request).await.map_err(|error| run::unplaced(&error))?;
