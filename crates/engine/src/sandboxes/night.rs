@@ -1,7 +1,8 @@
 //! What holds between runs, when programs that were left running have the sandbox to themselves.
 //!
-//! A run has a watch of its own. Without one, limits that only the host can watch (the disk; memory, where no control
-//! group counts it) would hold for nobody, and memory that idle sandboxes keep would be promised again to others.
+//! A run has a watch of its own. Without one, limits that only the host can watch (the disk; processor time; memory,
+//! where no control group counts it) would hold for nobody: a program that says it is done and goes on would have no
+//! clock. And memory that idle sandboxes keep would be promised again to others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +34,7 @@ async fn watch(room: Arc<Room>) {
             None => Some(Ending::Gone),
         };
         match ending {
-            // Between runs the share of the processors is limited, not the time.
-            None | Some(Ending::Cpu) => {
+            None => {
                 let held = slot.living.as_mut().map_or(0, |living| living.sandbox.usage().memory_peak_bytes);
                 room.memory_bytes.store(held, Ordering::Relaxed);
             }

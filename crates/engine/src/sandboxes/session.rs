@@ -130,7 +130,7 @@ impl Sandboxes {
             ));
         }
         living.sandbox.measure_anew(&allowed.limits).await;
-        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
+        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events)?;
         turn.take_output(before);
         turn.begin(&request).await.map_err(|error| run::unplaced(&error))?;
         result.usage.start_ms = millis(started.elapsed());
