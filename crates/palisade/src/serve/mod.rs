@@ -16,6 +16,7 @@ mod files;
 mod gate;
 mod health;
 pub(crate) mod listen;
+mod meter;
 mod metrics;
 pub(crate) mod options;
 mod range;
@@ -118,6 +119,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         router: router(&app, gate, links(&app, &machine, &options)?),
         tls,
         seats: Arc::clone(&app.seats),
+        bodies: app.bodies.clone(),
         counters: Arc::clone(&app.counters),
         closing: app.closing.clone(),
         closed: app.closed.clone(),
