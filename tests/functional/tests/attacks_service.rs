@@ -101,6 +101,25 @@ def fill(place):
 ";
 
 #[test]
+fn space_cannot_be_taken_quicker_than_it_is_watched() {
+    let (state_dir, mut client) = fresh(User::Root, "attack-quick");
+    let sandbox = client.open();
+    assert_eq!(outcome(&client.run(&sandbox, "import ctypes, os")), "completed");
+    let code = "
+library = ctypes.CDLL(None, use_errno=True)
+for number in range(100):
+    descriptor = os.open(f'f{number}', os.O_CREAT | os.O_RDWR)
+    if library.fallocate(descriptor, 0, ctypes.c_long(0), ctypes.c_long(10 << 20)) != 0:
+        print(os.strerror(ctypes.get_errno()))
+        break
+os.posix_fallocate(descriptor, 0, 1 << 20)
+print(os.stat(descriptor).st_size)";
+    let result = client.run(&sandbox, code);
+    assert_eq!(result["stdout"], "Operation not supported\n1048576\n", "{result:#}");
+    assert!(fs::metadata(workspace(&state_dir, &sandbox).join("f0")).unwrap().len() == 1 << 20);
+}
+
+#[test]
 fn directories_beyond_count_hide_nothing_from_the_disk_limit() {
     let (_, mut client) = fresh(User::Root, "attack-wide");
     let sandbox = client.open();

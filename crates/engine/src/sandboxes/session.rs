@@ -29,6 +29,9 @@ use crate::{clock, run};
 /// A disk with less than this part of it free is full to a program that failed.
 const NEARLY: u64 = 50;
 
+/// Beyond so many times the limit no run begins.
+const FAR_BEYOND: u64 = 4;
+
 /// What ties a run to its caller.
 pub(crate) struct Ties {
     /// Who hears of it.
@@ -63,6 +66,7 @@ impl Sandboxes {
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut ties.stop).await?;
+        refuse_far_beyond(&room)?;
         let files = self.files(&room)?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
@@ -295,6 +299,18 @@ fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
     request.ask.disk_mb = Some(of_sandbox.disk_bytes >> 20);
     request.ask.open_files = Some(u64::from(of_sandbox.open_files));
     fixed
+}
+
+/// Each run may overshoot a little before it is ended; many in a row may not add that up.
+fn refuse_far_beyond(room: &Room) -> Result<(), Unstarted> {
+    let most = room.record.limits.disk_bytes.saturating_mul(FAR_BEYOND);
+    if room.disk_bytes.load(Ordering::Relaxed) <= most {
+        return Ok(());
+    }
+    let message = "the files of the sandbox hold far more than they may, and nothing runs there any more";
+    Err(RunError::new("disk_full", message)
+        .remedy("fetch what is needed with read_file, then close the sandbox")
+        .into())
 }
 
 fn unknown_sandbox() -> Unstarted {
