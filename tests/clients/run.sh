@@ -151,8 +151,8 @@ run_data_session() {
     local python="$top/target/test-venv/bin/python3"
     if ! "$python" -c 'import pandas, matplotlib' >>"$log" 2>&1; then
         skip "data session" "no test environment with packages: run scripts/setup-tests.sh"
-    elif [ "$(cat "$folder/python2/stamp" 2>/dev/null)" != "$python_second" ]; then
-        skip "data session" "$python_second is not installed"
+    elif ! install_python python2; then
+        not_installed "the data session"
     else
         client data-session "$folder/python2/bin/python" "$here/data_session.py" "$PALISADE_BIN" "$python"
     fi

@@ -65,8 +65,12 @@ pub trait Sandbox: Send {
     /// What the sandbox has used so far, measured by the host.
     fn usage(&mut self) -> Usage;
 
-    /// Begins a new measurement: usage counts from now on, and these are the limits that the host watches.
-    fn measure_anew(&mut self, limits: &Limits);
+    /// Begins a new measurement, before the program to be measured starts: usage counts from now on, and these are the
+    /// limits that the host watches.
+    fn measure_anew<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, ()>;
+
+    /// One look at the limits that only the host can watch, for a sandbox in which no run is on.
+    fn look(&mut self) -> BoxFuture<'_, Option<Ending>>;
 
     /// Completes when a limit that only the host can watch was passed; pends forever otherwise.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;

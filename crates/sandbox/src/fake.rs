@@ -126,7 +126,13 @@ impl Sandbox for FakeSandbox {
         self.usage
     }
 
-    fn measure_anew(&mut self, _: &Limits) {}
+    fn measure_anew<'a>(&'a mut self, _: &'a Limits) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn look(&mut self) -> BoxFuture<'_, Option<Ending>> {
+        Box::pin(std::future::ready(None))
+    }
 
     fn watch(&mut self) -> BoxFuture<'_, Ending> {
         Box::pin(std::future::pending())

@@ -3,24 +3,30 @@
 //!
 //! The program changes what is walked while it is walked. Nothing is followed, nothing is opened but directories
 //! beneath the top, and a walk ends early once the limit is passed. Walks take turns with pauses in proportion, so
-//! that a tree of many files costs a bounded share of one core.
+//! that a tree of many files costs a bounded share of one core. What cannot be counted counts as too much: a
+//! directory that the walk would pass over is where a program would put its files.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
+use super::tree;
+
 /// Between two walks at least.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A walk that takes long is followed by a pause of so many times as long.
 const WALK_SHARE: u32 = 9;
-/// Directories within directories; deeper ones are not counted, and cannot hold what the inode limit does not.
-const DEPTH_MAX: usize = 256;
+/// Directories that are open from the top down to the present one; deeper ones wait and are walked like a top.
+const DEPTH_MAX: usize = 128;
+const WAITING_MAX: usize = 128;
 const BLOCK_BYTES: u64 = 512;
 /// What a run in a workspace that is full already may add: room to take files away.
 const SLACK_BYTES: u64 = 1 << 20;
+/// With less than this free on the host's disk no run may take more of it, whatever its limit.
+const HOST_RESERVE_BYTES: u64 = 512 << 20;
 
 /// What was found in a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,25 +35,34 @@ pub(super) struct Held {
     pub(super) inodes: u64,
 }
 
+impl Held {
+    const UNCOUNTABLE: Self = Self { bytes: u64::MAX, inodes: u64::MAX };
+}
+
 /// The use of one workspace, looked at now and then.
 pub(super) struct DiskUse {
     path: PathBuf,
+    /// Process 1 of the sandbox: its descendants may hold files that have no name any more.
+    pid: i32,
     next: Instant,
     /// What was there when the run began, if that was too much already.
     surplus: Option<Held>,
-    is_first: bool,
+    /// What the host's disk had free then.
+    free_bytes: u64,
 }
 
 impl DiskUse {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, next: Instant::now(), surplus: None, is_first: true }
+    pub(super) fn new(path: PathBuf, pid: i32) -> Self {
+        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0 }
     }
 
-    /// A new run: what is there already is not its fault.
-    pub(super) fn begin(&mut self) {
-        self.is_first = true;
-        self.surplus = None;
-        self.next = Instant::now();
+    /// A new run: what is there already is not its fault. Called before its program starts, or what that writes at
+    /// once would pass for what was there.
+    pub(super) async fn begin(&mut self, bytes_max: u64, inodes_max: u64) {
+        self.free_bytes = free_bytes(&self.path).unwrap_or(u64::MAX);
+        let held = self.look(bytes_max, inodes_max).await.unwrap_or_default();
+        let is_full = held.bytes > bytes_max || held.inodes > inodes_max;
+        self.surplus = (is_full && held != Held::UNCOUNTABLE).then_some(held);
     }
 
     /// Whether more is there than there may be; looks only when it is time again.
@@ -55,57 +70,97 @@ impl DiskUse {
         if Instant::now() < self.next {
             return false;
         }
-        let started = Instant::now();
-        let path = self.path.clone();
-        let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
-        let walked = tokio::task::spawn_blocking(move || walk(&path, stop_bytes, stop_inodes)).await;
-        self.next = Instant::now() + PAUSE_MIN.max(started.elapsed() * WALK_SHARE);
         // A workspace that cannot be looked at has been removed, and its sandbox with it.
-        let Ok(Ok(held)) = walked else { return false };
-        if std::mem::take(&mut self.is_first) && (held.bytes > bytes_max || held.inodes > inodes_max) {
-            self.surplus = Some(held);
-        }
+        let Some(held) = self.look(bytes_max, inodes_max).await else { return false };
         let surplus = self.surplus.unwrap_or_default();
         held.bytes > bytes_max.max(surplus.bytes.saturating_add(SLACK_BYTES) * u64::from(surplus.bytes > 0))
             || held.inodes > inodes_max.max(surplus.inodes)
+            || self.is_host_nearly_full()
     }
+
+    async fn look(&mut self, bytes_max: u64, inodes_max: u64) -> Option<Held> {
+        let started = Instant::now();
+        let (path, pid) = (self.path.clone(), self.pid);
+        let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
+        let walked = tokio::task::spawn_blocking(move || {
+            let mut held = walk(&path, stop_bytes, stop_inodes)?;
+            let device = rustix::fs::stat(&path)?.st_dev;
+            held.bytes = held.bytes.saturating_add(tree::nameless_bytes(pid, device));
+            io::Result::Ok(held)
+        });
+        let walked = walked.await;
+        self.next = Instant::now() + PAUSE_MIN.max(started.elapsed() * WALK_SHARE);
+        walked.ok()?.ok()
+    }
+
+    /// The last resort against ways to hold blocks that no walk finds.
+    fn is_host_nearly_full(&self) -> bool {
+        free_bytes(&self.path).is_some_and(|free| {
+            free < HOST_RESERVE_BYTES && self.free_bytes.saturating_sub(free) > SLACK_BYTES
+        })
+    }
+}
+
+fn free_bytes(path: &PathBuf) -> Option<u64> {
+    let state = rustix::fs::statvfs(path).ok()?;
+    Some(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
 /// Everything beneath a directory, until more than this was found.
 pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Result<Held> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let mut held = Held::default();
-    let mut open: Vec<OwnedFd> = vec![top];
-    while let Some(directory) = open.pop() {
-        for entry in Dir::read_from(&directory)? {
-            let Ok(entry) = entry else { break };
+    let mut waiting = vec![rustix::fs::openat(CWD, path, flags, Mode::empty())?];
+    while let Some(top) = waiting.pop() {
+        let mut open = vec![Dir::new(top)?];
+        while let Some(directory) = open.last_mut() {
+            let Some(Ok(entry)) = directory.read() else {
+                open.pop();
+                continue;
+            };
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
             }
+            let place = directory.fd()?;
             // What vanished meanwhile holds nothing.
-            let Ok(found) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(found) = rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             held.inodes += 1;
             held.bytes += u64::try_from(found.st_blocks).unwrap_or(0) * BLOCK_BYTES;
             if held.bytes > bytes_stop || held.inodes > inodes_stop {
                 return Ok(held);
             }
-            if FileType::from_raw_mode(found.st_mode).is_dir()
-                && open.len() < DEPTH_MAX
-                && let Ok(inner) = enter(directory.as_fd(), name)
-            {
-                open.push(inner);
+            if !FileType::from_raw_mode(found.st_mode).is_dir() {
+                continue;
+            }
+            match enter(place, name) {
+                Ok(inner) if open.len() < DEPTH_MAX => open.push(Dir::new(inner)?),
+                Ok(inner) if waiting.len() < WAITING_MAX => waiting.push(inner),
+                // Removed or replaced meanwhile.
+                Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {}
+                _ => return Ok(Held::UNCOUNTABLE),
             }
         }
     }
     Ok(held)
 }
 
-fn enter(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+/// Opens a directory. Whoever is not root cannot read one that its owner closed, but has the same identity here: it
+/// is opened again, for what is in it counts too.
+fn enter(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<OwnedFd, rustix::io::Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    Ok(rustix::fs::openat2(directory, name, flags, Mode::empty(), how)?)
+    let open = |flags| rustix::fs::openat2(directory, name, flags, Mode::empty(), how);
+    match open(flags) {
+        Err(rustix::io::Errno::ACCESS) => {
+            let place = open(OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) | Mode::RWXU;
+            // By the kernel's own way to the descriptor: a name could be another directory by now.
+            rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), mode)?;
+            open(flags)
+        }
+        opened => opened,
+    }
 }
 
 #[cfg(test)]
@@ -124,5 +179,37 @@ mod tests {
         assert_eq!(held.inodes, 4);
         assert!((100_000..400_000).contains(&held.bytes), "{held:?}");
         assert_eq!(early.inodes, 2, "a walk ends once enough was found");
+    }
+
+    #[test]
+    fn files_in_many_and_in_deep_directories_are_counted() {
+        let top = std::env::temp_dir().join(format!("palisade-disk-wide-{}", std::process::id()));
+        for number in 0..600 {
+            std::fs::create_dir_all(top.join(format!("d{number}"))).unwrap();
+            std::fs::write(top.join(format!("d{number}/file")), vec![7; 5000]).unwrap();
+        }
+        let deep = top.join("deep/".repeat(300));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), vec![7; 5000]).unwrap();
+        let held = walk(&top, u64::MAX, u64::MAX).unwrap();
+        std::fs::remove_dir_all(&top).unwrap();
+        assert_eq!(held.inodes, 600 * 2 + 300 + 1);
+    }
+
+    #[tokio::test]
+    async fn what_a_program_writes_at_once_is_not_taken_for_what_was_there() {
+        let top = std::env::temp_dir().join(format!("palisade-disk-first-{}", std::process::id()));
+        std::fs::create_dir_all(&top).unwrap();
+        let mut disk = DiskUse::new(top.clone(), 1);
+        disk.begin(1 << 20, 100).await;
+        std::fs::write(top.join("file"), vec![7; 3 << 20]).unwrap();
+        disk.next = Instant::now();
+        let is_beyond = disk.is_beyond(1 << 20, 100).await;
+        disk.begin(1 << 20, 100).await;
+        disk.next = Instant::now();
+        let is_beyond_later = disk.is_beyond(1 << 20, 100).await;
+        std::fs::remove_dir_all(&top).unwrap();
+        assert!(is_beyond, "written by the run that is on");
+        assert!(!is_beyond_later, "there before the run began");
     }
 }

@@ -222,6 +222,10 @@ impl Building {
             Some(_) => return Err(missing()),
         }
         sandbox.become_ready(enforced, stream);
+        if spec.workspace.is_some() {
+            // Before a program is sent: what it writes is its own.
+            sandbox.measure_anew(&spec.limits).await;
+        }
         Ok(sandbox)
     }
 }

@@ -111,8 +111,12 @@ impl Sandbox for NativeSandbox {
         self.ended.unwrap_or_else(|| self.watch.usage(&self.cgroups))
     }
 
-    fn measure_anew(&mut self, limits: &Limits) {
-        self.watch.begin(limits, &self.cgroups);
+    fn measure_anew<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, ()> {
+        Box::pin(self.watch.begin(limits, &self.cgroups))
+    }
+
+    fn look(&mut self) -> BoxFuture<'_, Option<Ending>> {
+        Box::pin(self.watch.look_once(&self.cgroups))
     }
 
     fn watch(&mut self) -> BoxFuture<'_, Ending> {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use super::status::{Status, cpu_ticks};
 
@@ -109,6 +110,24 @@ fn socket_bytes(first: i32) -> u64 {
         bytes.sum()
     };
     local + ["tcp", "tcp6", "udp", "udp6"].map(|name| queued(table(name))).iter().sum::<u64>()
+}
+
+/// What files of that device hold which have no name any more and are kept by an open descriptor alone.
+pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    let mut found = BTreeMap::new();
+    // Process 1 opens no files but the host's own requests.
+    for pid in members(first).into_iter().skip(1) {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        for descriptor in descriptors.flatten() {
+            // Asked of the file itself, which opens nothing.
+            let Ok(file) = fs::metadata(descriptor.path()) else { continue };
+            if file.dev() == device && file.nlink() == 0 {
+                found.insert(file.ino(), file.blocks() * BLOCK_BYTES);
+            }
+        }
+    }
+    found.values().sum()
 }
 
 fn members(first: i32) -> Vec<i32> {

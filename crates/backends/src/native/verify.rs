@@ -184,8 +184,8 @@ impl Seen<'_> {
         enforced.keep_with_note(G::FilesHidden, &with_landlock(&[M::Root, M::Namespace]), note);
         enforced.keep_with_note(G::FilesReadonly, &with_landlock(&[M::Root]), note);
         if self.plan.workspace.is_some() {
-            let note = "the workspace is on disk: measured several times a second while a run is on, so it may \
-                        overshoot by what is written meanwhile";
+            let note = "the workspace is on disk: measured several times a second while a run is on, twice a second \
+                        otherwise, so it may overshoot by what is written meanwhile";
             enforced.keep_with_note(G::DiskLimited, &[M::Tmpfs, M::Rlimit, M::Watchdog], note);
         } else {
             enforced.keep(G::DiskLimited, &[M::Tmpfs, M::Rlimit]);

@@ -36,7 +36,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(pid: i32, spec: &SandboxSpec, scratch: OwnedFd) -> Self {
-        let workspace = spec.workspace.as_ref().map(|lasting| DiskUse::new(lasting.path.clone()));
+        let workspace = spec.workspace.as_ref().map(|lasting| DiskUse::new(lasting.path.clone(), pid));
         Self {
             pid,
             limits: spec.limits.clone(),
@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// Begins anew: nothing is used yet, and these are the limits.
-    pub(super) fn begin(&mut self, limits: &Limits, cgroups: &CgroupSet) {
+    pub(super) async fn begin(&mut self, limits: &Limits, cgroups: &CgroupSet) {
         self.limits = limits.clone();
         cgroups.forget_peaks();
         self.before = cgroups.usage();
@@ -58,7 +58,7 @@ impl Watch {
         }
         self.seen = Usage::default();
         if let Some(workspace) = &mut self.workspace {
-            workspace.begin();
+            workspace.begin(limits.disk_bytes, limits.disk_inodes).await;
         }
     }
 
@@ -74,19 +74,24 @@ impl Watch {
             if started < next_look {
                 continue;
             }
-            self.look(cgroups);
-            let (bytes, inodes) = (self.limits.disk_bytes, self.limits.disk_inodes);
-            if let Some(workspace) = &mut self.workspace
-                && workspace.is_beyond(bytes, inodes).await
-            {
-                self.seen.disk_full = true;
-                return Ending::Disk;
-            }
-            if let Some(ending) = self.passed(cgroups) {
+            if let Some(ending) = self.look_once(cgroups).await {
                 return ending;
             }
             next_look = Instant::now() + started.elapsed() * LOOKING_SHARE;
         }
+    }
+
+    /// Whether a limit is passed now.
+    pub(super) async fn look_once(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
+        self.look(cgroups);
+        let (bytes, inodes) = (self.limits.disk_bytes, self.limits.disk_inodes);
+        if let Some(workspace) = &mut self.workspace
+            && workspace.is_beyond(bytes, inodes).await
+        {
+            self.seen.disk_full = true;
+            return Some(Ending::Disk);
+        }
+        self.passed(cgroups)
     }
 
     /// Everything used so far.

@@ -10,6 +10,7 @@
 
 mod id;
 mod living;
+mod night;
 mod removal;
 mod room;
 mod session;

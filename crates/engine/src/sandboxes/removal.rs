@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -82,6 +82,8 @@ fn remove(top: &PathBuf) -> io::Result<()> {
                     break up;
                 }
             };
+            // Who is not root can only move a directory that it may write: its way up is written in it.
+            drop(enter(inner.as_fd(), &child)?);
             rustix::fs::renameat(&inner, child.as_slice(), &directory, up.as_slice())?;
             queue.push(up);
         }
@@ -96,8 +98,11 @@ fn enter(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Err(rustix::io::Errno::ACCESS) => {
-            // A plain user cannot read what its own sandbox closed, but may open it again.
-            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            // A plain user cannot read what its own sandbox closed, but may open it again: by descriptor, so that
+            // what has the name by now does not matter.
+            let look = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let place = rustix::fs::openat(parent, name, look, Mode::empty())?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), Mode::RWXU)?;
             Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
         }
         opened => {

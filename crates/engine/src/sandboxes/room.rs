@@ -58,6 +58,10 @@ pub(super) struct Room {
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
     runs: AtomicU64,
+    /// What it keeps while it is awake, as far as was looked.
+    pub(super) memory_bytes: AtomicU64,
+    /// Whether somebody looks at it between runs.
+    pub(super) is_watched: AtomicBool,
     /// Interpreters that are awake, for lists.
     awake: StdMutex<Vec<String>>,
 }
@@ -94,6 +98,8 @@ impl Room {
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
             runs: AtomicU64::new(record.runs),
+            memory_bytes: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
             awake: StdMutex::default(),
             record,
         })

@@ -11,6 +11,7 @@ use wire::{FromGuest, Stream};
 
 use super::Sandboxes;
 use super::living::Living;
+use super::night;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
@@ -31,6 +32,9 @@ use crate::{clock, run};
 const NEARLY: u64 = 50;
 /// What a piece of output costs at least.
 const PIECE_BYTES_MIN: usize = 64;
+
+/// Beyond so many times the limit no run begins.
+const FAR_BEYOND: u64 = 4;
 
 /// What ties a run to its caller.
 pub(crate) struct Ties {
@@ -67,6 +71,7 @@ impl Sandboxes {
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut ties.stop).await?;
         room.open_up();
+        refuse_far_beyond(&room)?;
         let files = self.files(&room)?;
         check_disk(&room, &files, &request).await?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
@@ -89,6 +94,9 @@ impl Sandboxes {
             look_at_files(&room, &files, before, result).await;
         }
         room.note_use(&slot);
+        if slot.living.is_some() {
+            night::watch_over(&room);
+        }
         let used = SandboxUse {
             id,
             used_ms: clock::unix_ms(),
@@ -114,6 +122,9 @@ impl Sandboxes {
         let Visit { room, slot, runtime } = visit;
         let (allowed, fixed) = self.allow(&request, &room.record.limits)?;
         let engine = &self.engine;
+        if slot.living.is_none() {
+            self.make_room_awake();
+        }
         let permit = engine.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
@@ -134,8 +145,8 @@ impl Sandboxes {
                 slot.lost
             ));
         }
-        living.sandbox.measure_anew(&allowed.limits);
-        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events);
+        living.sandbox.measure_anew(&allowed.limits).await;
+        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events)?;
         turn.take_output(before);
         if let Err(error) = turn.begin(&request).await {
             if matches!(error, GuestError::Refused { .. }) {
@@ -308,6 +319,18 @@ fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
     request.ask.disk_mb = Some(of_sandbox.disk_bytes >> 20);
     request.ask.open_files = Some(u64::from(of_sandbox.open_files));
     fixed
+}
+
+/// Each run may overshoot a little before it is ended; many in a row may not add that up.
+fn refuse_far_beyond(room: &Room) -> Result<(), Unstarted> {
+    let most = room.record.limits.disk_bytes.saturating_mul(FAR_BEYOND);
+    if room.disk_bytes.load(Ordering::Relaxed) <= most {
+        return Ok(());
+    }
+    let message = "the files of the sandbox hold far more than they may, and nothing runs there any more";
+    Err(RunError::new("disk_full", message)
+        .remedy("fetch what is needed with read_file, then close the sandbox")
+        .into())
 }
 
 fn unknown_sandbox() -> Unstarted {

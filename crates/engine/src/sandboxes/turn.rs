@@ -22,10 +22,11 @@ use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::guest_client::{self, GuestError};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
+use crate::result::RunError;
 use crate::run::{OWN_FILES, RunEvent, Stop, in_workspace};
 use crate::runtimes::{Call, Runtime};
-use crate::variables;
 use crate::verdict::End;
+use crate::{handle, variables};
 
 /// What makes a program ready.
 const PREPARE: u32 = 2;
@@ -101,9 +102,10 @@ impl<'a> Turn<'a> {
         limits: &'a Limits,
         process: u32,
         events: Option<mpsc::Sender<RunEvent>>,
-    ) -> Self {
-        let id = inside.next_run();
-        Self {
+    ) -> Result<Self, RunError> {
+        // Nothing that an earlier run left behind can speak for this one without having heard of it.
+        let id = handle::random("")?;
+        Ok(Self {
             inside,
             runtime,
             limits,
@@ -115,7 +117,7 @@ impl<'a> Turn<'a> {
             refused: None,
             events,
             untold: None,
-        }
+        })
     }
 
     /// What was written since the last run.

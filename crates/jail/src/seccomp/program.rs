@@ -57,6 +57,18 @@ pub(super) fn assemble(arch: u32, answers: &BTreeMap<u32, Answer>) -> Vec<sock_f
     program
 }
 
+/// A program beside another: these calls fail with `errno`, of all others it says nothing.
+pub(super) fn refuse(arch: u32, calls: &[libc::c_long], errno: u16) -> Vec<sock_filter> {
+    let mut program =
+        vec![load(ARCH_AT), branch(JUMP_EQUAL, arch, 1, 0), finish(KILL_PROCESS), load(NUMBER_AT)];
+    for call in calls {
+        let number = u32::try_from(*call).unwrap_or(u32::MAX);
+        program.extend([branch(JUMP_EQUAL, number, 0, 1), finish(ERRNO | u32::from(errno))]);
+    }
+    program.push(finish(ALLOW));
+    program
+}
+
 /// Runs of numbers with the same answer: where each begins, and the answer.
 fn ranges(answers: &BTreeMap<u32, Answer>) -> Vec<(u32, Answer)> {
     let refused = Answer::Refuse(libc::EPERM as u16);

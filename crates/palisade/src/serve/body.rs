@@ -26,7 +26,29 @@ pub(crate) struct BodyRoom(Arc<Semaphore>);
 /// A body that was read, with its share of the room.
 pub(crate) struct Held {
     pub(crate) bytes: Bytes,
-    pub(crate) share: Option<OwnedSemaphorePermit>,
+    pub(crate) share: Share,
+}
+
+/// What somebody holds of the room; dropping it gives it back.
+#[derive(Default)]
+pub(crate) struct Share {
+    bytes: usize,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    /// So many bytes more. They count as a whole, not by the piece: what comes byte by byte has no more than its size.
+    pub(crate) fn grow(&mut self, room: &BodyRoom, bytes: usize) -> Result<(), BodyError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let due = u32::try_from(self.bytes.div_ceil(PIECE_BYTES) - held).map_err(|_| BodyError::TooLarge)?;
+        let more = Arc::clone(&room.0).try_acquire_many_owned(due).map_err(|_| BodyError::NoRoom)?;
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        Ok(())
+    }
 }
 
 /// Why a body was not read.
@@ -54,7 +76,7 @@ impl BodyRoom {
         if body.size_hint_lower() > BODY_BYTES_MAX as u64 {
             return Err(BodyError::TooLarge);
         }
-        let (mut bytes, mut share) = (Vec::new(), None::<OwnedSemaphorePermit>);
+        let (mut bytes, mut share) = (Vec::new(), Share::default());
         loop {
             let next = tokio::time::timeout(PAUSE_MAX, body.frame()).await.map_err(|_| BodyError::TooSlow)?;
             let Some(frame) = next else { break };
@@ -62,12 +84,7 @@ impl BodyRoom {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(BodyError::TooLarge);
             }
-            let pieces = u32::try_from(data.len() / PIECE_BYTES + 1).map_err(|_| BodyError::TooLarge)?;
-            let more = Arc::clone(&self.0).try_acquire_many_owned(pieces).map_err(|_| BodyError::NoRoom)?;
-            match &mut share {
-                Some(share) => share.merge(more),
-                None => share = Some(more),
-            }
+            share.grow(self, data.len())?;
             bytes.extend_from_slice(&data);
         }
         Ok(Held { bytes: bytes.into(), share })
@@ -133,6 +150,14 @@ mod tests {
         let announced = Body::from(vec![0; BODY_BYTES_MAX + 1]);
         assert_eq!(room.read(announced).await.err(), Some(BodyError::TooLarge));
         assert_eq!(room.read(pieces(33, 1 << 20)).await.err(), Some(BodyError::TooLarge));
+    }
+
+    #[tokio::test]
+    async fn a_body_in_tiny_pieces_takes_no_more_room_than_its_size() {
+        let room = BodyRoom::default();
+        let before = room.0.available_permits();
+        let held = room.read(pieces(50_000, 1)).await.ok().unwrap();
+        assert_eq!(before - room.0.available_permits(), held.bytes.len().div_ceil(PIECE_BYTES));
     }
 
     #[tokio::test]

@@ -23,8 +23,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::body::BodyRoom;
 use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
+use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
 use super::seats::{Busy, Seat, Seats};
 
@@ -44,11 +46,19 @@ pub(crate) struct Serving {
     pub(crate) router: Router,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) seats: Arc<Seats>,
+    pub(crate) bodies: BodyRoom,
     pub(crate) counters: Arc<Counters>,
     /// No new connections and no new requests.
     pub(crate) closing: CancellationToken,
     /// No connection at all.
     pub(crate) closed: CancellationToken,
+}
+
+/// What a connection that turns into a WebSocket takes with it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) meter: Arc<Meter>,
 }
 
 /// Accepts until the server closes.
@@ -127,12 +137,13 @@ async fn serve_one(accepted: Accepted, seat: Arc<Seat>, serving: Serving) {
             }
         }
     };
-    let requests = Arc::clone(&seat);
+    let meter = Meter::new(&serving.bodies);
+    let stream = Metered { stream, meter: Arc::clone(&meter) };
+    let connection = Connection { seat: Arc::clone(&seat), meter };
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let (router, busy) = (router.clone(), requests.begin());
+        let (router, busy) = (router.clone(), connection.seat.begin());
         let mut request = request.map(Body::new);
-        // A connection that turns into a WebSocket takes its seat with it.
-        request.extensions_mut().insert(Arc::clone(&requests));
+        request.extensions_mut().insert(connection.clone());
         if let Some(owner) = owner {
             request.extensions_mut().insert(owner);
         }

@@ -17,6 +17,7 @@ mod files;
 mod gate;
 mod health;
 pub(crate) mod listen;
+mod meter;
 mod metrics;
 pub(crate) mod options;
 mod range;
@@ -125,6 +126,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
         router: router(&app, gate, links(&app, &machine, &options)?),
         tls,
         seats: Arc::clone(&app.seats),
+        bodies: app.bodies.clone(),
         counters: Arc::clone(&app.counters),
         closing: app.closing.clone(),
         closed: app.closed.clone(),

@@ -22,7 +22,8 @@ use tokio::time::Instant;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
-use super::seats::Seat;
+use super::connections::Connection;
+use super::meter::Meter;
 use crate::links::Links;
 use crate::mcp::transport::Lines;
 
@@ -40,7 +41,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(principal): Extension<Principal>,
-    Extension(seat): Extension<Arc<Seat>>,
+    Extension(connection): Extension<Connection>,
     links: Option<Extension<Links>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -50,7 +51,7 @@ pub(crate) async fn upgrade(
         .max_frame_size(BODY_BYTES_MAX)
         .max_write_buffer_size(UNSENT_BYTES_MAX)
         .on_upgrade(move |socket| {
-            let caller = Caller { principal, links: links.map(|Extension(links)| links), seat };
+            let caller = Caller { principal, links: links.map(|Extension(links)| links), connection };
             converse(app, caller, socket)
         })
 }
@@ -59,11 +60,11 @@ pub(crate) async fn upgrade(
 struct Caller {
     principal: Principal,
     links: Option<Links>,
-    seat: Arc<Seat>,
+    connection: Connection,
 }
 
 async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
-    let Caller { principal, links, seat } = caller;
+    let Caller { principal, links, connection: Connection { seat, meter } } = caller;
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
@@ -90,7 +91,7 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
     let (from_server, to_server) = tokio::io::split(outside);
     let (heard, hearing) = watch::channel(Instant::now());
     tokio::select! {
-        () = take(stream, to_server, heard) => {}
+        () = take(stream, to_server, heard, &meter) => {}
         () = give(sink, from_server, hearing) => {}
         () = seat.must_leave() => {}
         () = app.closed.cancelled() => {}
@@ -120,8 +121,11 @@ async fn take(
     mut frames: SplitStream<WebSocket>,
     mut lines: WriteHalf<DuplexStream>,
     heard: watch::Sender<Instant>,
+    meter: &Meter,
 ) {
-    while let Some(Ok(frame)) = frames.next().await {
+    loop {
+        meter.begin();
+        let Some(Ok(frame)) = frames.next().await else { return };
         heard.send_replace(Instant::now());
         let bytes = match frame {
             Message::Text(text) => Bytes::from(text),
