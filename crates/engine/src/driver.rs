@@ -84,9 +84,18 @@ pub(crate) struct DriverEar {
     /// It made no sense or was too much: nothing more is listened to.
     is_deaf: bool,
     displays: Displays,
+    /// Whose `done` is listened to; nothing: any.
+    awaited: Option<String>,
+    /// The last such.
+    answer: Option<Done>,
 }
 
 impl DriverEar {
+    /// Listens for the end of one run among others.
+    pub(crate) fn awaiting(id: &str) -> Self {
+        Self { awaited: Some(id.to_owned()), ..Self::default() }
+    }
+
     pub(crate) fn hear(&mut self, data: &[u8]) {
         for piece in data.split_inclusive(|byte| *byte == 0) {
             if self.is_deaf {
@@ -132,7 +141,10 @@ impl DriverEar {
                     self.displays.take(mime, content, words);
                 }
             }
-            None => self.said.extend_from_slice(&message),
+            None => {
+                self.note_done(&message);
+                self.said.extend_from_slice(&message);
+            }
         }
         (self.fields_missing, self.is_cut) = (None, false);
     }
@@ -142,9 +154,24 @@ impl DriverEar {
         std::mem::take(&mut self.displays).into_parts()
     }
 
+    /// Each message is read once, when it is whole: a program may say as many as it likes.
+    fn note_done(&mut self, message: &[u8]) {
+        let fields: Vec<String> = message
+            .strip_suffix(&[0])
+            .unwrap_or(message)
+            .split(|byte| *byte == 0)
+            .skip(1)
+            .map(|field| String::from_utf8_lossy(field).into_owned())
+            .collect();
+        let done = parse_done(&fields).filter(|done| self.awaited.as_ref().is_none_or(|id| *id == done.id));
+        if done.is_some() {
+            self.answer = done;
+        }
+    }
+
     /// The last `done` that was said, if the words make sense up to there.
     pub(crate) fn done(&self) -> Option<Done> {
-        self.messages().iter().rev().find_map(|message| parse_done(message))
+        self.answer.clone()
     }
 
     /// Everything that was said, up to the first thing that makes no sense.
@@ -221,6 +248,15 @@ mod tests {
             (done.error_message.as_deref(), done.error_line, done.error_column),
             (Some("boom"), Some(3), Some(7))
         );
+    }
+
+    #[test]
+    fn the_end_of_another_run_hides_nothing() {
+        let mut ear = DriverEar::awaiting("b");
+        ear.hear(b"10\0done\0a\0ok\x000\0\0\0\x001\x001\0\0");
+        assert_eq!(ear.done(), None);
+        ear.hear(b"10\0done\0b\0ok\x000\0\0\0\x002\x002\0\0\x0010\0done\0c\0ok\x000\0\0\0\x003\x003\0\0");
+        assert_eq!(ear.done().and_then(|done| done.value_repr).as_deref(), Some("2"));
     }
 
     #[test]

@@ -105,6 +105,7 @@ impl<'a> Turn<'a> {
     ) -> Result<Self, RunError> {
         // Nothing that an earlier run left behind can speak for this one without having heard of it.
         let id = handle::random("")?;
+        let ear = DriverEar::awaiting(&id);
         Ok(Self {
             inside,
             runtime,
@@ -112,7 +113,7 @@ impl<'a> Turn<'a> {
             process,
             id,
             output: Output::new(limits.output_bytes),
-            ear: DriverEar::default(),
+            ear,
             ready: None,
             refused: None,
             events,
@@ -259,7 +260,7 @@ impl<'a> Turn<'a> {
     }
 
     fn done(&self) -> Option<Done> {
-        self.ear.done().filter(|done| done.id == self.id)
+        self.ear.done()
     }
 
     /// Asks the program to stop; if it does not listen, ends its interpreter.
