@@ -107,6 +107,8 @@ fn out_of_memory_restarts_the_interpreter_and_says_so() {
         ] {
             let result = client.run_with(sandbox, language, code, json!({"timeout_ms": 20000}));
             assert_eq!(outcome(&result), "out_of_memory", "{language}: {result:#}");
+            let remedy = result["error"]["remedy"].as_str().unwrap();
+            assert!(remedy.contains("open a sandbox"), "a run cannot raise what the sandbox has: {remedy}");
             let asked = client.run(sandbox, language, if language == "python" { "6 * 7" } else { "echo=1" });
             assert_eq!(outcome(&asked), "completed", "{language}: {asked:#}");
             assert_eq!(warns_of_a_fresh_one(&result), warns_of_a_fresh_one(&asked), "{result:#} {asked:#}");

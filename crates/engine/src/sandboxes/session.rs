@@ -92,6 +92,7 @@ impl Sandboxes {
         let mut ran = ran;
         if let Ok(result) = &mut ran {
             look_at_files(&room, &files, before, result).await;
+            suit_remedy(result);
         }
         room.note_use(&slot);
         if slot.living.is_some() {
@@ -253,6 +254,19 @@ async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result:
         let what =
             format!("the files hold more than the {} MB that they may: remove some", limits.disk_bytes >> 20);
         result.warnings.push(what);
+    }
+}
+
+/// The limits of a sandbox cannot be raised by a run: whoever met one is not sent round in a circle.
+fn suit_remedy(result: &mut RunResult) {
+    let remedy = match result.outcome {
+        Outcome::OutOfMemory => "process the data in parts, or open a sandbox with a larger limits.memory_mb",
+        Outcome::DiskFull => "remove files no longer needed, or open a sandbox with a larger limits.disk_mb",
+        Outcome::ProcessLimit => "use fewer workers, or open a sandbox with a larger limits.processes",
+        _ => return,
+    };
+    if let Some(error) = &mut result.error {
+        error.remedy = Some(remedy.to_owned());
     }
 }
 
