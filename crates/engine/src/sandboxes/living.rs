@@ -37,7 +37,6 @@ pub(super) struct Inside {
     /// Process by interpreter.
     pub(super) interpreters: BTreeMap<String, u32>,
     next_process: u32,
-    runs: u64,
 }
 
 impl Living {
@@ -67,18 +66,12 @@ impl Living {
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let (reader, writer) = guest_client::connect(stream).await.map_err(|_| lost())?;
         let interpreters = BTreeMap::new();
-        let inside = Inside { reader, writer, interpreters, next_process: FIRST_PROCESS, runs: 0 };
+        let inside = Inside { reader, writer, interpreters, next_process: FIRST_PROCESS };
         Ok(Self { sandbox, inside })
     }
 }
 
 impl Inside {
-    /// The number of a new run.
-    pub(super) fn next_run(&mut self) -> String {
-        self.runs += 1;
-        self.runs.to_string()
-    }
-
     /// The process of a language's interpreter, started now if there is none; tells whether it is new.
     pub(super) async fn interpreter(&mut self, runtime: &Runtime) -> Result<(u32, bool), GuestError> {
         if let Some(process) = self.interpreters.get(runtime.interpreter()) {

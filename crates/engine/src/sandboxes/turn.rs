@@ -20,6 +20,7 @@ use crate::conversation::tell;
 use crate::display::Display;
 use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::guest_client::{self, GuestError};
+use crate::handle;
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
 use crate::run::{OWN_FILES, RunEvent, Stop, in_workspace};
@@ -102,13 +103,12 @@ impl<'a> Turn<'a> {
         process: u32,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Self {
-        let id = inside.next_run();
         Self {
             inside,
             runtime,
             limits,
             process,
-            id,
+            id: String::new(),
             output: Output::new(limits.output_bytes),
             ear: DriverEar::default(),
             ready: None,
@@ -127,6 +127,8 @@ impl<'a> Turn<'a> {
 
     /// Places the files and gives the order.
     pub(super) async fn begin(&mut self, request: &RunRequest) -> Result<(), GuestError> {
+        // What earlier runs left in the interpreter cannot guess it, and so cannot end this one.
+        self.id = handle::random("").map_err(|error| std::io::Error::other(error.message))?;
         for input in &request.inputs {
             self.put(&input.path, &input.content).await?;
         }
