@@ -147,6 +147,12 @@ impl DriverEar {
         self.messages().iter().rev().find_map(|message| parse_done(message))
     }
 
+    /// The end of that run, if it was said; what is said about others does not hide it.
+    pub(crate) fn done_of(&self, id: &str) -> Option<Done> {
+        let of_run = |message: &Vec<String>| parse_done(message).filter(|done| done.id == id);
+        self.messages().iter().find_map(of_run)
+    }
+
     /// Everything that was said, up to the first thing that makes no sense.
     pub(crate) fn messages(&self) -> Vec<Vec<String>> {
         let mut fields =
@@ -221,6 +227,16 @@ mod tests {
             (done.error_message.as_deref(), done.error_line, done.error_column),
             (Some("boom"), Some(3), Some(7))
         );
+    }
+
+    #[test]
+    fn an_end_of_another_run_hides_none() {
+        let mut ear = DriverEar::default();
+        for id in ["7", "mine", "8"] {
+            ear.hear(format!("10\0done\0{id}\0ok\x000\0\0\0\0\0\0\0").as_bytes());
+        }
+        assert_eq!(ear.done_of("mine").unwrap().id, "mine");
+        assert_eq!(ear.done_of("9"), None);
     }
 
     #[test]

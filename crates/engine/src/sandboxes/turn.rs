@@ -77,6 +77,9 @@ pub(super) struct Turn<'a> {
     limits: &'a Limits,
     process: u32,
     id: String,
+    /// The end of what the driver said, and whether this run was named in all of it.
+    heard: Vec<u8>,
+    is_named: bool,
     output: Output,
     ear: DriverEar,
     ready: Option<MakingReady>,
@@ -109,6 +112,8 @@ impl<'a> Turn<'a> {
             limits,
             process,
             id: String::new(),
+            heard: Vec::new(),
+            is_named: false,
             output: Output::new(limits.output_bytes),
             ear: DriverEar::default(),
             ready: None,
@@ -227,6 +232,7 @@ impl<'a> Turn<'a> {
             }
             FromGuest::Control { process, data } if process == self.process => {
                 self.ear.hear(&data);
+                self.listen_for_name(&data);
                 self.done().map(|done| Ended::Over(End::Program(Exit::Code(done.exit_code))))
             }
             FromGuest::Exited { process, exit } => {
@@ -258,8 +264,20 @@ impl<'a> Turn<'a> {
         None
     }
 
+    /// Words that never name this run are not read again and again: there may be a megabyte of them.
+    fn listen_for_name(&mut self, data: &[u8]) {
+        self.heard.extend_from_slice(data);
+        let id = self.id.as_bytes();
+        self.is_named |= self.heard.windows(id.len().max(1)).any(|words| words == id);
+        let surplus = self.heard.len().saturating_sub(id.len());
+        self.heard.drain(..surplus);
+    }
+
     fn done(&self) -> Option<Done> {
-        self.ear.done().filter(|done| done.id == self.id)
+        if !self.is_named {
+            return None;
+        }
+        self.ear.done_of(&self.id)
     }
 
     /// Asks the program to stop; if it does not listen, ends its interpreter.
