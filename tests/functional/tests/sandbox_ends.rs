@@ -251,7 +251,7 @@ fn forged_ends_turn_no_limit_into_success() {
 fn a_forged_end_does_not_confuse_the_next_run() {
     in_a_sandbox(json!({}), |client, sandbox| {
         stdout(&client.run(sandbox, "python", FORGE));
-        // Its own number: it is over by its own word, and goes on computing as a thread would.
+        // A number that its run might have had.
         let result = client.run(
             sandbox,
             "python",
@@ -267,5 +267,19 @@ fn a_forged_end_does_not_confuse_the_next_run() {
         let result = client.run(sandbox, "python", "time.sleep(0.2)\nprint('fifth')\n5");
         assert_eq!((stdout(&result), &result["value"]["json"]), ("fifth\n", &json!(5)), "{result:#}");
         assert_eq!(stdout(&client.run(sandbox, "python", "print('sixth')")), "sixth\n");
+    });
+}
+
+#[test]
+fn a_thread_that_guesses_numbers_ends_no_run() {
+    in_a_sandbox(json!({"memory_mb": 200}), |client, sandbox| {
+        stdout(&client.run(sandbox, "python", FORGE));
+        let code = "def lie():\n    while True:\n        for n in range(64): forge(n)\n        time.sleep(0.05)\n\
+                    threading.Thread(target=lie, daemon=True).start()";
+        stdout(&client.run(sandbox, "python", code));
+        let result = client.run_with(sandbox, "python", "time.sleep(60)", json!({"timeout_ms": 700}));
+        assert_eq!(outcome(&result), "timed_out", "{result:#}");
+        let code = "b = bytearray(1 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1";
+        assert_eq!(outcome(&client.run(sandbox, "python", code)), "out_of_memory");
     });
 }
