@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `palisade serve` does under load, and what one call costs over HTTP.
 
-    benches/http.py [--binary PATH] [--calls N] [--runs N] [--rounds N] [--out samples.json] [--budget MS]
+    benches/service.py [--binary PATH] [--calls N] [--runs N] [--rounds N] [--out samples.json] [--budget MS]
 
 sequential    one connection, one call after the other: the least that can be had of HTTP here (/healthz), a trivial
               tool (get_capabilities), a python run
