@@ -54,7 +54,7 @@ pub use runs::{
     RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
 };
 pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
-pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes};
+pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
 

@@ -320,6 +320,13 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
     }
 }
 
+/// The answer to a handle that is somebody else's, or nobody's.
+pub fn unknown_sandbox() -> RunError {
+    RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id").remedy(
+        "open one with sandbox_open, or see sandbox_list; those that are not used for long are closed",
+    )
+}
+
 fn make_folders(room: &Room) -> std::io::Result<()> {
     // Everything above is closed to others; the identity of the files enters by the mount alone.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(room.workspace_path())

@@ -33,8 +33,10 @@ const NEARLY: u64 = 50;
 /// What a piece of output costs at least.
 const PIECE_BYTES_MIN: usize = 64;
 
-/// Beyond so many times the limit no run begins.
-const FAR_BEYOND: u64 = 4;
+/// The disk is looked at now and then while a program runs, so each run may pass the limit a little before it is ended;
+/// where the files are beyond it by so much, or so many times, no run begins.
+const FAR_BEYOND_BYTES: u64 = 1 << 30;
+const FAR_BEYOND_TIMES: u64 = 4;
 
 /// What ties a run to its caller.
 pub(crate) struct Ties {
@@ -65,19 +67,18 @@ impl Sandboxes {
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
-        let id = request.sandbox.clone().ok_or_else(unknown_sandbox)?;
-        let room = self.room(principal, &id).await?.ok_or_else(unknown_sandbox)?;
+        let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
+        let room = self.room(principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = room.turn(&mut ties.stop).await?;
         room.open_up();
-        refuse_far_beyond(&room)?;
         let files = self.files(&room)?;
         check_disk(&room, &files, &request).await?;
         let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
-        let ran = if runtime.is_live() {
+        let mut ran = if runtime.is_live() {
             let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime };
             self.run_live(visit, request, ties).await
         } else {
@@ -89,7 +90,6 @@ impl Sandboxes {
             Ok(result)
         };
         room.tidy(&own_files);
-        let mut ran = ran;
         if let Ok(result) = &mut ran {
             look_at_files(&room, &files, before, result).await;
             suit_remedy(result);
@@ -209,29 +209,38 @@ impl Sandboxes {
     }
 }
 
-/// The disk is looked at now and then while a program runs, so that short runs can pass the limit; together they
-/// cannot pass it by more than this.
-const OVERSHOOT_BYTES: u64 = 1 << 30;
+/// Where a limit is passed by so much that nothing runs any more.
+fn far_beyond(most: u64) -> u64 {
+    most.saturating_mul(FAR_BEYOND_TIMES).min(most.saturating_add(FAR_BEYOND_BYTES))
+}
 
-/// Refuses what would make a workspace fuller than it may be. One that is too full can still be tidied up.
+/// Refuses what would make a workspace fuller than it may be. One that is a little too full can still be tidied up.
 async fn check_disk(room: &Room, files: &Workspace, request: &RunRequest) -> Result<(), Unstarted> {
-    let placed: usize = request.inputs.iter().map(|input| input.content.len()).sum();
+    let placed = request.inputs.iter().map(|input| input.content.len() as u64).sum::<u64>();
     let most = room.record.limits.disk_bytes;
-    let is_fine = |used: u64| match placed {
-        0 => used <= most.saturating_add(OVERSHOOT_BYTES),
-        _ => used.saturating_add(placed as u64) <= most,
-    };
+    let far = far_beyond(most);
+    let is_fine = |used: u64| if placed == 0 { used <= far } else { used.saturating_add(placed) <= most };
     if is_fine(room.disk_bytes.load(Ordering::Relaxed)) {
         return Ok(());
     }
+    // What was known may be old: files can be removed from outside, too.
     let used = files.usage().await.map_err(|error| Unstarted::from(error.to_run_error()))?.bytes;
     room.disk_bytes.store(used, Ordering::Relaxed);
     if is_fine(used) {
         return Ok(());
     }
-    Err(RunError::new("disk_full", "the files of the sandbox leave no room on its disk")
-        .remedy("remove files, or open a sandbox with a larger limits.disk_mb")
-        .into())
+    let (message, remedy) = if used > far {
+        (
+            "the files of the sandbox hold far more than they may, and nothing runs there any more",
+            "fetch what is needed with read_file, then close the sandbox",
+        )
+    } else {
+        (
+            "the files of the sandbox leave no room for the inputs",
+            "remove files by a run without inputs, or open a sandbox with a larger limits.disk_mb",
+        )
+    };
+    Err(RunError::new("disk_full", message).remedy(remedy).into())
 }
 
 /// What a run did to the files, and whether it failed because they fill the disk.
@@ -335,26 +344,20 @@ fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
     fixed
 }
 
-/// Each run may overshoot a little before it is ended; many in a row may not add that up.
-fn refuse_far_beyond(room: &Room) -> Result<(), Unstarted> {
-    let most = room.record.limits.disk_bytes.saturating_mul(FAR_BEYOND);
-    if room.disk_bytes.load(Ordering::Relaxed) <= most {
-        return Ok(());
-    }
-    let message = "the files of the sandbox hold far more than they may, and nothing runs there any more";
-    Err(RunError::new("disk_full", message)
-        .remedy("fetch what is needed with read_file, then close the sandbox")
-        .into())
-}
-
-fn unknown_sandbox() -> Unstarted {
-    RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id")
-        .remedy("open one with sandbox_open; sandboxes that are not used for long are closed")
-        .into()
-}
-
 fn lost() -> Unstarted {
     RunError::new("sandbox_failed", "the interpreter could not be started in the sandbox")
         .remedy("try again")
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_limits_are_passed_by_times_and_large_ones_by_bytes() {
+        assert_eq!(far_beyond(16 << 20), 64 << 20);
+        assert_eq!(far_beyond(4 << 30), 5 << 30);
+        assert_eq!(far_beyond(u64::MAX), u64::MAX);
+    }
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
-use engine::{Principal, RunError};
+use engine::{Principal, unknown_sandbox};
 use rmcp::model::{ContentBlock, Resource};
 use serde_json::{Map, Value, json};
 
@@ -103,12 +103,6 @@ pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Refusal> {
 pub(super) fn encoded(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
-
-fn unknown_sandbox() -> RunError {
-    RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id")
-        .remedy("use the sandbox_id of sandbox_open; a sandbox that was not used for long is closed")
-}
-
 #[cfg(test)]
 #[path = "file_tests.rs"]
 mod tests;

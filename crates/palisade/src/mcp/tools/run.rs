@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, SandboxId, Stdin};
+use engine::{
+    FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
+};
 use policy::Policy;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, JsonObject, Tool, ToolAnnotations};
@@ -14,7 +16,6 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::following::{Bond, Follower, patience};
-use super::sandboxes::unknown_sandbox;
 use super::{limits_of, report};
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;

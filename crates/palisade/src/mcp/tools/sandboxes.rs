@@ -1,6 +1,6 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: places that last.
 
-use engine::{OpenRequest, Principal, RunError, SandboxId, SandboxInfo};
+use engine::{OpenRequest, Principal, SandboxId, SandboxInfo, unknown_sandbox};
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
@@ -95,12 +95,6 @@ pub(crate) async fn close(server: &Server, principal: &Principal, given: JsonObj
         Ok(false) => refused(&unknown_sandbox()),
         Err(error) => refused(&error),
     }
-}
-
-/// The answer to a handle that is not the caller's, or nobody's.
-pub(crate) fn unknown_sandbox() -> RunError {
-    RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id")
-        .remedy("open one with sandbox_open, or see sandbox_list")
 }
 
 fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
