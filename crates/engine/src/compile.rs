@@ -81,6 +81,7 @@ impl Engine {
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.compile_files(call.variables),
             opening: Vec::new(),
+            stem: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
@@ -217,6 +218,7 @@ async fn start(
             env,
             cwd: WORKSPACE.to_owned(),
             has_channel: false,
+            may_fork: false,
         }))
         .await?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await

@@ -72,6 +72,8 @@ pub struct EngineConfig {
     pub executable: Option<PathBuf>,
     /// Interpreters by language, instead of those on the PATH.
     pub interpreters: BTreeMap<String, PathBuf>,
+    /// Whether sandboxes may be clones of warm interpreters: for who runs more than one program.
+    pub is_warm: bool,
 }
 
 /// Runs programs.
@@ -83,6 +85,7 @@ pub struct Engine {
     builds: builds::Builds,
     executable: Option<PathBuf>,
     state_dir: PathBuf,
+    is_warm: bool,
 }
 
 impl Engine {
@@ -96,6 +99,7 @@ impl Engine {
             policy: config.policy,
             admission: admission::Admission::new(config.admission),
             executable: config.executable,
+            is_warm: config.is_warm,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
 use crate::result::{RunError, RunResult};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{Call, Runtime, is_among};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
@@ -121,11 +121,16 @@ impl Engine {
                 binds: runtime.run_binds(&built.build.files),
                 files: runtime.run_files(&request.variables),
                 opening: Vec::new(),
+                stem: None,
                 workspace: None,
                 absence_allowed: self.policy().absence_allowed.clone(),
             },
         };
         spec.workspace = workspace;
+        // In a workspace that lasts other interpreters may follow, and the wall is built for all of them.
+        if self.is_warm && built.is_none() && spec.workspace.is_none() {
+            spec.stem = runtime.stem(&request.code, |package| is_among(&request.inputs, package));
+        }
         let sandbox = self.create(&spec).await?;
         Ok(Prepared { runtime, allowed, permit, built, sandbox, source, started })
     }
@@ -146,6 +151,7 @@ impl Engine {
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
             opening,
+            stem: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         }
@@ -179,7 +185,7 @@ pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(),
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let argv = runtime.command(&Call { mode: FRESH, source: &in_workspace(source) });
     let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-    let open = OpenProcess { process: MAIN, argv, env, cwd, has_channel: true };
+    let open = OpenProcess { process: MAIN, argv, env, cwd, has_channel: true, may_fork: runtime.has_stem() };
     wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
 }
 
@@ -300,7 +306,7 @@ impl Prepared {
     fn open(&self, process: u32, argv: Vec<String>) -> ToGuest {
         let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
         // Drivers are opened before; a program that was compiled has none.
-        ToGuest::Open(OpenProcess { process, argv, env, cwd, has_channel: false })
+        ToGuest::Open(OpenProcess { process, argv, env, cwd, has_channel: false, may_fork: false })
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller

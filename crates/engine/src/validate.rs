@@ -90,8 +90,14 @@ impl Engine {
             let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
             guest_client::put_file(&mut reader, &mut writer, runtime.source(), code.as_bytes()).await?;
             let env = runtime.environment();
-            let open =
-                OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned(), has_channel: false };
+            let open = OpenProcess {
+                process: CHECK,
+                argv,
+                env,
+                cwd: WORKSPACE.to_owned(),
+                has_channel: false,
+                may_fork: false,
+            };
             writer.send(&ToGuest::Open(open)).await?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
             listen(&mut reader).await

@@ -19,6 +19,7 @@ const MAIN: u32 = 1;
 
 fn engine(fake: &FakeBackend) -> Engine {
     let config = EngineConfig {
+        is_warm: false,
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
         executable: None,
         interpreters: std::collections::BTreeMap::new(),

@@ -11,6 +11,7 @@ mod identity;
 mod plan;
 mod sandbox;
 mod status;
+mod stems;
 mod tree;
 mod verify;
 mod watch;
@@ -22,12 +23,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec};
-use jail::{GuestMain, IdMap, Spawner};
+use jail::{GuestMain, Spawner};
 use tokio::io::unix::AsyncFd;
 
 use self::cgroup::Cgroups;
 use self::identity::Identities;
 use self::plan::System;
+use self::stems::Stems;
 
 pub use self::cgroup::CgroupState;
 
@@ -40,6 +42,7 @@ pub struct NativeBackend {
     cgroups: Cgroups,
     identities: Identities,
     system: System,
+    stems: Stems,
     made: AtomicU64,
 }
 
@@ -58,8 +61,16 @@ impl NativeBackend {
             cgroups,
             identities: Identities::detect(),
             system: System::detect(),
+            stems: Stems::default(),
             made: AtomicU64::new(0),
         }
+    }
+
+    /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/stem).
+    #[must_use]
+    pub fn with_stems(mut self, library: &'static [u8]) -> Self {
+        self.stems = Stems::new(Arc::clone(&self.spawner), library);
+        self
     }
 
     /// What was found out about control groups, for `doctor`.
@@ -101,10 +112,7 @@ impl Backend for NativeBackend {
     }
 
     fn owner_of(&self, identity: u32) -> (u32, u32) {
-        match self.identities.lasting(identity) {
-            IdMap::Unused { id } => (id, id),
-            IdMap::Own { uid, gid } | IdMap::Subordinate { uid, gid, .. } => (uid, gid),
-        }
+        self.identities.lasting(identity).numbers()
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {

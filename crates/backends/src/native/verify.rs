@@ -84,15 +84,12 @@ impl Seen<'_> {
         for set in CAPABILITY_SETS {
             is(set, NO_CAPABILITY)?;
         }
-        let outer = match self.plan.id_map {
-            IdMap::Unused { id } => id,
-            IdMap::Subordinate { uid, .. } | IdMap::Own { uid, .. } => uid,
-        };
+        let (outer, _) = self.plan.id_map.numbers();
         if outer == 0 {
             return Err(incomplete("its user is root outside".to_owned()));
         }
         is("Uid", &format!("{outer}\t{outer}\t{outer}\t{outer}"))?;
-        if !matches!(self.plan.id_map, IdMap::Own { .. }) {
+        if !matches!(self.plan.id_map.outside(), IdMap::Own { .. }) {
             is("Groups", "")?;
         }
         Ok(())
@@ -204,7 +201,7 @@ impl Seen<'_> {
 
     fn report_identity(&self, enforced: &mut Enforced) {
         let mechanisms = [Mechanism::Namespace, Mechanism::Root];
-        if matches!(self.plan.id_map, IdMap::Own { .. }) {
+        if matches!(self.plan.id_map.outside(), IdMap::Own { .. }) {
             let note =
                 "on the host the sandbox has this user's own id: no sub-ids are configured (see subuid(5))";
             enforced.keep_with_note(Guarantee::IdentityHidden, &mechanisms, note);

@@ -40,15 +40,23 @@ pub(super) struct Inside {
 }
 
 impl Living {
-    /// Builds the wall around a workspace, with everything that any live language needs.
+    /// Builds the wall around a workspace, with everything that any live language needs; `code` is the first program.
     pub(super) async fn wake(
         engine: &Engine,
         workspace: LastingWorkspace,
         limits: &Limits,
+        code: &str,
     ) -> Result<Self, Unstarted> {
         let runtimes = live_runtimes(engine).await;
+        let brings = |package: &str| {
+            [format!("{package}.py"), package.to_owned()]
+                .iter()
+                .any(|name| workspace.path.join(name).exists())
+        };
+        let stem = runtimes.iter().find_map(|runtime| runtime.stem(code, brings));
         let mut spec = SandboxSpec {
             limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
+            stem: stem.filter(|_| engine.is_warm),
             workspace: Some(workspace),
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
@@ -94,8 +102,8 @@ impl Inside {
         argv: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
-        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-        let open = OpenProcess { process, argv, env, cwd, has_channel: true };
+        let (env, cwd, may_fork) = (runtime.environment(), WORKSPACE.to_owned(), runtime.has_stem());
+        let open = OpenProcess { process, argv, env, cwd, has_channel: true, may_fork };
         self.writer.send(&ToGuest::Open(open)).await
     }
 

@@ -131,7 +131,7 @@ impl Sandboxes {
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
         let mut living = match slot.living.take() {
             Some(living) => living,
-            None => Living::wake(engine, room.workspace(), &room.record.limits).await?,
+            None => Living::wake(engine, room.workspace(), &room.record.limits, &request.code).await?,
         };
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
         result.enforced = living.sandbox.enforced().clone();
@@ -186,7 +186,7 @@ impl Sandboxes {
             }
         };
         if living.inside.catch_up(known, keep_output).await.is_err() {
-            *living = Living::wake(&self.engine, room.workspace(), &room.record.limits).await?;
+            *living = Living::wake(&self.engine, room.workspace(), &room.record.limits, "").await?;
             slot.lost = "the sandbox ended unexpectedly";
         }
         Ok(written)

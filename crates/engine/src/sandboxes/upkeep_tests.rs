@@ -53,6 +53,7 @@ impl Scene {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
+            is_warm: false,
             state_dir: folder.clone(),
             executable: None,
             interpreters: BTreeMap::new(),

@@ -117,6 +117,7 @@ pub(crate) fn config(durability: Durability) -> RunsConfig {
 
 pub(crate) fn runs_with(fake: &FakeBackend, store: Store, config: RunsConfig) -> Arc<Runs> {
     let engine = EngineConfig {
+        is_warm: false,
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
         executable: None,
         interpreters: std::collections::BTreeMap::new(),

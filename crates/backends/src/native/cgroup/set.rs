@@ -54,6 +54,15 @@ impl CgroupSet {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
+    /// Moves a process that was born elsewhere into the unified group.
+    pub(in crate::native) fn move_in(&self, pid: i32) -> io::Result<()> {
+        let unified = self.groups.iter().filter(|group| group.hierarchy.unified);
+        for group in unified {
+            fs::write(group.directory.join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
     /// What the process writes itself into, opened by us, who have the right to.
     pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
