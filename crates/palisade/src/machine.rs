@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Durability, Engine, EngineConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
+use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
 use crate::config::Settings;
@@ -43,10 +43,20 @@ pub(crate) enum Threads {
     Several,
 }
 
+/// Whether sandboxes are built ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spares {
+    /// As the settings say: this process lives on and serves.
+    Kept,
+    /// It ends with its one answer.
+    None,
+}
+
 /// Runs `work` on this thread with an engine. Call it before any thread exists: it forks.
 pub(crate) fn with_engine<T, F>(
     options: &Options,
     threads: Threads,
+    spares: Spares,
     work: impl FnOnce(Machine) -> F,
 ) -> io::Result<T>
 where
@@ -57,7 +67,10 @@ where
         Threads::One => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         Threads::Several => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let (config, settings) = config(options)?;
+    let (mut config, settings) = config(options)?;
+    if spares == Spares::None {
+        config.pool = PoolConfig::off();
+    }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner));
@@ -88,5 +101,6 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
     let launcher = crate::tied::launcher();
-    Ok((EngineConfig { state_dir, launcher, policy, admission, interpreters, executable }, settings))
+    let pool = settings.pool();
+    Ok((EngineConfig { state_dir, launcher, policy, admission, pool, interpreters, executable }, settings))
 }
