@@ -74,12 +74,13 @@ impl Engine {
         let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
         // On a small machine a compiler gets what there is.
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
-        let _permit = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let _permit = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         let spec = SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.compile_files(call.variables),
+            headroom: None,
             opening: Vec::new(),
             stem: None,
             workspace: None,

@@ -5,10 +5,14 @@ use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
+
+use crate::driver::DriverEar;
 
 const READ_BYTES: usize = 64 * 1024;
 /// News that may wait while an answer is awaited.
@@ -92,6 +96,57 @@ impl GuestReader {
                 0 => return Err(GuestError::Gone),
                 count => self.buffer.extend(&self.bytes[..count]),
             }
+        }
+    }
+
+    /// Waits until the driver of a process says that it is ready. What is said meanwhile waits for whoever listens next.
+    pub(crate) async fn until_ready(&mut self, process: u32) -> Result<(), GuestError> {
+        let mut ear = DriverEar::default();
+        loop {
+            let message = self.receive().await?;
+            if let FromGuest::Control { process: from, data } = &message
+                && *from == process
+            {
+                ear.hear(data);
+            }
+            self.keep(message)?;
+            if ear.is_ready() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether all is still well with a guest that has nothing to do: takes in what has come, without waiting.
+    pub(crate) fn is_well(&mut self) -> bool {
+        loop {
+            match self.buffer.next() {
+                Ok(Some(message)) => match self.keep(message) {
+                    Ok(()) => continue,
+                    Err(_) => return false,
+                },
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+            let stream: &UnixStream = self.stream.as_ref();
+            match rustix::net::recv(stream, self.bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
+                Ok((count @ 1.., _)) => self.buffer.extend(&self.bytes[..count]),
+                Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Keeps news for later; the end of a process that was to wait is an error.
+    fn keep(&mut self, message: FromGuest) -> Result<(), GuestError> {
+        match message {
+            FromGuest::Exited { .. } => Err(GuestError::Gone),
+            FromGuest::Failed { errno, .. } => Err(GuestError::NotStarted { errno }),
+            news if self.backlog.len() < BACKLOG_MAX => {
+                self.backlog.push_back(news);
+                Ok(())
+            }
+            _ => Err(GuestError::Protocol),
         }
     }
 

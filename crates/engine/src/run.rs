@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use policy::{Allowed, Decision};
+use policy::{Allowed, Ask, Decision};
 use sandbox::{LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use wire::{OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
@@ -22,6 +22,7 @@ use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::feed::Feed;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
+use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, Stdin};
 use crate::result::{RunError, RunResult};
 use crate::runtimes::{Call, Runtime, is_among};
@@ -109,7 +110,7 @@ impl Engine {
         };
         // Before the place is taken: a compiler has one of its own.
         let built = self.compile(request, &runtime).await?;
-        let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = self.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // A file of the caller's own may have the customary name.
         let prefix = if workspace.is_some() { OWN_FILES } else { "" };
@@ -120,6 +121,7 @@ impl Engine {
                 limits: allowed.limits.clone(),
                 binds: runtime.run_binds(&built.build.files),
                 files: runtime.run_files(&request.variables),
+                headroom: None,
                 opening: Vec::new(),
                 stem: None,
                 workspace: None,
@@ -128,28 +130,35 @@ impl Engine {
         };
         spec.workspace = workspace;
         // In a workspace that lasts other interpreters may follow, and the wall is built for all of them.
-        if self.is_warm && built.is_none() && spec.workspace.is_none() {
+        if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
             spec.stem = runtime.stem(&request.code, |package| is_among(&request.inputs, package));
         }
-        let sandbox = self.create(&spec).await?;
-        Ok(Prepared { runtime, allowed, permit, built, sandbox, source, started })
+        let lease = if built.is_some() || spec.workspace.is_some() || request.cold {
+            Lease::cold(self.create(&spec).await?)
+        } else {
+            self.lease_for_run(&spec, &runtime).await?
+        };
+        Ok(Prepared { runtime, allowed, permit, built, lease, source, started })
     }
 
-    /// A sandbox for that runtime, complete or not at all; `opening` is what its guest is told first.
-    pub(crate) async fn build(
-        &self,
-        runtime: &Runtime,
-        limits: &Limits,
-        opening: Vec<u8>,
-    ) -> Result<Box<dyn Sandbox>, Unstarted> {
-        self.create(&self.spec(runtime, limits, opening)).await
+    async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
+        let policy = self.policy();
+        // What a run gets that asks for nothing.
+        let usual = match policy::decide(policy, runtime.floor(), &Ask::default()) {
+            Decision::Allow(allowed) => allowed.limits,
+            Decision::Deny(_) => policy.defaults.clone(),
+        };
+        let (language, purpose) = (runtime.name(), Purpose::Run);
+        self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
 
-    fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
+    /// What a sandbox for that runtime is made of; `opening` is what its guest is told first.
+    pub(crate) fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
         SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
+            headroom: None,
             opening,
             stem: None,
             workspace: None,
@@ -157,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// A sandbox of that spec, complete or not at all.
+    /// A sandbox of that spec, complete or not at all, built now.
     pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
         let sandbox = self.backend().create(spec).await.map_err(Unstarted::wall)?;
         // No silent fallback: a wall with a promise missing is taken down again.
@@ -196,7 +205,7 @@ struct Prepared {
     permit: Permit,
     /// What is run, where the language is compiled; nobody removes it meanwhile.
     built: Option<Built>,
-    sandbox: Box<dyn Sandbox>,
+    lease: Lease,
     /// File name of the program in the workspace.
     source: String,
     started: Instant,
@@ -211,8 +220,8 @@ impl Prepared {
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.enforced = self.sandbox.enforced().clone();
-        result.phases = self.sandbox.phases().clone();
+        result.enforced = self.lease.sandbox.enforced().clone();
+        result.phases = std::mem::take(&mut self.lease.phases);
         result.compile = self.built.as_ref().map(|built| built.report);
         if let Some(report) = &result.compile {
             result.phases.parts_us.insert(0, ("compile", (report.ms * 1000.0) as u64));
@@ -244,7 +253,7 @@ impl Prepared {
             }
         }
         let ended = Instant::now();
-        let usage = self.sandbox.destroy().await.unwrap_or_default();
+        let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
@@ -252,8 +261,7 @@ impl Prepared {
 
     /// Places the files and hands the program to the interpreter, which has been starting meanwhile.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
-        let stream = self.sandbox.take_stream().ok_or(GuestError::Gone)?;
-        let (mut reader, mut writer) = guest_client::connect(stream).await?;
+        let (mut reader, mut writer) = self.lease.connect().await?;
         for input in &request.inputs {
             guest_client::put_file(&mut reader, &mut writer, &input.path, &input.content).await?;
         }
@@ -320,7 +328,7 @@ impl Prepared {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
-        let mut watch = self.sandbox.watch();
+        let mut watch = self.lease.sandbox.watch();
         let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
@@ -392,7 +400,7 @@ impl Prepared {
 
     /// The files did not fit or the guest was lost before the program began.
     async fn fail(mut self, mut result: RunResult, error: &GuestError) -> RunResult {
-        let usage = self.sandbox.destroy().await.unwrap_or_default();
+        let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         let message = "the program's files could not be placed in the sandbox";
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Durability, Engine, EngineConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
+use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
 use crate::config::Settings;
@@ -63,7 +63,9 @@ where
         Life::ForMany => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
     let (mut config, settings) = config(options)?;
-    config.is_warm = life != Life::Once;
+    if life == Life::Once {
+        config.pool = PoolConfig::off();
+    }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner).with_stems(STEM));
@@ -94,6 +96,6 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
     let launcher = crate::tied::launcher();
-    let is_warm = false;
-    Ok((EngineConfig { state_dir, launcher, policy, admission, interpreters, executable, is_warm }, settings))
+    let pool = settings.pool();
+    Ok((EngineConfig { state_dir, launcher, policy, admission, pool, interpreters, executable }, settings))
 }

@@ -12,6 +12,9 @@ pub const WORKSPACE: &str = "/workspace";
 pub struct SandboxSpec {
     /// How much it may use.
     pub limits: Limits,
+    /// The most that [`crate::Sandbox::take_limits`] will give it, where it is built ahead: what can only be lowered
+    /// later begins there. Nothing: it has its limits for good.
+    pub headroom: Option<Limits>,
     /// Parts of the host that the runtime needs, beyond the system's own directories.
     pub binds: Vec<ReadOnlyBind>,
     /// Small files placed read-only in the sandbox (drivers).

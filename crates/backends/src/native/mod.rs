@@ -8,6 +8,7 @@ mod build;
 mod cgroup;
 mod disk;
 mod identity;
+mod lease;
 mod plan;
 mod sandbox;
 mod status;

@@ -130,7 +130,8 @@ pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
     found.values().sum()
 }
 
-fn members(first: i32) -> Vec<i32> {
+/// Process 1 and its descendants.
+pub(super) fn members(first: i32) -> Vec<i32> {
     let mut found = vec![first];
     let mut next = 0;
     while next < found.len() && found.len() < PROCESSES_MAX {

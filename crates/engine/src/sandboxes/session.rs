@@ -126,7 +126,7 @@ impl Sandboxes {
         if slot.living.is_none() {
             self.make_room_awake();
         }
-        let permit = engine.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
         let mut living = match slot.living.take() {

@@ -53,13 +53,13 @@ impl Scene {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
-            is_warm: false,
             state_dir: folder.clone(),
             executable: None,
             interpreters: BTreeMap::new(),
             launcher: Vec::new(),
             policy: Policy::built_in(2),
             admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 64 << 30 },
+            pool: crate::PoolConfig::off(),
         };
         let fake = quick();
         let engine = Arc::new(Engine::new(Arc::new(fake.clone()), config));

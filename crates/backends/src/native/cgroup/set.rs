@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::sandbox::{Limits, Usage};
-use jail::Spawner;
+use ::sandbox::{BackendError, Limits, Usage};
+use jail::{Spawner, Wall};
 
 use super::Hierarchy;
+use crate::native::at;
 
 /// The kernel's default accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -112,6 +113,24 @@ impl CgroupSet {
         Ok(())
     }
 
+    /// Changes the limits of a sandbox that stands, and looks at those that changed.
+    pub(in crate::native) fn change(&self, from: &Limits, to: &Limits) -> Result<(), BackendError> {
+        for group in &self.groups {
+            group.change(from, to).map_err(at("cgroup"))?;
+            if !Wall::Verify.off() {
+                group.check_all(group.changed(from, to)).map_err(|what| BackendError::Unverified { what })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every process inside, if there is a group that knows.
+    pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
+        let group = self.groups.first()?;
+        let listed = fs::read_to_string(group.directory.join("cgroup.procs"));
+        Some(listed.map(|text| text.lines().filter_map(|line| line.trim().parse().ok()).collect()))
+    }
+
     /// What was used; fields that no group counts stay zero.
     pub(in crate::native) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
@@ -148,7 +167,25 @@ impl Drop for CgroupSet {
 
 impl Group {
     fn limit(&self, limits: &Limits) -> io::Result<()> {
-        for (file, value) in self.settings(limits) {
+        self.write(self.settings(limits))
+    }
+
+    /// Version 1 keeps memory with swap at or above memory alone at every moment.
+    fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        let mut settings = self.changed(from, to);
+        if memory_bytes(to) > memory_bytes(from) {
+            settings.reverse();
+        }
+        self.write(settings)
+    }
+
+    fn changed(&self, from: &Limits, to: &Limits) -> Vec<(&'static str, String)> {
+        let pairs = self.settings(from).into_iter().zip(self.settings(to));
+        pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
+    }
+
+    fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
+        for (file, value) in settings {
             match fs::write(self.directory.join(file), &value) {
                 Ok(()) => {}
                 // A kernel without swap accounting has no such file, and swap is then limited with memory.
@@ -184,8 +221,12 @@ impl Group {
     }
 
     fn check(&self, limits: &Limits) -> Result<(), String> {
+        self.check_all(self.settings(limits))
+    }
+
+    fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
         const PAGE_BYTES: u64 = 65_536;
-        for (file, wanted) in self.settings(limits) {
+        for (file, wanted) in settings {
             let Ok(found) = fs::read_to_string(self.directory.join(file)) else {
                 if is_swap(file) {
                     continue;
@@ -286,6 +327,28 @@ mod tests {
         group.measure(&mut usage);
         fs::remove_dir_all(&group.directory).unwrap();
         assert_eq!((usage.cpu_us, usage.oom_kills, usage.process_refusals), (1234, 2, 3));
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_memory_in_the_order_that_version_1_wants() {
+        let group = group(false, "change");
+        let usual = Limits::default();
+        let more = Limits { memory_bytes: usual.memory_bytes * 2, processes: 128, ..usual.clone() };
+        let names = |from: &Limits, to: &Limits| -> Vec<&str> {
+            group.changed(from, to).into_iter().map(|(file, _)| file).collect()
+        };
+        assert_eq!(names(&usual, &usual), [""; 0]);
+        let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+        assert_eq!(names(&usual, &more), [memory[0], memory[1], "pids.max"]);
+        group.change(&usual, &more).unwrap();
+        group.change(&more, &usual).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let found = [memory[0], memory[1], "pids.max"].map(read);
+        let is_there = |file: &str| group.directory.join(file).exists();
+        let has_cpu = is_there("cpu.cfs_quota_us");
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!(found, ["805306368", "805306368", "65"]);
+        assert!(!has_cpu, "a limit was written that stays as it is");
     }
 
     #[test]
