@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::server::Recipe;
 use crate::cli::Options;
-use crate::machine::{self, Threads};
+use crate::machine::{self, Life};
 
 const FOLDER_PREFIX: &str = "palisade-bench-";
 
@@ -49,7 +49,7 @@ impl Scene {
             allow_missing: options.allow_missing.clone(),
             log_level: options.log_level.clone(),
         };
-        let found = machine::with_engine(&own, Threads::One, |machine| async move {
+        let found = machine::with_engine(&own, Life::Once, |machine| async move {
             let mut found = Vec::new();
             for name in wanted {
                 found.push((*name, machine.engine.runtimes().find(name).await));
