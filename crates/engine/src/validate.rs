@@ -85,7 +85,7 @@ impl Engine {
         let admitted = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
         let _permit = admitted.map_err(|unstarted| unstarted.error)?;
         let spec = self.spec(&runtime, &limits, Vec::new());
-        let (language, purpose) = (runtime.name(), Purpose::Check);
+        let (language, purpose) = (runtime.interpreter(), Purpose::Check);
         let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
         let mut lease = self.lease(&want).await.map_err(|unstarted| unstarted.error)?;
         let asked = async {
