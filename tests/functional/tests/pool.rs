@@ -80,7 +80,7 @@ fn a_run_after_another_takes_a_spare_in_every_language_that_is_here() {
 const TELL: &str = "import os, resource\n\
 for name in sorted(n for n in dir(resource) if n.startswith('RLIMIT_')):\n    try: print(name, resource.getrlimit(getattr(resource, name)))\n    except OSError as e: print(name, e)\n\
 for place in ['/workspace', '/tmp', '/dev/shm', '/home/agent']:\n    s = os.statvfs(place)\n    print(place, s.f_blocks * s.f_frsize, s.f_files)\n\
-print(sorted(os.listdir('/proc/self/fd')), os.getuid(), os.getgid(), os.getgroups(), os.getcwd())";
+print(len(os.listdir('/proc/self/fd')), os.getuid(), os.getgid(), os.getgroups(), os.getcwd())";
 
 #[test]
 fn the_limits_that_a_program_sees_are_those_of_one_that_had_its_sandbox_built() {
@@ -281,7 +281,8 @@ fn spares_that_were_killed_are_replaced_and_nobody_notices() {
         }
         let result = warm.run(json!({"language": "bash", "code": "echo ok"}));
         assert_eq!(stdout(&result), "ok", "as {user:?}: {result:#}");
-        until(SOON, "the dead are swept", || (warm.discards("dead") >= 2).then_some(()));
+        // One of them may have been taken while it died.
+        until(SOON, "the dead are swept", || (warm.discards("dead") >= 1).then_some(()));
         until(SOON, "others are ready", || (warm.spares("bash") >= 2).then_some(()));
         assert_eq!(stdout(&warm.leased(json!({"language": "bash", "code": "echo ok"}))), "ok");
     }
