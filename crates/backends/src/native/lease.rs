@@ -102,6 +102,7 @@ impl Change<'_> {
         if wanted == given || Wall::Rlimits.off() {
             return Ok(());
         }
+        let values = values(&wanted);
         let mut done: Vec<i32> = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let everyone = self.everyone()?;
@@ -110,7 +111,7 @@ impl Change<'_> {
                 return Ok(());
             }
             for pid in new {
-                self.limit_process(pid, &wanted)?;
+                self.limit_process(pid, &values, &wanted)?;
                 done.push(pid);
             }
         }
@@ -128,9 +129,14 @@ impl Change<'_> {
         if everyone.contains(&self.pid) { Ok(everyone) } else { Err(unverified("it has no first process")) }
     }
 
-    fn limit_process(&self, pid: i32, wanted: &Rlimits) -> Result<(), BackendError> {
+    fn limit_process(
+        &self,
+        pid: i32,
+        values: &[(Resource, u64)],
+        wanted: &Rlimits,
+    ) -> Result<(), BackendError> {
         let is_gone = || pid != self.pid && !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-        match lower(pid, wanted) {
+        match lower(pid, values) {
             Ok(()) => {}
             Err(_) if is_gone() => return Ok(()),
             Err(error) => return Err(at("process limits")(error)),
@@ -142,20 +148,27 @@ impl Change<'_> {
     }
 }
 
-/// Sets the limits of another process, never above what this server has itself, as the jail does. The kernel lets the
-/// owner of a process's user namespace do so, root or not (`check_prlimit_permission`).
-fn lower(pid: i32, wanted: &Rlimits) -> io::Result<()> {
+/// What to set, never above what this server has itself, as the jail does.
+fn values(wanted: &Rlimits) -> [(Resource, u64); 4] {
     let values = [
         (Resource::Cpu, wanted.cpu_s),
         (Resource::Fsize, wanted.file_bytes),
         (Resource::Nofile, wanted.open_files),
         (Resource::Nproc, wanted.processes),
     ];
+    values.map(|(resource, value)| {
+        let own = rustix::process::getrlimit(resource).maximum;
+        (resource, own.map_or(value, |own| own.min(value)))
+    })
+}
+
+/// Sets the limits of another process. The kernel lets the owner of a process's user namespace do so, root or not
+/// (`check_prlimit_permission`).
+fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<()> {
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     for (resource, value) in values {
-        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |own| own.min(value));
-        let limit = Rlimit { current: Some(value), maximum: Some(value) };
-        rustix::process::prlimit(Some(process), resource, limit)?;
+        let limit = Rlimit { current: Some(*value), maximum: Some(*value) };
+        rustix::process::prlimit(Some(process), *resource, limit)?;
     }
     Ok(())
 }
