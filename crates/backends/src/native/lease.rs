@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ::sandbox::{BackendError, Limits};
 use jail::{Rlimits, Wall};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 use rustix::mount::FsPickFlags;
 use rustix::process::{Pid, Resource, Rlimit};
 
@@ -63,34 +62,25 @@ impl Change<'_> {
         if same || Wall::Scratch.off() {
             return Ok(());
         }
-        let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
-        let context = match rustix::mount::fspick(self.scratch, "", flags) {
-            Ok(context) => context,
-            Err(Errno::PERM) => {
-                return Err(BackendError::Unfit {
-                    what: "only root can change the size of its disk".to_owned(),
-                });
-            }
-            Err(error) => return Err(at("scratch")(error.into())),
-        };
-        let set = |key: &str, value: u64| {
-            rustix::mount::fsconfig_set_string(context.as_fd(), key, value.to_string().as_str())
-        };
-        set("size", self.to.disk_bytes)
-            .and_then(|()| set("nr_inodes", self.to.disk_inodes))
-            .and_then(|()| rustix::mount::fsconfig_reconfigure(context.as_fd()))
-            .map_err(|error| at("scratch")(error.into()))?;
-        self.look_at_disk()
+        let resized = resize(self.scratch, self.to);
+        match resized {
+            Ok(()) => self.look_at_disk(self.to),
+            // Whether something was changed all the same is looked at too.
+            Err(error) => self.look_at_disk(self.from).and(Err(BackendError::Unfit {
+                what: format!("the size of its disk cannot be changed ({error}); only root can"),
+            })),
+        }
     }
 
-    fn look_at_disk(&self) -> Result<(), BackendError> {
+    fn look_at_disk(&self, limits: &Limits) -> Result<(), BackendError> {
         if Wall::Verify.off() {
             return Ok(());
         }
         let found = rustix::fs::fstatvfs(self.scratch).map_err(|error| at("scratch")(error.into()))?;
         let bytes = found.f_blocks.saturating_mul(found.f_frsize);
         // The kernel rounds up to whole pages.
-        let is_right = bytes < self.to.disk_bytes + found.f_frsize && found.f_files <= self.to.disk_inodes;
+        let is_right = bytes == limits.disk_bytes.next_multiple_of(found.f_frsize.max(1))
+            && found.f_files == limits.disk_inodes;
         if is_right { Ok(()) } else { Err(unverified("its disk has another size")) }
     }
 
@@ -146,6 +136,17 @@ impl Change<'_> {
             looked => looked,
         }
     }
+}
+
+/// Gives a memory file system another size, all of it or nothing.
+fn resize(scratch: BorrowedFd<'_>, limits: &Limits) -> rustix::io::Result<()> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+    let context = rustix::mount::fspick(scratch, "", flags)?;
+    let sizes = [("size", limits.disk_bytes), ("nr_inodes", limits.disk_inodes)];
+    for (key, value) in sizes {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, value.to_string().as_str())?;
+    }
+    rustix::mount::fsconfig_reconfigure(context.as_fd())
 }
 
 /// What to set, never above what this server has itself, as the jail does.
