@@ -12,7 +12,7 @@ use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
 use jail::{IdMap, JailPlan, Rlimits, Wall};
 
 use super::cgroup::CgroupSet;
-use super::status::Status;
+use super::status::{Status, read_small};
 
 const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
@@ -216,7 +216,7 @@ pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
     }
-    let text = fs::read_to_string(format!("/proc/{pid}/limits"))
+    let text = read_small(format!("/proc/{pid}/limits"))
         .map_err(|error| incomplete(format!("its limits cannot be read: {error}")))?;
     let wanted = [
         ("Max cpu time", limits.cpu_s),

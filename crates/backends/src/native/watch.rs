@@ -57,9 +57,9 @@ impl Watch {
     pub(super) async fn begin(&mut self, limits: &Limits, cgroups: &CgroupSet) {
         self.limits = limits.clone();
         cgroups.forget_peaks();
-        self.before = cgroups.usage();
-        if !cgroups.count_everything() {
-            self.before.cpu_us = self.before.cpu_us.max(tree::measure(self.pid).cpu_us);
+        self.before = cgroups.counters();
+        if !cgroups.counts_cpu() {
+            self.before.cpu_us = tree::cpu_us(self.pid);
         }
         self.seen = Usage::default();
         if let Some(workspace) = &mut self.workspace {

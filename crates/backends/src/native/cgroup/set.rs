@@ -11,6 +11,7 @@ use jail::{Spawner, Wall};
 
 use super::Hierarchy;
 use crate::native::at;
+use crate::native::status::read_small;
 
 /// The kernel's default accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -127,7 +128,7 @@ impl CgroupSet {
     /// Every process inside, if there is a group that knows.
     pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
         let group = self.groups.first()?;
-        let listed = fs::read_to_string(group.directory.join("cgroup.procs"));
+        let listed = read_small(group.directory.join("cgroup.procs"));
         Some(listed.map(|text| text.lines().filter_map(|line| line.trim().parse().ok()).collect()))
     }
 
@@ -136,6 +137,15 @@ impl CgroupSet {
         let mut usage = Usage::default();
         for group in &self.groups {
             group.measure(&mut usage);
+        }
+        usage
+    }
+
+    /// The part of it that only ever grows.
+    pub(in crate::native) fn counters(&self) -> Usage {
+        let mut usage = Usage::default();
+        for group in &self.groups {
+            group.count(&mut usage);
         }
         usage
     }
@@ -227,7 +237,7 @@ impl Group {
     fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
         const PAGE_BYTES: u64 = 65_536;
         for (file, wanted) in settings {
-            let Ok(found) = fs::read_to_string(self.directory.join(file)) else {
+            let Ok(found) = read_small(self.directory.join(file)) else {
                 if is_swap(file) {
                     continue;
                 }
@@ -246,6 +256,17 @@ impl Group {
     }
 
     fn measure(&self, usage: &mut Usage) {
+        self.count(usage);
+        if self.hierarchy.memory {
+            let peak = if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
+            usage.memory_peak_bytes = self.number(peak);
+        }
+        if self.hierarchy.pids {
+            usage.processes_peak = self.number("pids.peak");
+        }
+    }
+
+    fn count(&self, usage: &mut Usage) {
         let hierarchy = &self.hierarchy;
         if hierarchy.unified {
             usage.cpu_us = self.keyed("cpu.stat", "usage_usec");
@@ -253,27 +274,21 @@ impl Group {
             usage.cpu_us = self.number("cpuacct.usage") / 1000;
         }
         if hierarchy.memory {
-            let (peak, events) = if hierarchy.unified {
-                ("memory.peak", "memory.events")
-            } else {
-                ("memory.max_usage_in_bytes", "memory.oom_control")
-            };
-            usage.memory_peak_bytes = self.number(peak);
+            let events = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
             usage.oom_kills = self.keyed(events, "oom_kill");
         }
         if hierarchy.pids {
-            usage.processes_peak = self.number("pids.peak");
             usage.process_refusals = self.keyed("pids.events", "max");
         }
     }
 
     fn number(&self, file: &str) -> u64 {
-        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let text = read_small(self.directory.join(file)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
     fn keyed(&self, file: &str, key: &str) -> u64 {
-        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let text = read_small(self.directory.join(file)).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         value.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }
