@@ -10,11 +10,14 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
 
-const READ_BYTES: usize = 64 * 1024;
+/// What is to be sent is collected up to this much before it leaves.
+const QUEUED_BYTES_MAX: usize = 256 * 1024;
 /// News that may wait while an answer is awaited.
 const BACKLOG_MAX: usize = 256;
-/// The number of every file request: they are made one at a time, and no process has it.
+/// The number of every question about files: they are asked one at a time, and no process has it.
 const FILES: u32 = 0;
+/// The number of the files of a fresh sandbox, the first for one that lasts; no process has it.
+pub(crate) const PLACED: u32 = 1 << 31;
 /// A guest says hello at once.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Files are small or come in chunks; a guest that does not answer in this time is lost.
@@ -43,26 +46,23 @@ pub(crate) struct GuestReader {
     /// News that came while an answer was awaited.
     backlog: VecDeque<FromGuest>,
     buffer: FrameBuffer,
-    bytes: Box<[u8; READ_BYTES]>,
 }
 
-/// Messages to the guest.
+/// Messages to the guest; several can be queued and leave together.
 pub(crate) struct GuestWriter {
     stream: OwnedWriteHalf,
+    queued: Vec<u8>,
 }
 
 /// Takes a sandbox's stream and waits for the guest's first word.
 pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
     stream.set_nonblocking(true)?;
     let (read, write) = UnixStream::from_std(stream)?.into_split();
-    let mut reader = GuestReader {
-        stream: read,
-        backlog: VecDeque::new(),
-        buffer: FrameBuffer::default(),
-        bytes: Box::new([0; READ_BYTES]),
-    };
+    let mut reader = GuestReader { stream: read, backlog: VecDeque::new(), buffer: FrameBuffer::default() };
     match within(HELLO_PATIENCE, reader.next()).await? {
-        FromGuest::Hello { version: VERSION } => Ok((reader, GuestWriter { stream: write })),
+        FromGuest::Hello { version: VERSION } => {
+            Ok((reader, GuestWriter { stream: write, queued: Vec::new() }))
+        }
         _ => Err(GuestError::Protocol),
     }
 }
@@ -88,9 +88,8 @@ impl GuestReader {
             if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {
                 return Ok(message);
             }
-            match self.stream.read(self.bytes.as_mut_slice()).await? {
-                0 => return Err(GuestError::Gone),
-                count => self.buffer.extend(&self.bytes[..count]),
+            if self.stream.read_buf(self.buffer.room()).await? == 0 {
+                return Err(GuestError::Gone);
             }
         }
     }
@@ -125,8 +124,19 @@ impl GuestReader {
 
 impl GuestWriter {
     pub(crate) async fn send(&mut self, message: &ToGuest) -> Result<(), GuestError> {
-        let frame = wire::encode(message).map_err(|_| GuestError::Protocol)?;
-        within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&frame).await?) }).await
+        self.queue(message)?;
+        self.flush().await
+    }
+
+    /// Has a message leave with the next that is sent.
+    pub(crate) fn queue(&mut self, message: &ToGuest) -> Result<(), GuestError> {
+        wire::encode_into(message, &mut self.queued).map_err(|_| GuestError::Protocol)
+    }
+
+    /// Sends what is queued.
+    pub(crate) async fn flush(&mut self) -> Result<(), GuestError> {
+        let queued = std::mem::take(&mut self.queued);
+        within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&queued).await?) }).await
     }
 
     /// Sends as much of a frame as the guest takes now; safe to cancel.
@@ -136,35 +146,31 @@ impl GuestWriter {
         Ok(())
     }
 
-    /// Bytes for a driver, in pieces.
-    pub(crate) async fn control(&mut self, process: u32, bytes: &[u8]) -> Result<(), GuestError> {
-        for piece in bytes.chunks(CHUNK_BYTES_MAX) {
-            self.send(&ToGuest::Control { process, data: piece.to_vec() }).await?;
+    /// Queues bytes for a driver, in pieces; they are dropped when one of those files could not be placed.
+    pub(crate) fn control(&mut self, process: u32, after: u32, bytes: &[u8]) -> Result<(), GuestError> {
+        bytes
+            .chunks(CHUNK_BYTES_MAX)
+            .try_for_each(|piece| self.queue(&ToGuest::Control { process, after, data: piece.to_vec() }))
+    }
+
+    /// Queues a file of the workspace. Nothing is waited for: should it be refused, the guest says so with `number`,
+    /// and drops the orders that name it.
+    pub(crate) async fn put_file(
+        &mut self,
+        number: u32,
+        path: &str,
+        content: &[u8],
+    ) -> Result<(), GuestError> {
+        let first = content.chunks(CHUNK_BYTES_MAX).next().unwrap_or_default();
+        let rest = content.chunks(CHUNK_BYTES_MAX).skip(1).map(|piece| (piece, true));
+        for (piece, append) in std::iter::once((first, false)).chain(rest) {
+            let (path, data) = (path.to_owned(), piece.to_vec());
+            self.queue(&ToGuest::PutFile { request: number, path, append, data })?;
+            if self.queued.len() >= QUEUED_BYTES_MAX {
+                self.flush().await?;
+            }
         }
         Ok(())
-    }
-}
-
-/// Writes a file of the workspace and waits until it is there.
-pub(crate) async fn put_file(
-    reader: &mut GuestReader,
-    writer: &mut GuestWriter,
-    path: &str,
-    content: &[u8],
-) -> Result<(), GuestError> {
-    let mut pieces = content.chunks(CHUNK_BYTES_MAX);
-    let mut piece = pieces.next().unwrap_or_default();
-    let mut append = false;
-    loop {
-        let data = piece.to_vec();
-        writer.send(&ToGuest::PutFile { request: FILES, path: path.to_owned(), append, data }).await?;
-        if reader.answer().await? != (FromGuest::Done { request: FILES }) {
-            return Err(GuestError::Protocol);
-        }
-        match pieces.next() {
-            Some(next) => (piece, append) = (next, true),
-            None => return Ok(()),
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
 use crate::Engine;
 use crate::diagnostics::Said;
 use crate::driver::{DriverEar, SAID_BYTES_MAX};
-use crate::guest_client::{self, GuestError, GuestReader};
+use crate::guest_client::{self, GuestError, GuestReader, PLACED};
 use crate::request::RunRequest;
 use crate::result::RunError;
 use crate::runtimes::{Call, Runtime};
@@ -88,11 +88,10 @@ impl Engine {
         let stream = sandbox.take_stream();
         let asked = async {
             let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
-            guest_client::put_file(&mut reader, &mut writer, runtime.source(), code.as_bytes()).await?;
-            let env = runtime.environment();
-            let open =
-                OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned(), has_channel: false };
-            writer.send(&ToGuest::Open(open)).await?;
+            writer.put_file(PLACED, runtime.source(), code.as_bytes()).await?;
+            let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+            let open = OpenProcess { process: CHECK, after: PLACED, argv, env, cwd, has_channel: false };
+            writer.queue(&ToGuest::Open(open))?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
             listen(&mut reader).await
         };
@@ -154,7 +153,9 @@ async fn listen(reader: &mut GuestReader) -> Result<(Heard, Exit), GuestError> {
                 }
             }
             FromGuest::Exited { process: CHECK, exit } => return Ok((heard, exit)),
-            FromGuest::Failed { request: CHECK, errno, .. } => return Err(GuestError::Refused { errno }),
+            FromGuest::Failed { request: CHECK | PLACED, errno, .. } => {
+                return Err(GuestError::Refused { errno });
+            }
             _ => {}
         }
     }
