@@ -12,7 +12,7 @@ on the channel; a program that breaks the channel still runs to its end with its
 import sys
 from _thread import allocate_lock
 from posix import (
-    O_CLOEXEC, O_RDONLY, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
+    O_CLOEXEC, O_RDONLY, _exit as leave_now, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
     set_inheritable, write,
 )
 
@@ -35,8 +35,9 @@ CO_COROUTINE = 0x80
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
-# displays.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+# displays.py and stem.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
 DISPLAYS = None
+STEM = None
 # Modules in which something is changed once a program has imported them.
 SHOWING = frozenset(("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes"))
 # How objects say that they have a picture of themselves, as in notebooks.
@@ -122,7 +123,11 @@ class Channel:
     """The control socket: counted messages of NUL-terminated fields."""
 
     def __init__(self):
-        self.fd = CONTROL_FD
+        self.fd, self.owner, self.identity = CONTROL_FD, 0, None
+        self.pending = b""
+        self.lock = allocate_lock()
+
+    def connect(self):
         try:
             dup2(CONTROL_FD, CONTROL_FD_HOME, False)
             self.fd = CONTROL_FD_HOME
@@ -132,8 +137,6 @@ class Channel:
             set_inheritable(CONTROL_FD, False)
         self.owner = getpid()
         self.identity = fstat(self.fd)[1:3]
-        self.pending = b""
-        self.lock = allocate_lock()
         # A child that holds the socket would keep the host waiting for its end.
         register_at_fork(after_in_child=self.leave)
 
@@ -196,6 +199,20 @@ class Channel:
                 view = view[write(self.fd, view):]
 
 
+def load_part(marshalled, name, driver):
+    """The names of another file of this folder, or of what the probe made of it."""
+    if marshalled is None:
+        with open(driver.rpartition("/")[0] + "/" + name + ".py", encoding="utf-8") as file:
+            code = compile(file.read(), "<" + name + ">", "exec", 0, True)
+    else:
+        from marshal import loads
+
+        code = loads(marshalled)
+    names = {"__name__": "<" + name + ">", "message_bytes": message_bytes}
+    exec(code, names)
+    return names
+
+
 def message_bytes(fields, bytes_max):
     data = b"".join([field_bytes(field, bytes_max) + b"\0" for field in fields])
     return b"%d\0%b" % (len(fields), data)
@@ -216,15 +233,7 @@ class Screen:
 
     def open(self):
         if self.displays is None:
-            if DISPLAYS is None:
-                with open(self.driver.rpartition("/")[0] + "/displays.py", encoding="utf-8") as file:
-                    code = compile(file.read(), "<displays>", "exec", 0, True)
-            else:
-                from marshal import loads
-
-                code = loads(DISPLAYS)
-            names = {"__name__": "<displays>", "message_bytes": message_bytes}
-            exec(code, names)
+            names = load_part(DISPLAYS, "displays", self.driver)
             self.displays = names["Displays"](self.channel)
         return self.displays
 
@@ -731,22 +740,28 @@ def display(exc, keep):
 # -- the loop ---------------------------------------------------------------------------------------
 
 
-def drive(dunders):
+def drive(dunders, packages):
     """Serves the channel. Returns what the process is to end with, as for sys.exit()."""
-    try:
-        channel = Channel()
-    except OSError:
-        return "driver: descriptor 3 is not a control channel"
+    channel = Channel()
     folder = dunders["__file__"].rpartition("/")[0]
     if not folder.startswith("/"):
         folder = sys.path[0] if sys.path else ""
     screen = Screen(channel, dunders["__file__"])
-    session = Session(dunders, folder, screen)
     set_up_site()
     set_up_screen(screen)
     # What a program said before it was stopped is worth more than the writes saved.
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
+    if packages is not None:
+        warm_up(dunders, screen)
+        if not load_part(STEM, "stem", dunders["__file__"])["become"](packages):
+            return None
+        # From here on this is a copy, in a sandbox of its own.
+    session = Session(dunders, folder, screen)
+    try:
+        channel.connect()
+    except OSError:
+        return "driver: descriptor 3 is not a control channel"
     channel.send(["ready"])
     leave_with = None
     while True:
@@ -764,14 +779,84 @@ def drive(dunders):
         leave_with = report.exit_code
 
 
+def warm_up(dunders, screen):
+    """Walks once through what every run walks through, so that its pages and caches are there to be shared."""
+    session = Session(dict(dunders), None, screen)
+    session.execute(Report(), "<stem>", "x = [1, 'a', 2.5, None]\nprint('', end='')\nx", False)
+    message_bytes(Report().fields("1"), FIELD_BYTES_MAX)
+
+
 def start():
     names = globals()
     dunders = {name: names[name] for name in names if name[:2] == "__"}
     dunders["__doc__"] = dunders["__cached__"] = None
-    return drive(dunders)
+    packages = None
+    if sys.argv[1:2] == ["stem"]:
+        packages = [name for name in sys.argv[2].split(",") if name]
+        del sys.argv[1:]
+        if hasattr(sys, "orig_argv"):
+            del sys.orig_argv[-2:]
+    return drive(dunders, packages)
+
+
+def end(leave):
+    """Ends this process as Python ends it, but for what nobody can see: modules are not taken apart one by one.
+
+    That takes longer than most programs, and in a copy of a warm interpreter every page it touches is copied first.
+    Threads are waited for, exit handlers run, the program's own names are let go of, what was written is out.
+    """
+    status = exit_code(leave)
+    if leave is not None and not isinstance(leave, int):
+        print(leave, file=sys.stderr)
+    try:
+        threads = sys.modules.get("threading")
+        if threads is not None:
+            threads._shutdown()
+        import atexit
+        from gc import collect
+
+        atexit._run_exitfuncs()
+        flush(sys.stdout)
+        main = sys.modules.get("__main__")
+        if main is not None:
+            let_go(main.__dict__)
+        collect()
+    except SystemExit as again:
+        status = exit_code(again.code)
+    except BaseException as broken:
+        sys.unraisablehook(Unraisable(broken))
+    if not flush(sys.stdout):
+        status = 120
+    flush(sys.stderr)
+    leave_now(status)
+
+
+def let_go(names):
+    """In Python's own order: what has one underscore first, then the rest but builtins."""
+    for is_private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and (name[:1] == "_" and name[:2] != "__") == is_private:
+                names[name] = None
+
+
+class Unraisable:
+    """What sys.unraisablehook is told."""
+
+    def __init__(self, exc):
+        self.exc_type, self.exc_value, self.exc_traceback = type(exc), exc, exc.__traceback__
+        self.err_msg, self.object = "Exception ignored at the end of the program", None
+
+
+def flush(stream):
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+        return True
+    except Exception as exc:
+        if not isinstance(exc, BrokenPipeError):
+            sys.unraisablehook(Unraisable(exc))
+        return False
 
 
 if __name__ == "__main__":
-    leave = start()
-    if leave is not None:
-        raise SystemExit(leave)
+    end(start())

@@ -124,13 +124,17 @@ def compile_driver(driver, out):
 
     with open(driver, encoding="utf-8") as file:
         text = file.read()
-    with open(os.path.join(os.path.dirname(driver), "displays.py"), encoding="utf-8") as file:
-        displays = marshal.dumps(compile(file.read(), "<displays>", "exec", 0, True, 2))
+    parts = {}
+    for name in ("displays", "stem"):
+        with open(os.path.join(os.path.dirname(driver), name + ".py"), encoding="utf-8") as file:
+            parts[name] = marshal.dumps(compile(file.read(), "<%s>" % name, "exec", 0, True, 2))
     known = (sys.path[1:], sys.prefix, sys.exec_prefix, import_lines())
     filled = out + ".py"
     with open(filled, "w", encoding="utf-8") as file:
         text = text.replace("\nSITE = None\n", "\nSITE = %r\n" % (known,), 1)
-        file.write(text.replace("\nDISPLAYS = None\n", "\nDISPLAYS = %r\n" % (displays,), 1))
+        for name, code in parts.items():
+            text = text.replace("\n%s = None\n" % name.upper(), "\n%s = %r\n" % (name.upper(), code), 1)
+        file.write(text)
     # Without docstrings, which take time to load. Unchecked: the sandbox has no source to compare with. The name keeps the host's paths out.
     py_compile.compile(
         filled, cfile=out, dfile="<driver>", doraise=True, optimize=2,

@@ -86,6 +86,23 @@ impl Admission {
         self.limits.memory_bytes
     }
 
+    /// How much more would have to be free for a run of that size to begin without waiting for memory.
+    pub(crate) fn memory_missing(&self, memory_bytes: u64) -> u64 {
+        let free = self.memory.available_permits() as u64 * PIECE_BYTES;
+        let promised = memory_bytes.saturating_sub(free);
+        if promised == 0 && !machine_has(memory_bytes) { memory_bytes } else { promised }
+    }
+
+    /// Whether so much can be promised now.
+    pub(crate) fn has_memory(&self, memory_bytes: u64) -> bool {
+        self.memory.available_permits() as u64 * PIECE_BYTES >= memory_bytes
+    }
+
+    /// Takes so much of what can be promised, if nobody waits for it.
+    pub(crate) fn hold_memory(&self, memory_bytes: u64) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.memory).try_acquire_many_owned(pieces(memory_bytes)).ok()
+    }
+
     /// Waits for a place, first come first served.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
         if memory_bytes > self.limits.memory_bytes {
@@ -117,8 +134,7 @@ impl Admission {
 
     async fn take(&self, memory_bytes: u64) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        let pieces = u32::try_from(memory_bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
-        let memory = Arc::clone(&self.memory).acquire_many_owned(pieces).await.ok()?;
+        let memory = Arc::clone(&self.memory).acquire_many_owned(pieces(memory_bytes)).await.ok()?;
         while !machine_has(memory_bytes) {
             tokio::time::sleep(MEMORY_PAUSE).await;
         }
@@ -133,6 +149,10 @@ impl Admission {
     }
 }
 
+fn pieces(memory_bytes: u64) -> u32 {
+    u32::try_from(memory_bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX)
+}
+
 /// Somebody waiting; leaves the count when done.
 struct Turn<'a>(&'a AtomicUsize);
 
@@ -143,7 +163,7 @@ impl Drop for Turn<'_> {
 }
 
 /// Whether the machine has that much to give. Where the kernel does not say, nothing is held up.
-fn machine_has(memory_bytes: u64) -> bool {
+pub(crate) fn machine_has(memory_bytes: u64) -> bool {
     let wanted = memory_bytes.saturating_add(RESERVE_BYTES);
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit);

@@ -74,13 +74,15 @@ impl Engine {
         let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
         // On a small machine a compiler gets what there is.
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
-        let _permit = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let _permit = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         let spec = SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.compile_files(call.variables),
+            headroom: None,
             opening: Vec::new(),
+            stem: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };
@@ -210,7 +212,8 @@ async fn start(
     writer.put_file(PLACED, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
     let (argv, env) = (runtime.compile_command(call), runtime.environment());
     let cwd = WORKSPACE.to_owned();
-    let open = OpenProcess { process: COMPILER, after: PLACED, argv, env, cwd, has_channel: false };
+    let (process, after) = (COMPILER, PLACED);
+    let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
     writer.queue(&ToGuest::Open(open))?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
 }

@@ -10,6 +10,8 @@ use crate::display::{DISPLAY_BYTES_MAX, Display, Displays};
 /// More than this from one driver is ignored; what it shows has bounds of its own.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
 const FIELDS_MAX: usize = 64;
+/// The first words of every driver.
+const READY: &[u8] = b"1\0ready\0";
 /// How the words of something that is shown begin: the count of fields, then the first of them.
 const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
 /// The longest such words: content as base64, its type, what is said about it.
@@ -179,6 +181,11 @@ impl DriverEar {
     /// The last `done` that was said, if the words make sense up to there.
     pub(crate) fn done(&self) -> Option<Done> {
         self.answer.clone()
+    }
+
+    /// Whether it said that it waits for its first order.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.said.starts_with(READY)
     }
 
     /// Everything that was said, up to the first thing that makes no sense.

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
+
+use crate::driver::DriverEar;
+use crate::guest_stream::{self, ReadEnd, WriteEnd};
 
 /// What is to be sent is collected up to this much before it leaves.
 const QUEUED_BYTES_MAX: usize = 256 * 1024;
@@ -42,7 +42,7 @@ pub(crate) enum GuestError {
 
 /// Messages from the guest.
 pub(crate) struct GuestReader {
-    stream: OwnedReadHalf,
+    stream: ReadEnd,
     /// News that came while an answer was awaited.
     backlog: VecDeque<FromGuest>,
     buffer: FrameBuffer,
@@ -50,14 +50,13 @@ pub(crate) struct GuestReader {
 
 /// Messages to the guest; several can be queued and leave together.
 pub(crate) struct GuestWriter {
-    stream: OwnedWriteHalf,
+    stream: WriteEnd,
     queued: Vec<u8>,
 }
 
 /// Takes a sandbox's stream and waits for the guest's first word.
-pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
-    stream.set_nonblocking(true)?;
-    let (read, write) = UnixStream::from_std(stream)?.into_split();
+pub(crate) async fn connect(stream: UnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
+    let (read, write) = guest_stream::split(stream)?;
     let mut reader = GuestReader { stream: read, backlog: VecDeque::new(), buffer: FrameBuffer::default() };
     match within(HELLO_PATIENCE, reader.next()).await? {
         FromGuest::Hello { version: VERSION } => {
@@ -88,9 +87,58 @@ impl GuestReader {
             if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {
                 return Ok(message);
             }
-            if self.stream.read_buf(self.buffer.room()).await? == 0 {
+            if self.stream.read(self.buffer.room()).await? == 0 {
                 return Err(GuestError::Gone);
             }
+        }
+    }
+
+    /// Waits until the driver of a process says that it is ready. What is said meanwhile waits for whoever listens next.
+    pub(crate) async fn until_ready(&mut self, process: u32) -> Result<(), GuestError> {
+        let mut ear = DriverEar::default();
+        loop {
+            let message = self.receive().await?;
+            if let FromGuest::Control { process: from, data } = &message
+                && *from == process
+            {
+                ear.hear(data);
+            }
+            self.keep(message)?;
+            if ear.is_ready() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether all is still well with a guest that has nothing to do: takes in what has come, without waiting.
+    pub(crate) fn is_well(&mut self) -> bool {
+        loop {
+            match self.buffer.next() {
+                Ok(Some(message)) => match self.keep(message) {
+                    Ok(()) => continue,
+                    Err(_) => return false,
+                },
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+            match self.stream.read_now(self.buffer.room()) {
+                Ok(Some(1..)) => {}
+                Ok(None) => return true,
+                _ => return false,
+            }
+        }
+    }
+
+    /// Keeps news for later; the end of a process that was to wait is an error.
+    fn keep(&mut self, message: FromGuest) -> Result<(), GuestError> {
+        match message {
+            FromGuest::Exited { .. } => Err(GuestError::Gone),
+            FromGuest::Failed { errno, .. } => Err(GuestError::NotStarted { errno }),
+            news if self.backlog.len() < BACKLOG_MAX => {
+                self.backlog.push_back(news);
+                Ok(())
+            }
+            _ => Err(GuestError::Protocol),
         }
     }
 

@@ -15,9 +15,11 @@ mod display;
 mod driver;
 mod feed;
 mod guest_client;
+mod guest_stream;
 mod handle;
 mod image;
 mod output;
+mod pool;
 mod principal;
 mod request;
 mod result;
@@ -43,6 +45,7 @@ use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
 pub use display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind};
+pub use pool::PoolConfig;
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
@@ -68,6 +71,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// How many at once.
     pub admission: AdmissionLimits,
+    /// Which spares are kept.
+    pub pool: PoolConfig,
     /// This very program, which some runtimes start again inside the sandbox to read programs there.
     pub executable: Option<PathBuf>,
     /// Interpreters by language, instead of those on the PATH.
@@ -79,23 +84,29 @@ pub struct Engine {
     backend: Arc<dyn Backend>,
     runtimes: Runtimes,
     policy: Policy,
-    admission: admission::Admission,
+    admission: Arc<admission::Admission>,
+    pool: pool::Pool,
     builds: builds::Builds,
     executable: Option<PathBuf>,
     state_dir: PathBuf,
+    /// Whether things are made ready ahead.
+    is_warm: bool,
 }
 
 impl Engine {
     /// An engine over one backend.
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
+        let admission = Arc::new(admission::Admission::new(config.admission));
         Self {
+            pool: pool::Pool::new(config.pool, &backend, &admission),
             backend,
             builds: builds::Builds::new(&config.state_dir),
             state_dir: config.state_dir.clone(),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
-            admission: admission::Admission::new(config.admission),
+            admission,
             executable: config.executable,
+            is_warm: config.pool.is_on,
         }
     }
 
@@ -112,6 +123,25 @@ impl Engine {
     /// Runs that wait for a place now.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
+    }
+
+    /// Waits for a place; spares make way for a run that lacks memory.
+    pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<admission::Permit, Busy> {
+        let missing = self.admission.memory_missing(memory_bytes);
+        if missing > 0 {
+            self.pool.give_way(missing);
+        }
+        self.admission.admit(memory_bytes).await
+    }
+
+    /// Destroys all spares; runs that come later have their sandboxes built.
+    pub async fn close_pool(&self) {
+        self.pool.close().await;
+    }
+
+    /// The spares at this moment.
+    pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
+        self.pool.snapshot()
     }
 
     /// Where state is kept.

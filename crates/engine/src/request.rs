@@ -46,6 +46,8 @@ pub struct RunRequest {
     pub collect_files: bool,
     /// Whether an earlier compilation must not be used.
     pub compile_anew: bool,
+    /// Whether its sandbox is built for it and counts as no demand: a look at the machine, not a caller's run.
+    pub cold: bool,
 }
 
 /// Where standard input comes from.

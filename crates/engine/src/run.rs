@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use policy::{Allowed, Decision};
+use policy::{Allowed, Ask, Decision};
 use sandbox::{LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use wire::{OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
@@ -20,11 +20,12 @@ use crate::conclusion::Conclusion;
 use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
 use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::feed::Feed;
-use crate::guest_client::{self, GuestError, GuestWriter, PLACED};
+use crate::guest_client::{GuestError, GuestWriter, PLACED};
 use crate::output::Output;
+use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, Stdin};
 use crate::result::{RunError, RunResult};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{Call, Runtime, is_among};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
@@ -109,7 +110,7 @@ impl Engine {
         };
         // Before the place is taken: a compiler has one of its own.
         let built = self.compile(request, &runtime).await?;
-        let permit = self.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = self.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // A file of the caller's own may have the customary name.
         let prefix = if workspace.is_some() { OWN_FILES } else { "" };
@@ -120,38 +121,52 @@ impl Engine {
                 limits: allowed.limits.clone(),
                 binds: runtime.run_binds(&built.build.files),
                 files: runtime.run_files(&request.variables),
+                headroom: None,
                 opening: Vec::new(),
+                stem: None,
                 workspace: None,
                 absence_allowed: self.policy().absence_allowed.clone(),
             },
         };
         spec.workspace = workspace;
-        let sandbox = self.create(&spec).await?;
-        Ok(Prepared { runtime, allowed, permit, built, sandbox, source, started })
+        // In a workspace that lasts other interpreters may follow, and the wall is built for all of them.
+        if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
+            spec.stem = runtime.stem(&request.code, |package| is_among(&request.inputs, package));
+        }
+        let lease = if built.is_some() || spec.workspace.is_some() || request.cold {
+            Lease::cold(self.create(&spec).await?)
+        } else {
+            self.lease_for_run(&spec, &runtime).await?
+        };
+        Ok(Prepared { runtime, allowed, permit, built, lease, source, started })
     }
 
-    /// A sandbox for that runtime, complete or not at all; `opening` is what its guest is told first.
-    pub(crate) async fn build(
-        &self,
-        runtime: &Runtime,
-        limits: &Limits,
-        opening: Vec<u8>,
-    ) -> Result<Box<dyn Sandbox>, Unstarted> {
-        self.create(&self.spec(runtime, limits, opening)).await
+    async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
+        let policy = self.policy();
+        // What a run gets that asks for nothing.
+        let usual = match policy::decide(policy, runtime.floor(), &Ask::default()) {
+            Decision::Allow(allowed) => allowed.limits,
+            Decision::Deny(_) => policy.defaults.clone(),
+        };
+        let (language, purpose) = (runtime.name(), Purpose::Run);
+        self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
 
-    fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
+    /// What a sandbox for that runtime is made of; `opening` is what its guest is told first.
+    pub(crate) fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
         SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
+            headroom: None,
             opening,
+            stem: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         }
     }
 
-    /// A sandbox of that spec, complete or not at all.
+    /// A sandbox of that spec, complete or not at all, built now.
     pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
         let sandbox = self.backend().create(spec).await.map_err(Unstarted::wall)?;
         // No silent fallback: a wall with a promise missing is taken down again.
@@ -182,7 +197,8 @@ fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
         let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel };
+        let may_fork = has_channel && runtime.has_stem();
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
         wire::encode_into(&ToGuest::Open(open), &mut frames)
             .map_err(|error| RunError::new("language_broken", error.to_string()))
     };
@@ -200,7 +216,7 @@ struct Prepared {
     permit: Permit,
     /// What is run, where the language is compiled; nobody removes it meanwhile.
     built: Option<Built>,
-    sandbox: Box<dyn Sandbox>,
+    lease: Lease,
     /// File name of the program in the workspace.
     source: String,
     started: Instant,
@@ -215,8 +231,8 @@ impl Prepared {
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.enforced = self.sandbox.enforced().clone();
-        result.phases = self.sandbox.phases().clone();
+        result.enforced = self.lease.sandbox.enforced().clone();
+        result.phases = std::mem::take(&mut self.lease.phases);
         result.compile = self.built.as_ref().map(|built| built.report);
         if let Some(report) = &result.compile {
             result.phases.parts_us.insert(0, ("compile", (report.ms * 1000.0) as u64));
@@ -251,7 +267,7 @@ impl Prepared {
             }
         }
         let ended = Instant::now();
-        let usage = self.sandbox.destroy().await.unwrap_or_default();
+        let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
@@ -260,8 +276,7 @@ impl Prepared {
     /// Sends the files and the order together; the interpreter has been starting meanwhile. What cannot be placed is
     /// told by the guest, which then drops the order.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
-        let stream = self.sandbox.take_stream().ok_or(GuestError::Gone)?;
-        let (reader, mut writer) = guest_client::connect(stream).await?;
+        let (reader, mut writer) = self.lease.connect().await?;
         for input in &request.inputs {
             writer.put_file(PLACED, &input.path, &input.content).await?;
         }
@@ -270,12 +285,17 @@ impl Prepared {
                 let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
                 let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
                 // Drivers are opened before; a program that was compiled has none.
-                let open = OpenProcess { process: MAIN, after: PLACED, argv, env, cwd, has_channel: false };
+                let (process, after) = (MAIN, PLACED);
+                let open =
+                    OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
                 writer.queue(&ToGuest::Open(open))?;
                 None
             }
             None => self.order(&mut writer, request).await?,
         };
+        if matches!(request.stdin, Stdin::Empty) {
+            writer.queue(&ToGuest::StdinEnd { process: MAIN })?;
+        }
         writer.flush().await?;
         Ok(Session {
             reader,
@@ -323,7 +343,7 @@ impl Prepared {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
         let mut stdin = Feed::new(stdin);
-        let mut watch = self.sandbox.watch();
+        let mut watch = self.lease.sandbox.watch();
         let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
@@ -395,7 +415,7 @@ impl Prepared {
 
     /// The files did not fit or the guest was lost before the program began.
     async fn fail(mut self, mut result: RunResult, error: &GuestError) -> RunResult {
-        let usage = self.sandbox.destroy().await.unwrap_or_default();
+        let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         let message = "the program's files could not be placed in the sandbox";
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sandbox::Outcome;
 
+pub use crate::pool::{Discard, PoolLevel, PoolSnapshot, Purpose};
 use crate::result::RunResult;
 
 /// Error codes counted one by one.
@@ -71,10 +72,24 @@ pub struct Telemetry {
     phases: [Histogram; Phase::ALL.len()],
 }
 
+/// How often something took how long.
 #[derive(Default)]
-struct Histogram {
+pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
+}
+
+impl Histogram {
+    pub(crate) fn add(&self, us: u64) {
+        let range = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
+        self.counts[range].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Times { counts: self.counts.iter().map(load).collect(), sum_us: load(&self.sum_us) }
+    }
 }
 
 /// All counts at one moment.
@@ -94,6 +109,17 @@ pub struct Snapshot {
     pub waiting: u64,
     /// How long the parts took.
     pub phases: Vec<PhaseTimes>,
+    /// The spares.
+    pub pool: PoolSnapshot,
+}
+
+/// How long something took, over and over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Times {
+    /// How many fell into each range of [`BOUNDS_US`], the open one last; not cumulative.
+    pub counts: Vec<u64>,
+    /// All of them together.
+    pub sum_us: u64,
 }
 
 /// How long one part took.
@@ -101,10 +127,8 @@ pub struct Snapshot {
 pub struct PhaseTimes {
     /// Which.
     pub phase: Phase,
-    /// How many fell into each range of [`BOUNDS_US`], the open one last; not cumulative.
-    pub counts: Vec<u64>,
-    /// All of them together.
-    pub sum_us: u64,
+    /// How long.
+    pub times: Times,
 }
 
 impl Telemetry {
@@ -154,12 +178,10 @@ impl Telemetry {
 
     pub(crate) fn time(&self, phase: Phase, us: u64) {
         let Some(at) = Phase::ALL.iter().position(|known| *known == phase) else { return };
-        let range = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
-        self.phases[at].counts[range].fetch_add(1, Ordering::Relaxed);
-        self.phases[at].sum_us.fetch_add(us, Ordering::Relaxed);
+        self.phases[at].add(us);
     }
 
-    pub(crate) fn snapshot(&self, live: usize, waiting: usize) -> Snapshot {
+    pub(crate) fn snapshot(&self, live: usize, waiting: usize, pool: PoolSnapshot) -> Snapshot {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut runs = Vec::new();
         for (language, counts) in &self.languages {
@@ -168,11 +190,8 @@ impl Telemetry {
                 counted.filter(|(_, count)| *count > 0).map(|(outcome, count)| (*language, outcome, count)),
             );
         }
-        let phases = Phase::ALL.into_iter().zip(&self.phases).map(|(phase, times)| PhaseTimes {
-            phase,
-            counts: times.counts.iter().map(load).collect(),
-            sum_us: load(&times.sum_us),
-        });
+        let phases = Phase::ALL.into_iter().zip(&self.phases);
+        let phases = phases.map(|(phase, taken)| PhaseTimes { phase, times: taken.times() });
         Snapshot {
             runs,
             errors: self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -181,6 +200,7 @@ impl Telemetry {
             live: live as u64,
             waiting: waiting as u64,
             phases: phases.collect(),
+            pool,
         }
     }
 }
@@ -198,7 +218,7 @@ mod tests {
             let result = RunResult::unstarted(Outcome::Refused, "fake", error);
             telemetry.count_run(&format!("language_{number}"), &result);
         }
-        let snapshot = telemetry.snapshot(3, 2);
+        let snapshot = telemetry.snapshot(3, 2, PoolSnapshot::default());
         assert_eq!(snapshot.runs, [(OTHER, Outcome::Refused, 1000)]);
         assert_eq!(snapshot.errors.len(), CODES_MAX + 1);
         assert_eq!(snapshot.errors[OTHER], 1000 - CODES_MAX as u64);
@@ -211,8 +231,8 @@ mod tests {
         for us in [250, 251, u64::MAX / 2] {
             telemetry.time(Phase::Store, us);
         }
-        let phases = telemetry.snapshot(0, 0).phases;
-        let store = phases.iter().find(|times| times.phase == Phase::Store).unwrap();
+        let phases = telemetry.snapshot(0, 0, PoolSnapshot::default()).phases;
+        let store = &phases.iter().find(|times| times.phase == Phase::Store).unwrap().times;
         assert_eq!((store.counts[0], store.counts[1], store.counts[BOUNDS_US.len()]), (1, 1, 1));
     }
 }

@@ -12,7 +12,8 @@ use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
 use crate::Engine;
 use crate::diagnostics::Said;
 use crate::driver::{DriverEar, SAID_BYTES_MAX};
-use crate::guest_client::{self, GuestError, GuestReader, PLACED};
+use crate::guest_client::{GuestError, GuestReader, PLACED};
+use crate::pool::{Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
 use crate::runtimes::{Call, Runtime};
@@ -81,22 +82,31 @@ impl Engine {
             let message = format!("{language} programs cannot be checked without running them");
             return Err(RunError::new("check_unsupported", message).remedy("run the program instead"));
         };
-        let admitted = self.admission.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
+        let admitted = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
         let _permit = admitted.map_err(|unstarted| unstarted.error)?;
-        let mut sandbox =
-            self.build(&runtime, &limits, Vec::new()).await.map_err(|unstarted| unstarted.error)?;
-        let stream = sandbox.take_stream();
+        let spec = self.spec(&runtime, &limits, Vec::new());
+        let (language, purpose) = (runtime.name(), Purpose::Check);
+        let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
+        let mut lease = self.lease(&want).await.map_err(|unstarted| unstarted.error)?;
         let asked = async {
-            let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
+            let (mut reader, mut writer) = lease.connect().await?;
             writer.put_file(PLACED, runtime.source(), code.as_bytes()).await?;
             let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-            let open = OpenProcess { process: CHECK, after: PLACED, argv, env, cwd, has_channel: false };
+            let open = OpenProcess {
+                process: CHECK,
+                after: PLACED,
+                argv,
+                env,
+                cwd,
+                has_channel: false,
+                may_fork: false,
+            };
             writer.queue(&ToGuest::Open(open))?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
             listen(&mut reader).await
         };
         let answer = tokio::time::timeout(Duration::from_millis(limits.wall_ms), asked).await;
-        sandbox.destroy().await.ok();
+        lease.sandbox.destroy().await.ok();
         Ok(match answer {
             Ok(Ok((said, Exit::Code(status)))) if runtime.check_has_diagnostics() => {
                 read_diagnostics(&said.written, status, &runtime)

@@ -25,6 +25,7 @@ fn engine(fake: &FakeBackend) -> Engine {
         launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
+        pool: engine::PoolConfig::off(),
     };
     Engine::new(Arc::new(fake.clone()), config)
 }

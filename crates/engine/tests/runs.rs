@@ -238,5 +238,5 @@ async fn runs_are_counted_by_language_and_outcome() {
     let snapshot = runs.snapshot();
     assert_eq!(snapshot.runs, [("bash", Outcome::Completed, 2), ("bash", Outcome::Failed, 1)]);
     assert_eq!((snapshot.output_bytes, snapshot.live, snapshot.store_failures), (3, 0, 0));
-    assert!(snapshot.phases.iter().all(|times| times.counts.iter().sum::<u64>() == 3));
+    assert!(snapshot.phases.iter().all(|times| times.times.counts.iter().sum::<u64>() == 3));
 }

@@ -30,16 +30,32 @@ pub struct Gate {
     pub accept: fn(OwnedFd) -> io::Result<()>,
 }
 
+/// How [`run_in_interpreter`] came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The sandbox is over; the exit status of process 1.
+    Ended(i32),
+    /// This process is a copy that goes on as the interpreter, with its channel as descriptor 3.
+    AsInterpreter,
+}
+
 /// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
 pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
-    match serve(stream, gate) {
-        Ok(()) => 0,
-        Err(_) => 1,
+    match serve(stream, gate, false) {
+        Ok(Left::Ended(status)) => status,
+        Ok(Left::AsInterpreter) | Err(_) => 1,
     }
 }
 
-fn serve(stream: OwnedFd, gate: Gate) -> io::Result<()> {
+/// The same in a process that carries a warm interpreter, of which a copy is made where one is asked for.
+pub fn run_in_interpreter(stream: OwnedFd, gate: Gate) -> Left {
+    serve(stream, gate, true).unwrap_or(Left::Ended(1))
+}
+
+fn serve(stream: OwnedFd, gate: Gate, carries_interpreter: bool) -> io::Result<Left> {
     let mut guest = Guest {
+        carries_interpreter,
+        is_copy: false,
         host: Host::new(stream)?,
         gate: Some(gate),
         deaths: sys::watch_children()?,
@@ -50,12 +66,21 @@ fn serve(stream: OwnedFd, gate: Gate) -> io::Result<()> {
     guest.host.send(&FromGuest::Hello { version: VERSION })?;
     guest.host.flush()?;
     while !guest.ending {
-        guest.turn()?;
+        let turned = guest.turn();
+        if guest.is_copy {
+            // Its descriptors are closed, and their numbers the interpreter's.
+            std::mem::forget(guest);
+            return Ok(Left::AsInterpreter);
+        }
+        turned?;
     }
-    Ok(())
+    Ok(Left::Ended(0))
 }
 
 struct Guest {
+    carries_interpreter: bool,
+    /// Whether this process is the copy that becomes the interpreter.
+    is_copy: bool,
     host: Host,
     /// Until the host has consented.
     gate: Option<Gate>,
@@ -80,6 +105,9 @@ impl Guest {
     /// Waits for something to happen and deals with it.
     fn turn(&mut self) -> io::Result<()> {
         for ready in self.wait()? {
+            if self.is_copy {
+                return Ok(());
+            }
             match ready {
                 Ready::Host => self.hear()?,
                 Ready::Deaths => self.reap()?,
@@ -87,7 +115,7 @@ impl Guest {
                 Ready::Process(number, channel) => self.carry(number, channel)?,
             }
         }
-        self.host.flush()
+        if self.is_copy { Ok(()) } else { self.host.flush() }
     }
 
     fn wait(&self) -> io::Result<Vec<Ready>> {
@@ -124,7 +152,9 @@ impl Guest {
         if !self.host.fill()? {
             self.ending = true;
         }
-        while let Some(message) = self.host.next()? {
+        while !self.is_copy
+            && let Some(message) = self.host.next()?
+        {
             self.obey(message)?;
         }
         Ok(())
@@ -187,9 +217,14 @@ impl Guest {
                 errno: 0,
             });
         }
-        match Process::start(open) {
-            Ok(process) => {
+        let forks = open.may_fork && self.carries_interpreter;
+        match Process::start(open, forks) {
+            Ok(Some(process)) => {
                 self.processes.insert(number, process);
+                Ok(())
+            }
+            Ok(None) => {
+                self.is_copy = true;
                 Ok(())
             }
             Err(error) => {

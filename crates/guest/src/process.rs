@@ -39,8 +39,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program with pipes for its streams, and a driver with a socket as descriptor 3.
-    pub(crate) fn start(open: &OpenProcess) -> io::Result<Self> {
+    /// Starts a program with pipes for its streams, and a driver with a socket as descriptor 3; or makes a copy of this
+    /// process with those, which is told by `None`.
+    pub(crate) fn start(open: &OpenProcess, forks: bool) -> io::Result<Option<Self>> {
         let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -56,8 +57,12 @@ impl Process {
         for descriptor in [&stdin, &stdout, &stderr].into_iter().chain(&control) {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }
-        let pid = sys::start(open, &theirs)?;
-        Ok(Self {
+        let started = if forks { sys::copy(open, theirs)? } else { Some(sys::start(open, &theirs)?) };
+        let Some(pid) = started else {
+            std::mem::forget((stdin, stdout, stderr, control));
+            return Ok(None);
+        };
+        Ok(Some(Self {
             pid,
             stdin: Some(stdin),
             stdin_waiting: VecDeque::new(),
@@ -66,7 +71,7 @@ impl Process {
             stderr: Some(stderr),
             control,
             control_waiting: VecDeque::new(),
-        })
+        }))
     }
 
     pub(crate) fn pid(&self) -> Pid {

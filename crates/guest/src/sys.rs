@@ -91,6 +91,37 @@ pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<P
     }
 }
 
+/// Forks a copy of this very process whose descriptors, from 0 on, are the ones given and no others: `None` there.
+pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<Option<Pid>> {
+    let directory =
+        CString::new(open.cwd.as_str()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: this process is single-threaded.
+    let number = unsafe { libc::fork() };
+    match number {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            if settle_copy(&directory, &descriptors).is_err() {
+                // SAFETY: ends the child without running anything of the guest.
+                unsafe { libc::_exit(127) }
+            }
+            // Closed already, and their numbers may be others' by now.
+            std::mem::forget(descriptors);
+            Ok(None)
+        }
+        number => Ok(Pid::from_raw(number)),
+    }
+}
+
+/// Runs in the copy.
+fn settle_copy(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
+    // Like any program of the sandbox: its user may look at it.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
+    prepare(directory, descriptors)?;
+    // SAFETY: takes no pointers. Owners of the closed descriptors are forgotten by the callers.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, descriptors.len(), u32::MAX, 0) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn exec(
     arguments: &[CString],
     environment: &[CString],

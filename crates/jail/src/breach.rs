@@ -48,6 +48,8 @@ mod switch {
     }
 
     pub(super) const fn remember() {}
+
+    pub(super) const fn pass_on(_command: &mut std::process::Command) {}
 }
 
 #[cfg(feature = "breach")]
@@ -68,6 +70,10 @@ mod switch {
     pub(super) fn remember() {
         list();
     }
+
+    pub(super) fn pass_on(command: &mut std::process::Command) {
+        command.env("PALISADE_WALLS_OFF", list());
+    }
 }
 
 impl Wall {
@@ -80,4 +86,9 @@ impl Wall {
 /// Reads the list before the environment is scrubbed.
 pub(crate) fn remember() {
     switch::remember();
+}
+
+/// Lets a stem know the list.
+pub(crate) fn pass_on(command: &mut std::process::Command) {
+    switch::pass_on(command);
 }

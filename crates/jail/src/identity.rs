@@ -43,9 +43,73 @@ pub enum IdMap {
         /// Group number outside.
         gid: u32,
     },
+    /// One of the ids that a stem has (see [`StemIds`]).
+    OfStem {
+        /// User and group number among the stem's.
+        id: u32,
+        /// The same identity as the host knows it.
+        outside: Box<Self>,
+    },
+}
+
+/// A stem's own number among its identities. There is no number 0: what the kernel would give to root belongs to nobody.
+pub const STEM_ID: u32 = 1;
+
+/// The identities among which a stem chooses those of its sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StemIds {
+    /// First number in the stem, first user outside, first group outside, how many.
+    pub ranges: Vec<(u32, u32, u32, u32)>,
+    /// `newuidmap` and `newgidmap`, where an ordinary user has more than the own id.
+    pub tools: Option<(PathBuf, PathBuf)>,
+}
+
+impl StemIds {
+    /// Tells the kernel, from outside, who `stem` may be.
+    pub(crate) fn write(&self, stem: Pid) -> io::Result<()> {
+        let users: Vec<[u32; 3]> =
+            self.ranges.iter().map(|(id, uid, _, count)| [*id, *uid, *count]).collect();
+        let groups: Vec<[u32; 3]> =
+            self.ranges.iter().map(|(id, _, gid, count)| [*id, *gid, *count]).collect();
+        if let Some((newuidmap, newgidmap)) = &self.tools {
+            run_map_tool(newuidmap, stem, &users)?;
+            return run_map_tool(newgidmap, stem, &groups);
+        }
+        let proc = PathBuf::from(format!("/proc/{}", stem.as_raw_nonzero()));
+        if self.is_single() {
+            fs::write(proc.join("setgroups"), "deny")?;
+        }
+        fs::write(proc.join("uid_map"), lines(&users))?;
+        fs::write(proc.join("gid_map"), lines(&groups))
+    }
+
+    /// Whether there is only the own id of an ordinary user.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self.ranges.as_slice(), [(_, _, _, 1)])
+    }
+}
+
+fn lines(ranges: &[[u32; 3]]) -> String {
+    ranges.iter().map(|[inside, outside, count]| format!("{inside} {outside} {count}\n")).collect()
 }
 
 impl IdMap {
+    /// The identity as the host knows it.
+    pub fn outside(&self) -> &Self {
+        match self {
+            Self::OfStem { outside, .. } => outside,
+            known => known,
+        }
+    }
+
+    /// User and group on the host.
+    pub fn numbers(&self) -> (u32, u32) {
+        match self.outside() {
+            Self::Unused { id } | Self::OfStem { id, .. } => (*id, *id),
+            Self::Own { uid, gid } | Self::Subordinate { uid, gid, .. } => (*uid, *gid),
+        }
+    }
+
     /// Tells the kernel, from outside, who `child` is.
     pub(crate) fn write(&self, child: Pid) -> io::Result<()> {
         let proc = PathBuf::from(format!("/proc/{}", child.as_raw_nonzero()));
@@ -61,34 +125,55 @@ impl IdMap {
                 fs::write(proc.join("gid_map"), format!("{INSIDE_ID} {gid} 1"))
             }
             Self::Subordinate { uid, gid, newuidmap, newgidmap } => {
-                run_map_tool(newuidmap, child, *uid)?;
-                run_map_tool(newgidmap, child, *gid)
+                run_map_tool(newuidmap, child, &[[INSIDE_ID, *uid, 1]])?;
+                run_map_tool(newgidmap, child, &[[INSIDE_ID, *gid, 1]])
             }
+            Self::OfStem { .. } => Err(io::Error::from(io::ErrorKind::InvalidInput)),
         }
+    }
+
+    /// Becomes one of the stem's identities. Capabilities stay: the stem saw to that ([`crate::stem`]).
+    pub(crate) fn take_of_stem(&self) -> io::Result<()> {
+        let Self::OfStem { id, outside } = self else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        take(*id, matches!(**outside, Self::Own { .. }))
+    }
+
+    /// Moves into a user namespace of its own, in which the identity taken is the inner one and there is no other.
+    pub(crate) fn leave_stem(&self) -> io::Result<()> {
+        let Self::OfStem { id, .. } = self else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        sys::unshare_user_namespace()?;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{INSIDE_ID} {id} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{INSIDE_ID} {id} 1"))
     }
 
     /// Takes the mapped identity, inside, after everything that needs the outer one was opened.
     pub(crate) fn take(&self) -> io::Result<()> {
-        if !matches!(self, Self::Own { .. }) {
-            rustix::thread::set_thread_groups(&[])?;
-        }
-        let gid = Gid::from_raw(INSIDE_ID);
-        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-        let uid = Uid::from_raw(INSIDE_ID);
-        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-        Ok(())
+        take(INSIDE_ID, matches!(self, Self::Own { .. }))
     }
 }
 
-fn run_map_tool(tool: &PathBuf, child: Pid, outside: u32) -> io::Result<()> {
+/// Becomes that user and group alone; an ordinary user who has only the own id keeps the own groups.
+pub(crate) fn take(id: u32, keeps_groups: bool) -> io::Result<()> {
+    if !keeps_groups {
+        rustix::thread::set_thread_groups(&[])?;
+    }
+    let gid = Gid::from_raw(id);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    let uid = Uid::from_raw(id);
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}
+
+fn run_map_tool(tool: &PathBuf, child: Pid, ranges: &[[u32; 3]]) -> io::Result<()> {
     sys::with_child_signal_default(|| {
         let status = Command::new(tool)
-            .args([
-                child.as_raw_nonzero().to_string(),
-                INSIDE_ID.to_string(),
-                outside.to_string(),
-                "1".to_owned(),
-            ])
+            .arg(child.as_raw_nonzero().to_string())
+            .args(ranges.iter().flatten().map(u32::to_string))
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())

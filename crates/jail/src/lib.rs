@@ -5,6 +5,8 @@
 //! and becomes the guest without another exec. It may start an interpreter at once; a program is sent only
 //! after the host has looked at it from outside and consented. Everything unsafe is in `sys`.
 //!
+//! A [`Stem`] is a second kind of spawner, which carries a warm interpreter: a copy of it comes with each clone.
+//!
 //! This crate knows nothing of users, policies or languages.
 
 mod breach;
@@ -18,11 +20,13 @@ mod report;
 mod root;
 mod seccomp;
 mod spawner;
+mod stem;
 mod sys;
 
 pub use breach::Wall;
-pub use identity::{INSIDE_ID, IdMap};
-pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch};
+pub use identity::{INSIDE_ID, IdMap, STEM_ID, StemIds};
+pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch, StemPlan};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
+pub use stem::{Left, Stem, StemHanded, serve_stem};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::IdMap;
+use crate::{IdMap, StemIds};
 
 /// Everything needed to raise one set of walls.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +39,21 @@ impl JailPlan {
         let scratch = self.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
         scratch.chain(self.workspace.iter().map(|(_, inside)| inside.as_path()))
     }
+}
+
+/// A process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StemPlan {
+    /// The wall that its sandboxes have in common: what they show, and where their own parts will be.
+    pub wall: JailPlan,
+    /// The identities that it may give them.
+    pub ids: StemIds,
+    /// A directory of the host that holds the workspaces of sandboxes that last; none of them sees it.
+    pub workspaces: Option<PathBuf>,
+    /// The interpreter: program and arguments.
+    pub argv: Vec<String>,
+    /// Its whole environment, and that of its copies.
+    pub env: Vec<(String, String)>,
 }
 
 /// A directory or file of the host to show inside, read-only.

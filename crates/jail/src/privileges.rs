@@ -62,6 +62,22 @@ pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
     Ok(())
 }
 
+/// Keeps what this process may do, and no more, when it becomes another program. See capabilities(7), ambient.
+pub(crate) fn keep_over_exec() -> io::Result<()> {
+    let own = rustix::thread::capabilities(None)?.permitted;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: own, permitted: own, inheritable: own },
+    )?;
+    for number in 0..=LAST_CAPABILITY_MAX {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if own.contains(capability) {
+            rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+        }
+    }
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
 /// Empties every capability set and makes sure that none can come back. See capabilities(7).
 pub(crate) fn drop_all() -> io::Result<()> {
     if Wall::Capabilities.off() {

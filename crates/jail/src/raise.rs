@@ -52,8 +52,8 @@ pub(crate) fn raise(
     steps.take("workspace", || workspace.map_or(Ok(()), |workspace| root.workspace(workspace)))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
-    steps.take("devices", || root.devices())?;
-    steps.take("procfs", || root.procfs())?;
+    steps.take("devices", || root.devices().and_then(|()| root.terminals()))?;
+    steps.take("procfs", || root.procfs(&scratch))?;
     // The host has made the groups meanwhile; they count from here on.
     steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &handed.report) })?;
     steps.take("pivot", || root.enter())?;
@@ -61,6 +61,42 @@ pub(crate) fn raise(
     steps.take("host name", || {
         if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
     })?;
+    close_up(plan, filter, (handed, scratch), steps)
+}
+
+/// The same for a clone of a stem: it stands in a copy of the stem's root already, with privilege over nothing but that, and
+/// what is left is to make its own what sandboxes do not share.
+pub(crate) fn raise_in_stem(
+    plan: &JailPlan,
+    filter: &seccomp::Filter,
+    handed: Handed,
+) -> Result<(OwnedFd, OwnedFd), JailError> {
+    let mut steps = Steps::start();
+    steps.take("cgroups", || join_groups(plan, &handed.report))?;
+    steps.take("identity", || plan.id_map.take_of_stem())?;
+    steps.take("visible to the host", privileges::be_visible_to_host)?;
+    let root = steps.take("root", Root::of_stem)?;
+    steps.take("scratch", || root.leave_scratch(&plan.scratch))?;
+    let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
+    steps.take("workspace", || root.leave_workspaces(plan))?;
+    steps.take("devices", || root.terminals())?;
+    steps.take("procfs", || root.procfs_for_stems(&scratch))?;
+    steps.take("scratch", || root.leave_staging())?;
+    steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
+    // By value: no descriptor may outlive this and close what takes its number.
+    drop(root);
+    // From here on it has privilege over nothing that was there before.
+    steps.take("user namespace", || plan.id_map.leave_stem())?;
+    close_up(plan, filter, (handed, scratch), steps)
+}
+
+/// What every clone does last: keeps what it needs, gives up everything else, and says so.
+fn close_up(
+    plan: &JailPlan,
+    filter: &seccomp::Filter,
+    (handed, scratch): (Handed, OwnedFd),
+    mut steps: Steps,
+) -> Result<(OwnedFd, OwnedFd), JailError> {
     // Nothing after this opens a file but Landlock, which closes what it opens.
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
     // After the descriptors are in place: there may be room for few.
@@ -91,17 +127,21 @@ pub fn accept_consent(report: OwnedFd) -> io::Result<()> {
 }
 
 /// Steps with their names and times.
-struct Steps {
+pub(crate) struct Steps {
     last: Instant,
     taken: Vec<(String, u32)>,
 }
 
 impl Steps {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self { last: Instant::now(), taken: Vec::with_capacity(16) }
     }
 
-    fn take<T>(&mut self, name: &str, work: impl FnOnce() -> io::Result<T>) -> Result<T, JailError> {
+    pub(crate) fn take<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, JailError> {
         let result = work().map_err(|error| JailError::new(name, &error));
         let now = Instant::now();
         let elapsed_us = now.duration_since(self.last).as_micros();

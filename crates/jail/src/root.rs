@@ -20,6 +20,9 @@ use crate::breach::Wall;
 use crate::sys::{self, MountAttributes};
 use crate::{Bind, JailPlan, Scratch};
 
+/// Where the program's own files are.
+const WORKSPACE: &str = "/workspace";
+
 /// Room for the few small files and many mount points of the root itself.
 const ROOT_BYTES: &str = "4m";
 const ROOT_INODES: &str = "4096";
@@ -30,6 +33,10 @@ const ROOT_AT: &str = "/tmp";
 /// No bind may begin at or above these, or its copy would show the writable space: sources are interpreters' own
 /// folders and parts of the system that lie elsewhere.
 const SCRATCH_AT: [&str; 4] = ["/srv", "/media", "/mnt", "/etc"];
+/// In the root of a stem: where its sandboxes attach their writable space while they take it apart.
+const STAGING: &str = "/.staging";
+/// In the root of a stem: the workspaces of sandboxes that last. Each takes its own and lets go of the rest.
+const WORKSPACES: &str = "/.workspaces";
 
 /// The host's terminals come from the same stock.
 const TERMINALS_MAX: &str = "16";
@@ -144,6 +151,8 @@ fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 /// The new root while it is being built.
 pub(crate) struct Root {
     descriptor: OwnedFd,
+    /// Where the writable space is attached while it is taken apart.
+    staging: &'static str,
 }
 
 impl Root {
@@ -153,7 +162,48 @@ impl Root {
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let descriptor = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
         attach(descriptor.as_fd(), CWD, Path::new(ROOT_AT))?;
-        Ok(Self { descriptor })
+        // Only an attached mount can be copied; the whole of it leaves with the old root.
+        let staging = SCRATCH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
+        Ok(Self { descriptor, staging })
+    }
+
+    /// The root that a stem made, in a copy of its mounts.
+    pub(crate) fn of_stem() -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open("/", flags, Mode::empty())?;
+        Ok(Self { descriptor, staging: STAGING })
+    }
+
+    /// Makes the places where sandboxes of this stem will put what is their own.
+    pub(crate) fn places(&self, plan: &JailPlan) -> io::Result<()> {
+        let own = ["/dev/pts", "/proc", STAGING, WORKSPACES, WORKSPACE].map(Path::new);
+        let writable = plan.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
+        own.into_iter().chain(writable).try_for_each(|path| self.directories(&relative(path)?))
+    }
+
+    /// Shows a directory of the host to a stem, and to no sandbox (see [`Root::leave_workspaces`]).
+    pub(crate) fn workspaces(&self, mut source: Source) -> io::Result<()> {
+        source.target = PathBuf::from(WORKSPACES);
+        self.workspace(source)
+    }
+
+    /// Lets go of the stem's own writable space.
+    pub(crate) fn leave_scratch(&self, scratch: &Scratch) -> io::Result<()> {
+        let mut places = scratch.directories.iter().map(|(_, inside, _)| inside);
+        places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))
+    }
+
+    /// Takes the one workspace that is planned and lets go of the others. A stem that has any serves only such plans.
+    pub(crate) fn leave_workspaces(&self, plan: &JailPlan) -> io::Result<()> {
+        if let Some((path, target)) = &plan.workspace {
+            let beneath = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let all = rustix::fs::open(WORKSPACES, beneath, Mode::empty())?;
+            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+            let tree = rustix::fs::openat2(&all, path, beneath, Mode::empty(), resolve)?;
+            self.workspace(Source { target: target.clone(), tree, is_directory: true })?;
+            rustix::mount::unmount(WORKSPACES, UnmountFlags::DETACH)?;
+        }
+        Ok(())
     }
 
     /// Shows the sources, read-only.
@@ -226,14 +276,7 @@ impl Root {
         if let Some(parent) = place.parent() {
             self.directories(parent)?;
         }
-        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&self.descriptor, place, flags, Mode::from_raw_mode(0o444))?;
-        let mut rest = content;
-        while !rest.is_empty() {
-            let written = rustix::io::write(&file, rest)?;
-            rest = &rest[written..];
-        }
-        Ok(())
+        write_file(self.descriptor.as_fd(), place, content)
     }
 
     fn symlink(&self, path: &Path, target: &Path) -> io::Result<()> {
@@ -244,7 +287,7 @@ impl Root {
         Ok(rustix::fs::symlinkat(target, &self.descriptor, &place)?)
     }
 
-    /// The few harmless devices, and terminals of its own.
+    /// The few harmless devices.
     pub(crate) fn devices(&self) -> io::Result<()> {
         self.directories(Path::new("dev/pts"))?;
         for name in DEVICES {
@@ -257,6 +300,11 @@ impl Root {
         for (name, target) in DEVICE_LINKS {
             self.symlink(&Path::new("/dev").join(name), Path::new(target))?;
         }
+        Ok(())
+    }
+
+    /// Terminals of its own.
+    pub(crate) fn terminals(&self) -> io::Result<()> {
         let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", TERMINALS_MAX)];
         let pts = new_filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
         attach(pts.as_fd(), self.descriptor.as_fd(), Path::new("dev/pts"))
@@ -265,9 +313,7 @@ impl Root {
     /// One size for everything writable; its directories appear in their places, the whole nowhere.
     pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
-        // Only an attached mount can be copied; the whole of it leaves with the old root.
-        let place = SCRATCH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
-        attach(space.as_fd(), CWD, Path::new(place))?;
+        attach(space.as_fd(), CWD, Path::new(self.staging))?;
         for (name, inside, mode) in &scratch.directories {
             rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
             // mkdir is subject to the umask, chmod is not.
@@ -279,21 +325,42 @@ impl Root {
         Ok(space)
     }
 
-    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered.
-    pub(crate) fn procfs(&self) -> io::Result<()> {
-        self.directories(Path::new("proc"))?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = new_filesystem("proc", &[], attributes)?;
-        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
-        verify_procfs(&proc)?;
-        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc) }
+    /// The writable space is in its places: the whole of it needs none. For a sandbox of a stem, which has no old root to
+    /// let go of.
+    pub(crate) fn leave_staging(&self) -> io::Result<()> {
+        Ok(rustix::mount::unmount(self.staging, UnmountFlags::DETACH)?)
     }
 
-    fn mask_procfs(&self, proc: &OwnedFd) -> io::Result<()> {
-        self.write(Path::new(EMPTY_FILE), &[])?;
-        self.directories(Path::new(EMPTY_DIRECTORY))?;
+    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered; `blank` is where files
+    /// can be made to cover them with.
+    pub(crate) fn procfs(&self, blank: &OwnedFd) -> io::Result<()> {
+        let proc = self.bare_procfs()?;
+        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
+    }
+
+    /// The same in place of the stem's, which may be let go of only when this one is there to take its place: the kernel
+    /// gives a new procfs only to who can see one.
+    pub(crate) fn procfs_for_stems(&self, blank: &OwnedFd) -> io::Result<()> {
+        let proc = new_procfs()?;
+        rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
+        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
+        verify_procfs(&proc)?;
+        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
+    }
+
+    /// A fresh procfs with nothing covered.
+    pub(crate) fn bare_procfs(&self) -> io::Result<OwnedFd> {
+        self.directories(Path::new("proc"))?;
+        let proc = new_procfs()?;
+        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
+        verify_procfs(&proc)?;
+        Ok(proc)
+    }
+
+    fn mask_procfs(&self, proc: &OwnedFd, blank: &OwnedFd) -> io::Result<()> {
+        let (blank, root) = (blank.as_fd(), self.descriptor.as_fd());
+        write_file(blank, Path::new(EMPTY_FILE), &[])?;
+        rustix::fs::mkdirat(blank, EMPTY_DIRECTORY, Mode::from_raw_mode(0o755))?;
         let in_proc = |name: &str| Path::new("proc").join(name);
         let kind = |name: &str| {
             let found = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -301,37 +368,39 @@ impl Root {
         };
         for name in MASKED {
             match kind(name) {
-                Some(FileType::Directory) => self.cover(Path::new(EMPTY_DIRECTORY), &in_proc(name))?,
-                Some(_) => self.cover(Path::new(EMPTY_FILE), &in_proc(name))?,
+                Some(FileType::Directory) => {
+                    self.cover((blank, Path::new(EMPTY_DIRECTORY)), &in_proc(name))?
+                }
+                Some(_) => self.cover((blank, Path::new(EMPTY_FILE)), &in_proc(name))?,
                 None => {}
             }
         }
         for name in READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()) {
-            self.cover(&in_proc(name), &in_proc(name))?;
+            self.cover((root, &in_proc(name)), &in_proc(name))?;
         }
-        self.boot_id()?;
+        self.boot_id(blank)?;
         // What covers stays mounted; the originals need no name.
-        rustix::fs::unlinkat(&self.descriptor, EMPTY_FILE, AtFlags::empty())?;
-        Ok(rustix::fs::unlinkat(&self.descriptor, EMPTY_DIRECTORY, AtFlags::REMOVEDIR)?)
+        rustix::fs::unlinkat(blank, EMPTY_FILE, AtFlags::empty())?;
+        Ok(rustix::fs::unlinkat(blank, EMPTY_DIRECTORY, AtFlags::REMOVEDIR)?)
     }
 
     /// Shows `from` at `at`, read-only.
-    fn cover(&self, from: &Path, at: &Path) -> io::Result<()> {
-        let tree = copy_mount(self.descriptor.as_fd(), from)?;
+    fn cover(&self, (base, from): (BorrowedFd<'_>, &Path), at: &Path) -> io::Result<()> {
+        let tree = copy_mount(base, from)?;
         sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().readonly().nosuid().nodev())?;
         attach(tree.as_fd(), self.descriptor.as_fd(), at)
     }
 
-    fn boot_id(&self) -> io::Result<()> {
+    fn boot_id(&self, blank: BorrowedFd<'_>) -> io::Result<()> {
         let mut random = [0_u8; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let id =
             format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
         let place = Path::new(".boot-id");
-        self.write(place, id.as_bytes())?;
-        self.cover(place, Path::new(BOOT_ID))?;
-        Ok(rustix::fs::unlinkat(&self.descriptor, place, AtFlags::empty())?)
+        write_file(blank, place, id.as_bytes())?;
+        self.cover((blank, place), Path::new(BOOT_ID))?;
+        Ok(rustix::fs::unlinkat(blank, place, AtFlags::empty())?)
     }
 
     /// Test builds only: the host's root, writable, as if no root had been made.
@@ -340,6 +409,24 @@ impl Root {
         let place = self.mount_point(Path::new("/host"), true)?;
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
+}
+
+fn write_file(base: BorrowedFd<'_>, place: &Path, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(base, place, flags, Mode::from_raw_mode(0o444))?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+fn new_procfs() -> io::Result<OwnedFd> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    new_filesystem("proc", &[], attributes)
 }
 
 /// A procfs that is not one, or not of this process namespace, would show the host's processes.

@@ -22,8 +22,9 @@ use crate::raise::{self, Handed};
 use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
+use crate::stem::{self, StemHanded};
 use crate::sys::{self, ChildFlags, Cloned, Namespace};
-use crate::{IdMap, JailPlan};
+use crate::{IdMap, JailPlan, StemPlan};
 
 /// The longest plan: drivers of a runtime are the bulk of it.
 pub const PLAN_BYTES_MAX: usize = 192 * 1024;
@@ -34,11 +35,13 @@ const REQUEST_FD: i32 = 3;
 /// consent (see [`crate::accept_consent`]), and returns an exit status.
 pub type GuestMain = fn(OwnedFd, OwnedFd) -> i32;
 
-/// What the server may ask of the spawner.
+/// What the server may ask of the spawner, or of a stem.
 #[derive(Serialize, Deserialize)]
-enum Request {
+pub(crate) enum Request {
     /// One jail; comes with the guest's stream and the report socket.
     Jail(Box<JailPlan>),
+    /// One stem; comes with its end of the socket for requests, its library and the report socket.
+    Stem(Box<StemPlan>),
     /// Remove these control groups, whose processes are dead.
     Remove(Vec<PathBuf>),
     /// Remove these and all beneath them when the server is gone.
@@ -91,16 +94,32 @@ impl Spawner {
         self.ask(&Request::RemoveAtEnd(groups), &[])
     }
 
+    /// Asks for one stem. It takes requests from the other end of `requests` and says there when it is ready; how its
+    /// wall comes along is told to the other end of `report`.
+    pub fn plant(&self, plan: &StemPlan, handed: &StemHanded) -> io::Result<()> {
+        let descriptors = [handed.requests.as_fd(), handed.library.as_fd(), handed.report.as_fd()];
+        self.ask(&Request::Stem(Box::new(plan.clone())), &descriptors)
+    }
+
     fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = postcard::to_stdvec(request).map_err(io::Error::other)?;
-        if bytes.len() > PLAN_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is too long"));
-        }
-        report::send_with_descriptors(self.requests.as_fd(), &bytes, descriptors)
+        ask(self.requests.as_fd(), request, descriptors)
     }
 }
 
-fn exit(status: i32) -> ! {
+/// Sends a request to a spawner or a stem.
+pub(crate) fn ask(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(request).map_err(io::Error::other)?;
+    if bytes.len() > PLAN_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is too long"));
+    }
+    report::send_with_descriptors(socket, &bytes, descriptors)
+}
+
+pub(crate) fn exit(status: i32) -> ! {
     // Nothing of the server may run here: neither its exit handlers nor its buffers.
     sys::exit_now(status)
 }
@@ -153,6 +172,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
                 };
                 answer(&plan, &bytes[..length], descriptors, head_start.take(), clone);
             }
+            Ok(Request::Stem(plan)) => stem::plant(&plan, descriptors),
             Ok(Request::Remove(groups)) => removal.add(groups),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
             // The server is this very binary; a message it did not mean is no reason to die.
@@ -240,7 +260,7 @@ fn answer(
     }
 }
 
-fn namespaces() -> impl Iterator<Item = Namespace> {
+pub(crate) fn namespaces() -> impl Iterator<Item = Namespace> {
     let all = [
         (Wall::Network, Namespace::Network),
         (Wall::Pid, Namespace::Pid),
@@ -255,6 +275,7 @@ fn map_step(map: &IdMap) -> &'static str {
         IdMap::Unused { .. } => "id maps",
         IdMap::Own { .. } => "own id map",
         IdMap::Subordinate { .. } => "subordinate id map",
+        IdMap::OfStem { .. } => "id map of a stem",
     }
 }
 
@@ -274,7 +295,7 @@ fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMa
 }
 
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
-fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
+pub(crate) fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
     let (stream, report) = (away(handed.stream)?, away(handed.report)?);
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;

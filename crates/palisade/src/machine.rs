@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{Durability, Engine, EngineConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
+use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 
 use crate::cli::Options;
 use crate::config::Settings;
 use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
+
+/// What a warm interpreter loads to give sandboxes: crates/stem.
+static STEM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstem.so"));
 
 /// Everything a command needs to run programs.
 pub(crate) struct Machine {
@@ -34,33 +37,38 @@ impl Machine {
     }
 }
 
-/// How many threads serve.
+/// For whom an engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Threads {
-    /// The one that calls: one client, or one run.
-    One,
-    /// As many as there are cores.
-    Several,
+pub(crate) enum Life {
+    /// One run: one thread, and nothing is made ready ahead.
+    Once,
+    /// One client: one thread.
+    ForOne,
+    /// Several: as many threads as there are cores.
+    ForMany,
 }
 
 /// Runs `work` on this thread with an engine. Call it before any thread exists: it forks.
 pub(crate) fn with_engine<T, F>(
     options: &Options,
-    threads: Threads,
+    life: Life,
     work: impl FnOnce(Machine) -> F,
 ) -> io::Result<T>
 where
     F: Future<Output = T>,
 {
     let spawner = start_spawner(become_guest)?;
-    let runtime = match threads {
-        Threads::One => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
-        Threads::Several => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+    let runtime = match life {
+        Life::Once | Life::ForOne => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+        Life::ForMany => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let (config, settings) = config(options)?;
+    let (mut config, settings) = config(options)?;
+    if life == Life::Once {
+        config.pool = PoolConfig::off();
+    }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
-        let native = Arc::new(NativeBackend::new(spawner));
+        let native = Arc::new(NativeBackend::new(spawner).with_stems(STEM));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         crate::cli::run::start_reading_stdin();
         work(Machine { engine, native, state_dir, settings }).await
@@ -88,5 +96,6 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
     let launcher = crate::tied::launcher();
-    Ok((EngineConfig { state_dir, launcher, policy, admission, interpreters, executable }, settings))
+    let pool = settings.pool();
+    Ok((EngineConfig { state_dir, launcher, policy, admission, pool, interpreters, executable }, settings))
 }

@@ -3,6 +3,7 @@
 //! `main` chooses what this process is and starts it. Whatever makes sandboxes forks its spawner first,
 //! before any thread exists ([`machine`]).
 
+mod bench;
 mod cli;
 mod client;
 mod config;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Shell(arguments) => cli::shell::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
         Command::Setup(arguments) => setup::main(&arguments),
+        Command::Bench(arguments) => bench::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

@@ -34,6 +34,12 @@ pub enum BackendError {
         /// What was found.
         what: String,
     },
+    /// A sandbox that stands cannot be given such limits; one that is built for them can have them.
+    #[error("the sandbox cannot be given these limits: {what}")]
+    Unfit {
+        /// Which, and why.
+        what: String,
+    },
 }
 
 /// Something that can put a wall around a program.
@@ -61,6 +67,11 @@ pub trait Sandbox: Send {
 
     /// The byte stream to the guest; given out once.
     fn take_stream(&mut self) -> Option<UnixStream>;
+
+    /// Gives a sandbox in which no program was started yet the limits of a run: they hold from now on, usage counts
+    /// from now on, and both were looked at from outside. [`BackendError::Unfit`] means that nothing was changed;
+    /// after any other error, also that the guest is gone, it is good for nothing and must be destroyed.
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>>;
 
     /// What the sandbox has used so far, measured by the host.
     fn usage(&mut self) -> Usage;

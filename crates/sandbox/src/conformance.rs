@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use crate::{Backend, Guarantee, Limits, Sandbox, SandboxSpec};
+use crate::{Backend, BackendError, Guarantee, Limits, Sandbox, SandboxSpec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -17,6 +17,7 @@ pub async fn check(backend: &dyn Backend) -> Result<(), String> {
     stream_is_given_once_and_the_guest_speaks_first(backend).await?;
     destroy_ends_the_stream_and_may_be_repeated(backend).await?;
     dropping_destroys(backend).await?;
+    limits_are_taken_by_the_living_only(backend).await?;
     sandboxes_live_side_by_side(backend).await
 }
 
@@ -78,6 +79,27 @@ async fn dropping_destroys(backend: &dyn Backend) -> Result<(), String> {
     let stream = sandbox.take_stream().ok_or("no stream")?;
     drop(sandbox);
     ends(stream)
+}
+
+/// A sandbox that was built ahead takes the limits of a run, or says that it cannot and stays as it is.
+async fn limits_are_taken_by_the_living_only(backend: &dyn Backend) -> Result<(), String> {
+    let usual = Limits::default();
+    let most = Limits { memory_bytes: usual.memory_bytes * 2, wall_ms: usual.wall_ms * 2, ..usual.clone() };
+    let spec = SandboxSpec { limits: usual.clone(), headroom: Some(most.clone()), ..SandboxSpec::default() };
+    let smaller = Limits { memory_bytes: usual.memory_bytes / 2, processes: 8, ..usual.clone() };
+    for (name, limits) in [("the same", &usual), ("larger", &most), ("smaller", &smaller)] {
+        let mut sandbox = backend.create(&spec).await.map_err(|error| format!("create: {error}"))?;
+        match sandbox.take_limits(limits).await {
+            Ok(()) | Err(BackendError::Unfit { .. }) => {}
+            Err(error) => return Err(format!("{name} limits: {error}")),
+        }
+    }
+    let mut sandbox = backend.create(&spec).await.map_err(|error| format!("create: {error}"))?;
+    sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?;
+    match sandbox.take_limits(&usual).await {
+        Ok(()) => Err("a sandbox took limits after it was destroyed".to_owned()),
+        Err(_) => Ok(()),
+    }
 }
 
 async fn sandboxes_live_side_by_side(backend: &dyn Backend) -> Result<(), String> {

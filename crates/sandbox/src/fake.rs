@@ -6,8 +6,8 @@
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Limits, Mechanism, Sandbox, SandboxSpec,
@@ -23,6 +23,10 @@ pub struct FakeBackend {
     claims: Enforced,
     usage: Usage,
     alive: Arc<AtomicUsize>,
+    made: Arc<AtomicUsize>,
+    is_broken: Arc<AtomicBool>,
+    disk_is_fixed: bool,
+    taken: Arc<Mutex<Vec<Limits>>>,
 }
 
 impl FakeBackend {
@@ -32,7 +36,16 @@ impl FakeBackend {
         for guarantee in Guarantee::ALL {
             claims.keep(guarantee, &[Mechanism::Watchdog]);
         }
-        Self { script: Arc::new(script), claims, usage: Usage::default(), alive: Arc::default() }
+        Self {
+            script: Arc::new(script),
+            claims,
+            usage: Usage::default(),
+            alive: Arc::default(),
+            made: Arc::default(),
+            is_broken: Arc::default(),
+            disk_is_fixed: false,
+            taken: Arc::default(),
+        }
     }
 
     /// The same fake without one guarantee.
@@ -47,6 +60,28 @@ impl FakeBackend {
     pub fn using(mut self, usage: Usage) -> Self {
         self.usage = usage;
         self
+    }
+
+    /// The same fake, whose sandboxes cannot be given another size of disk.
+    #[must_use]
+    pub fn with_fixed_disk(mut self) -> Self {
+        self.disk_is_fixed = true;
+        self
+    }
+
+    /// Makes it build nothing any more, or again.
+    pub fn set_broken(&self, is_broken: bool) {
+        self.is_broken.store(is_broken, Ordering::SeqCst);
+    }
+
+    /// Sandboxes that were ever asked for.
+    pub fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// The limits that sandboxes were given after they were built, in order.
+    pub fn taken(&self) -> Vec<Limits> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sandboxes that exist now.
@@ -70,6 +105,11 @@ impl Backend for FakeBackend {
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async {
+            self.made.fetch_add(1, Ordering::SeqCst);
+            if self.is_broken.load(Ordering::SeqCst) {
+                let what = "switched off in the fake".to_owned();
+                return Err(BackendError::Unsupported { what, remedy: String::new() });
+            }
             let at = |step: &'static str| move |source| BackendError::Build { step: step.to_owned(), source };
             let (mut host, inside) = UnixStream::pair().map_err(at("socketpair"))?;
             host.write_all(&spec.opening).map_err(at("opening"))?;
@@ -84,6 +124,8 @@ impl Backend for FakeBackend {
                 usage: self.usage,
                 phases: StartPhases::default(),
                 alive: Arc::clone(&self.alive),
+                disk_bytes: self.disk_is_fixed.then_some(spec.limits.disk_bytes),
+                taken: Arc::clone(&self.taken),
             };
             Ok(Box::new(sandbox) as Box<dyn Sandbox>)
         })
@@ -97,6 +139,9 @@ struct FakeSandbox {
     usage: Usage,
     phases: StartPhases,
     alive: Arc<AtomicUsize>,
+    /// The only size of disk that it can have.
+    disk_bytes: Option<u64>,
+    taken: Arc<Mutex<Vec<Limits>>>,
 }
 
 impl FakeSandbox {
@@ -120,6 +165,18 @@ impl Sandbox for FakeSandbox {
 
     fn take_stream(&mut self) -> Option<UnixStream> {
         self.stream.take()
+    }
+
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
+        let taken = if self.kill.is_none() {
+            Err(BackendError::Unverified { what: "it was destroyed".to_owned() })
+        } else if self.disk_bytes.is_some_and(|bytes| bytes != limits.disk_bytes) {
+            Err(BackendError::Unfit { what: "its disk has one size".to_owned() })
+        } else {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(limits.clone());
+            Ok(())
+        };
+        Box::pin(std::future::ready(taken))
     }
 
     fn usage(&mut self) -> Usage {

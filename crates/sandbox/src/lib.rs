@@ -16,4 +16,4 @@ pub use backend::{Backend, BackendError, BoxFuture, Ending, Sandbox, StartPhases
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{LastingWorkspace, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE};
+pub use spec::{LastingWorkspace, PlacedFile, ReadOnlyBind, SandboxSpec, StemSpec, WORKSPACE};

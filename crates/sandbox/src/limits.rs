@@ -29,6 +29,21 @@ impl Limits {
         let cores_milli = u64::from(self.cpus_milli).max(1000);
         self.wall_ms.saturating_mul(cores_milli) / 1000
     }
+
+    /// The larger of each.
+    #[must_use]
+    pub fn or_more(&self, other: &Self) -> Self {
+        Self {
+            wall_ms: self.wall_ms.max(other.wall_ms),
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            cpus_milli: self.cpus_milli.max(other.cpus_milli),
+            processes: self.processes.max(other.processes),
+            disk_bytes: self.disk_bytes.max(other.disk_bytes),
+            disk_inodes: self.disk_inodes.max(other.disk_inodes),
+            open_files: self.open_files.max(other.open_files),
+            output_bytes: self.output_bytes.max(other.output_bytes),
+        }
+    }
 }
 
 impl Default for Limits {

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -116,6 +116,9 @@ pub struct OpenProcess {
     pub cwd: String,
     /// Whether it is a driver: others get no descriptor beyond their streams.
     pub has_channel: bool,
+    /// Whether a copy of the interpreter that the guest carries will do, if it carries one: it was started with these
+    /// arguments and this environment.
+    pub may_fork: bool,
 }
 
 /// Guest to host.

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use jail::IdMap;
+use jail::{IdMap, STEM_ID, StemIds};
 
 /// Start of a range that no distribution hands out; each server has 256 numbers of it.
 const UNUSED_BASE: u32 = 0x4000_0000;
 const PER_SERVER: u32 = 256;
+/// The last of them is that of stems.
+const PER_SERVER_OF_SANDBOXES: u32 = PER_SERVER - 1;
 /// Another such range, for workspaces that outlive their server.
 const LASTING_BASE: u32 = 0x7000_0000;
 const LASTING_MASK: u32 = 0x0fff_ffff;
@@ -42,7 +44,7 @@ impl Identities {
     pub(super) fn next(&self, number: u64) -> IdMap {
         let pick = |(start, count): (u32, u32)| start + u32::try_from(number % u64::from(count)).unwrap_or(0);
         match self {
-            Self::Unused { base } => IdMap::Unused { id: pick((*base, PER_SERVER)) },
+            Self::Unused { base } => IdMap::Unused { id: pick((*base, PER_SERVER_OF_SANDBOXES)) },
             Self::Subordinate { uids, gids, newuidmap, newgidmap } => IdMap::Subordinate {
                 uid: pick(*uids),
                 gid: pick(*gids),
@@ -65,9 +67,47 @@ impl Identities {
         }
     }
 
+    /// The identities of a stem: an own one, and those of its sandboxes. For workspaces that last, an ordinary user has
+    /// only the own id.
+    pub(super) fn of_stem(&self, lasts: bool) -> StemIds {
+        match self {
+            Self::Unused { base } => {
+                let own = base + PER_SERVER_OF_SANDBOXES;
+                let ranges = vec![
+                    (STEM_ID, own, own, 1),
+                    (STEM_ID + 1, *base, *base, PER_SERVER_OF_SANDBOXES),
+                    (LASTING_BASE, LASTING_BASE, LASTING_BASE, LASTING_MASK + 1),
+                ];
+                StemIds { ranges, tools: None }
+            }
+            Self::Subordinate { uids, gids, newuidmap, newgidmap } if !lasts => {
+                let others = uids.1.min(gids.1) - 1;
+                let ranges = vec![
+                    (STEM_ID, uids.0 + others, gids.0 + others, 1),
+                    (STEM_ID + 1, uids.0, gids.0, others),
+                ];
+                StemIds { ranges, tools: Some((newuidmap.clone(), newgidmap.clone())) }
+            }
+            Self::Subordinate { .. } | Self::Own { .. } => {
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                StemIds { ranges: vec![(STEM_ID, uid.as_raw(), gid.as_raw(), 1)], tools: None }
+            }
+        }
+    }
+
     pub(super) fn are_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }
+}
+
+/// That identity as a stem with these knows it; nothing if it is none of the stem's.
+pub(super) fn among(ids: &StemIds, outside: IdMap) -> Option<IdMap> {
+    let (uid, gid) = outside.numbers();
+    let id = ids.ranges.iter().find_map(|(first, first_uid, first_gid, count)| {
+        let offset = uid.checked_sub(*first_uid).filter(|offset| offset < count)?;
+        (gid.checked_sub(*first_gid) == Some(offset)).then_some(first + offset)
+    })?;
+    Some(IdMap::OfStem { id, outside: Box::new(outside) })
 }
 
 fn user_name(uid: u32) -> Option<String> {

@@ -4,35 +4,35 @@
 //! cgroups, plan, spawner, report, a look from outside ([`verify`]), consent. Nothing is believed that the
 //! host can see for itself. An interpreter may start up meanwhile; a program is sent only afterwards.
 
+mod build;
 mod cgroup;
 mod disk;
 mod identity;
+mod kernel_file;
+mod lease;
 mod plan;
 mod sandbox;
 mod status;
+mod stems;
 mod tree;
 mod verify;
 mod watch;
 
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use ::sandbox::{
-    Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec, StartPhases,
-};
-use jail::{GuestMain, IdMap, Message, Spawner};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec};
+use jail::{GuestMain, Spawner};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use self::cgroup::{CgroupSet, Cgroups};
+use self::cgroup::Cgroups;
 use self::identity::Identities;
 use self::plan::System;
-use self::sandbox::NativeSandbox;
+use self::stems::Stems;
 
 pub use self::cgroup::CgroupState;
 
@@ -45,6 +45,7 @@ pub struct NativeBackend {
     cgroups: Cgroups,
     identities: Identities,
     system: System,
+    stems: Stems,
     made: AtomicU64,
 }
 
@@ -63,8 +64,16 @@ impl NativeBackend {
             cgroups,
             identities: Identities::detect(),
             system: System::detect(),
+            stems: Stems::default(),
             made: AtomicU64::new(0),
         }
+    }
+
+    /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/stem).
+    #[must_use]
+    pub fn with_stems(mut self, library: &'static [u8]) -> Self {
+        self.stems = Stems::new(Arc::clone(&self.spawner), library);
+        self
     }
 
     /// What was found out about control groups, for `doctor`.
@@ -89,40 +98,6 @@ impl NativeBackend {
         }
         Ok(())
     }
-
-    async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
-        let started = Instant::now();
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let id_map = match &spec.workspace {
-            Some(lasting) => {
-                self.adopt(lasting).map_err(at("workspace"))?;
-                self.identities.lasting(lasting.identity)
-            }
-            None => self.identities.next(number),
-        };
-        let plan = self.system.plan(spec, id_map, &self.cgroups, &cgroups);
-        let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
-        stream.write_all(&spec.opening).map_err(at("opening"))?;
-        let (report, report_theirs) = report_pair().map_err(at("report"))?;
-        self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?;
-        // Cloning takes a while: meanwhile the groups are made that the clone will join.
-        let asked = Instant::now();
-        if plan.joins_groups {
-            self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
-            jail::send_groups(report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
-                .map_err(at("groups"))?;
-        }
-        let cgroups_us = micros(asked);
-        let mut wait = Building { report, cgroups: Some(cgroups), process: None };
-        let mut phases = StartPhases { parts_us: vec![("cgroups", cgroups_us)] };
-        let built = wait.until_built(&mut phases).await?;
-        let looked = Instant::now();
-        let sandbox = wait.finish(spec, &plan, stream, built).await?;
-        phases.parts_us.push(("verify", micros(looked)));
-        phases.parts_us.push(("total", micros(started)));
-        Ok(sandbox.with_phases(phases))
-    }
 }
 
 impl Backend for NativeBackend {
@@ -140,10 +115,7 @@ impl Backend for NativeBackend {
     }
 
     fn owner_of(&self, identity: u32) -> (u32, u32) {
-        match self.identities.lasting(identity) {
-            IdMap::Unused { id } => (id, id),
-            IdMap::Own { uid, gid } | IdMap::Subordinate { uid, gid, .. } => (uid, gid),
-        }
+        self.identities.lasting(identity).numbers()
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
@@ -159,102 +131,13 @@ impl Backend for NativeBackend {
     }
 }
 
-/// A process whose walls are being raised; dropping it at any point leaves nothing behind.
-struct Building {
-    report: AsyncFd<OwnedFd>,
-    cgroups: Option<CgroupSet>,
-    process: Option<(i32, OwnedFd)>,
-}
-
-/// What the jail said when it was done.
-struct Built {
-    landlock_abi: u32,
-    scratch: OwnedFd,
-}
-
-impl Building {
-    async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
-        loop {
-            match self.next_message().await? {
-                Some((Message::Cloned { pid, clone_us }, Some(pidfd))) => {
-                    self.process = Some((pid, pidfd));
-                    phases.parts_us.push(("clone", u64::from(clone_us)));
-                }
-                Some((Message::Built { steps_us, landlock_abi }, Some(scratch))) => {
-                    for (name, us) in steps_us {
-                        add_step(phases, &name, us);
-                    }
-                    return Ok(Built { landlock_abi, scratch });
-                }
-                Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
-                _ => return Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),
-            }
-        }
-    }
-
-    async fn next_message(&self) -> Result<Option<(Message, Option<OwnedFd>)>, BackendError> {
-        self.report
-            .async_io(Interest::READABLE, |socket| jail::receive(socket.as_fd()))
-            .await
-            .map_err(at("report"))
-    }
-
-    /// Looks at the process from outside, consents, and looks once more.
-    async fn finish(
-        mut self,
-        spec: &SandboxSpec,
-        plan: &jail::JailPlan,
-        stream: UnixStream,
-        built: Built,
-    ) -> Result<NativeSandbox, BackendError> {
-        let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
-        let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
-        let cgroups = self.cgroups.take().ok_or_else(missing)?;
-        // From here on dropping the sandbox kills the process and removes the cgroups.
-        let mut sandbox = NativeSandbox::new(pid, pidfd, cgroups, spec, built.scratch)?;
-        let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
-        let enforced = seen.enforced(built.landlock_abi)?;
-        jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
-        // The jail closes its end once it is hidden from its siblings.
-        match self.next_message().await? {
-            None => verify::is_hidden(pid)?,
-            Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
-            Some(_) => return Err(missing()),
-        }
-        sandbox.become_ready(enforced, stream);
-        if spec.workspace.is_some() {
-            // Before a program is sent: what it writes is its own.
-            sandbox.measure_anew(&spec.limits).await;
-        }
-        Ok(sandbox)
-    }
-}
-
-fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
-    /// Steps that are reported on their own; the small rest is one figure.
-    const NAMED: [&str; 9] =
-        ["root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
-    let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
-    match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, sum)) => *sum += u64::from(us),
-        None => phases.parts_us.push((name, u64::from(us))),
-    }
-}
-
-fn report_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC;
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((watched(ours)?, theirs))
-}
-
 /// Puts a descriptor under the runtime's eye.
 #[expect(
     deprecated,
     reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"
 )]
 fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::new(descriptor)
+    AsyncFd::with_interest(descriptor, Interest::READABLE)
 }
 
 fn at(step: &'static str) -> impl Fn(io::Error) -> BackendError {

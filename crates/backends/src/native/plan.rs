@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
-use sandbox::{BackendError, ReadOnlyBind, SandboxSpec, WORKSPACE};
+use sandbox::{BackendError, Limits, ReadOnlyBind, SandboxSpec, WORKSPACE};
 
 use super::cgroup::{CgroupSet, Cgroups};
 
@@ -59,7 +59,6 @@ impl System {
         cgroups: &Cgroups,
         born_into: &CgroupSet,
     ) -> JailPlan {
-        let limits = &spec.limits;
         let mut binds = self.binds.clone();
         let is_there =
             |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
@@ -85,17 +84,22 @@ impl System {
                 .as_ref()
                 .map(|lasting| (lasting.path.clone(), PathBuf::from(WORKSPACE))),
             scratch: scratch(spec),
-            rlimits: Rlimits {
-                cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
-                file_bytes: limits.disk_bytes,
-                open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
-                processes: u64::from(limits.processes)
-                    + GUEST_PROCESSES
-                    + if cgroups.may_limit_processes() { SPARE_PROCESSES } else { 0 },
-            },
+            rlimits: rlimits(spec.headroom.as_ref().unwrap_or(&spec.limits), cgroups.may_limit_processes()),
             memory_counted: cgroups.may_limit_memory(),
             hostname: HOSTNAME.to_owned(),
         }
+    }
+}
+
+/// What the kernel keeps per process; `is_counted` if a cgroup counts processes too.
+pub(super) fn rlimits(limits: &Limits, is_counted: bool) -> Rlimits {
+    Rlimits {
+        cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
+        file_bytes: limits.disk_bytes,
+        open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
+        processes: u64::from(limits.processes)
+            + GUEST_PROCESSES
+            + if is_counted { SPARE_PROCESSES } else { 0 },
     }
 }
 

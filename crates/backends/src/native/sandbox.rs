@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
+use super::lease::Change;
 use super::watch::Watch;
 use super::{at, watched};
 
@@ -28,6 +29,10 @@ pub(super) struct NativeSandbox {
     enforced: Enforced,
     phases: StartPhases,
     stream: Option<UnixStream>,
+    /// What the kernel was told.
+    limits: Limits,
+    /// What its processes still have beyond that, as it was built ahead.
+    headroom: Option<Limits>,
     /// Usage at the end, once it has ended.
     ended: Option<Usage>,
 }
@@ -47,6 +52,8 @@ impl NativeSandbox {
             enforced: Enforced::default(),
             phases: StartPhases::default(),
             stream: None,
+            limits: spec.limits.clone(),
+            headroom: spec.headroom.clone(),
             ended: None,
         })
     }
@@ -71,6 +78,25 @@ impl NativeSandbox {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn be_leased(&mut self, limits: &Limits) -> Result<(), BackendError> {
+        let (pid, scratch) = self.watch.watched();
+        let change = Change {
+            pid,
+            process: self.process.get_ref().as_fd(),
+            scratch,
+            cgroups: &self.cgroups,
+            from: &self.limits,
+            headroom: self.headroom.as_ref(),
+            to: limits,
+        };
+        change.make()?;
+        self.limits = limits.clone();
+        // Lowered, they cannot be raised again.
+        self.headroom = None;
+        self.watch.begin(limits, &self.cgroups).await;
+        Ok(())
     }
 
     async fn end(&mut self) -> Result<Usage, BackendError> {
@@ -105,6 +131,10 @@ impl Sandbox for NativeSandbox {
 
     fn take_stream(&mut self) -> Option<UnixStream> {
         self.stream.take()
+    }
+
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(self.be_leased(limits))
     }
 
     fn usage(&mut self) -> Usage {

@@ -1,14 +1,15 @@
 //! Reading a process from outside: /proc/PID/status, /proc/PID/stat. See proc(5).
 
-use std::fs;
 use std::io;
+
+use super::kernel_file;
 
 /// The lines of `status` as name and value.
 pub(super) struct Status(String);
 
 impl Status {
     pub(super) fn read(pid: i32) -> io::Result<Self> {
-        fs::read_to_string(format!("/proc/{pid}/status")).map(Self)
+        kernel_file::read(format!("/proc/{pid}/status")).map(Self)
     }
 
     pub(super) fn get(&self, name: &str) -> &str {
@@ -28,7 +29,7 @@ impl Status {
 
 /// Processor time of a process, and of its children that were waited for, in clock ticks.
 pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return (0, 0) };
+    let Ok(text) = kernel_file::read(format!("/proc/{pid}/stat")) else { return (0, 0) };
     // The name may hold anything; fields begin after its closing bracket.
     let Some((_, rest)) = text.rsplit_once(')') else { return (0, 0) };
     let field = |number: usize| {

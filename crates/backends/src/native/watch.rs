@@ -2,7 +2,7 @@
 //!
 //! With control groups this looks now and then at processor time and disk; without, it is the memory limit.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ::sandbox::{Ending, Limits, SandboxSpec, Usage};
@@ -46,6 +46,11 @@ impl Watch {
             before: Usage::default(),
             memory_now_bytes: 0,
         }
+    }
+
+    /// Process 1, and a descriptor of the writable space.
+    pub(super) fn watched(&self) -> (i32, BorrowedFd<'_>) {
+        (self.pid, self.scratch.as_fd())
     }
 
     /// Begins anew: nothing is used yet, and these are the limits.

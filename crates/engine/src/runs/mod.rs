@@ -340,7 +340,8 @@ impl Runs {
                 false => self.store.flush().await,
             }
         };
-        tokio::time::timeout(patience, self.sandboxes.shutdown()).await.ok();
+        let walls = async { tokio::join!(self.sandboxes.shutdown(), self.engine.close_pool()) };
+        tokio::time::timeout(patience, walls).await.ok();
         // What does not work now is put right by the next server.
         tokio::time::timeout(FLUSH_PATIENCE, last_words).await.ok();
     }
@@ -352,7 +353,7 @@ impl Runs {
 
     /// All counts at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        self.telemetry.snapshot(self.live(), self.engine.waiting())
+        self.telemetry.snapshot(self.live(), self.engine.waiting(), self.engine.pool_snapshot())
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -34,6 +34,9 @@ pub(crate) struct Definition {
     #[serde(default)]
     pub(crate) compile: Option<Compile>,
     pub(crate) drive: Drive,
+    /// How its interpreter becomes one from which sandboxes are cloned, where it can.
+    #[serde(default)]
+    pub(crate) stem: Option<StemCommand>,
     #[serde(default)]
     pub(crate) check: Option<Check>,
     /// Where a program that failed says why.
@@ -70,6 +73,16 @@ pub(crate) struct Prepare {
     pub(crate) order: Vec<String>,
     /// Whether a program that cannot be made ready does not run.
     pub(crate) required: bool,
+}
+
+/// Starts an interpreter that waits to be copied.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StemCommand {
+    /// `{packages}` are the names of those to load, with commas between.
+    pub(crate) command: Vec<String>,
+    /// Packages that are worth loading ahead, if a program names one of them and they are installed.
+    pub(crate) packages: Vec<String>,
 }
 
 /// Looks at a program without running it.

@@ -10,6 +10,7 @@ mod canary;
 mod compile;
 mod definition;
 mod locate;
+mod stem;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ use tokio::sync::{OnceCell, Semaphore};
 pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
+pub(crate) use self::stem::is_among;
 use crate::diagnostics::{self, Said};
 use crate::variables::VariableStyle;
 

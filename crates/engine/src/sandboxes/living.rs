@@ -45,15 +45,23 @@ pub(super) struct Inside {
 }
 
 impl Living {
-    /// Builds the wall around a workspace, with everything that any live language needs.
+    /// Builds the wall around a workspace, with everything that any live language needs; `code` is the first program.
     pub(super) async fn wake(
         engine: &Engine,
         workspace: LastingWorkspace,
         limits: &Limits,
+        code: &str,
     ) -> Result<Self, Unstarted> {
         let runtimes = live_runtimes(engine).await;
+        let brings = |package: &str| {
+            [format!("{package}.py"), package.to_owned()]
+                .iter()
+                .any(|name| workspace.path.join(name).exists())
+        };
+        let stem = runtimes.iter().find_map(|runtime| runtime.stem(code, brings));
         let mut spec = SandboxSpec {
             limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
+            stem: stem.filter(|_| engine.is_warm),
             workspace: Some(workspace),
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
@@ -119,7 +127,9 @@ impl Inside {
 
     fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
         let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
-        self.writer.queue(&ToGuest::Open(OpenProcess { process, after: 0, argv, env, cwd, has_channel }))
+        let may_fork = has_channel && runtime.has_stem();
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
+        self.writer.queue(&ToGuest::Open(open))
     }
 
     /// Forgets a process that ended.

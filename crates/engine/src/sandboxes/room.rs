@@ -111,7 +111,8 @@ impl Room {
     }
 
     pub(super) fn workspace(&self) -> LastingWorkspace {
-        LastingWorkspace { path: self.workspace_path(), identity: self.record.identity }
+        let among = self.place.parent().unwrap_or(&self.place).to_owned();
+        LastingWorkspace { path: self.workspace_path(), among, identity: self.record.identity }
     }
 
     /// Its files, from outside; they belong to that owner.

@@ -122,12 +122,12 @@ impl Sandboxes {
         if slot.living.is_none() {
             self.make_room_awake();
         }
-        let permit = engine.admission.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
         let mut living = match slot.living.take() {
             Some(living) => living,
-            None => Living::wake(engine, room.workspace(), &room.record.limits).await?,
+            None => Living::wake(engine, room.workspace(), &room.record.limits, &request.code).await?,
         };
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
         result.enforced = living.sandbox.enforced().clone();
@@ -148,7 +148,8 @@ impl Sandboxes {
             match played {
                 // A sandbox that is gone, or does not answer, is replaced: nothing of this run was begun there.
                 Err(_) | Ok(Played { interpreter: Afterwards::Gone, is_begun: false, .. }) if !is_second => {
-                    living = Living::wake(engine, room.workspace(), &room.record.limits).await?;
+                    let (workspace, limits) = (room.workspace(), &room.record.limits);
+                    living = Living::wake(engine, workspace, limits, &request.code).await?;
                     (slot.lost, is_second) = ("the sandbox ended unexpectedly", true);
                 }
                 Ok(played) => break (began, played),

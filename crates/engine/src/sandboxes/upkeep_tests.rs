@@ -59,6 +59,7 @@ impl Scene {
             launcher: Vec::new(),
             policy: Policy::built_in(2),
             admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 64 << 30 },
+            pool: crate::PoolConfig::off(),
         };
         let fake = quick();
         let engine = Arc::new(Engine::new(Arc::new(fake.clone()), config));

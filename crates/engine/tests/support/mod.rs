@@ -120,6 +120,7 @@ pub(crate) fn runs_with(fake: &FakeBackend, store: Store, config: RunsConfig) ->
         launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 64, queue_max: 64, memory_bytes: 64 << 30 },
+        pool: engine::PoolConfig::off(),
     };
     Runs::new(Arc::new(Engine::new(Arc::new(fake.clone()), engine)), store, config)
 }

@@ -12,7 +12,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildFlags(u64);
 
-/// A namespace that a test build can leave out; user and mount are always new.
+/// A namespace that a test build can leave out; mount is always new.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Namespace {
     Network,
@@ -22,6 +22,11 @@ pub(crate) enum Namespace {
 }
 
 impl ChildFlags {
+    /// A new mount namespace, and these.
+    pub(crate) fn of_stem(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
+        Self(Self::new(namespaces).0 & !(libc::CLONE_NEWUSER as u64))
+    }
+
     /// New user and mount namespaces, and these.
     pub(crate) fn new(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
         let flag = |namespace| match namespace {
@@ -96,4 +101,22 @@ pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's view of cgroup paths changes.
     let result = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Moves this process into a user namespace of its own.
+pub(crate) fn unshare_user_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers; only this process's credentials change.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until this process has no children left; the kernel buries them (see [`super::ignore_child_signal`]).
+pub(crate) fn wait_for_children() {
+    loop {
+        // SAFETY: no status is asked for; any child will do.
+        let result = unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) };
+        if result == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return;
+        }
+    }
 }

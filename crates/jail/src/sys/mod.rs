@@ -12,10 +12,11 @@ mod process;
 
 pub(crate) use clone::{
     ChildFlags, Cloned, Namespace, clone_into_walls, fork_process, unshare_cgroup_namespace,
+    unshare_user_namespace, wait_for_children,
 };
 pub(crate) use descriptors::{close_from, place};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::raise_loopback;
 pub(crate) use process::{
-    exit_now, ignore_child_signal, reset_signals, scrub_start, with_child_signal_default,
+    Dispositions, exit_now, ignore_child_signal, reset_signals, scrub_start, with_child_signal_default,
 };

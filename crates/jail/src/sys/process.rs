@@ -19,6 +19,33 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
 }
 
+/// What every signal does, to be put back later.
+pub(crate) struct Dispositions {
+    actions: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+impl Dispositions {
+    pub(crate) fn save() -> Self {
+        let mut actions = Vec::new();
+        for signal in FIRST_SIGNAL..=LAST_SIGNAL {
+            // SAFETY: an all-zero action is a valid value.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: asks only; the block is valid for writing.
+            if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } == 0 {
+                actions.push((signal, action));
+            }
+        }
+        Self { actions }
+    }
+
+    pub(crate) fn restore(&self) {
+        for (signal, action) in &self.actions {
+            // SAFETY: puts back what was set by the program that this process is a copy of; what cannot be set stays.
+            unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) };
+        }
+    }
+}
+
 /// Lets the kernel reap this process's children at once. See the notes on SIGCHLD in wait(2).
 pub(crate) fn ignore_child_signal() {
     // SAFETY: sets a disposition only.

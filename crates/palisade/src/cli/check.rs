@@ -7,7 +7,7 @@ use clap::Args;
 use engine::{RunError, Validation};
 
 use super::{Options, Paint};
-use crate::machine::{self, Threads};
+use crate::machine::{self, Life};
 
 const EXIT_CODES: &str = "\
 Exit status: 0 when nothing is wrong, 1 when something is, 125 when Palisade itself failed, 126 when it refused.
@@ -41,7 +41,7 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
         Err(message) => return fail(&RunError::new("unreadable", message), OWN_FAILURE),
     };
     let language = &arguments.language;
-    let answer = machine::with_engine(options, Threads::One, |machine| async move {
+    let answer = machine::with_engine(options, Life::Once, |machine| async move {
         machine.engine.validate(language, &code).await
     });
     match answer {

@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration
     Setup(crate::setup::SetupArguments),
+    /// Measure this machine: fresh sandboxes beside the plain interpreter and other walls
+    Bench(crate::bench::BenchArguments),
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }

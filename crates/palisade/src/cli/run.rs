@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, Stream};
 
 use super::{Options, Paint, save};
-use crate::machine::{self, Machine, Threads};
+use crate::machine::{self, Life, Machine};
 use crate::render;
 
 const EXIT_CODES: &str = "\
@@ -97,7 +97,7 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
         Ok(request) => request,
         Err(error) => return finish(&arguments, &RunResult::refused(error)),
     };
-    let run = machine::with_engine(options, Threads::One, |machine| run(machine, request, arguments.json));
+    let run = machine::with_engine(options, Life::Once, |machine| run(machine, request, arguments.json));
     match run {
         Ok(result) => finish(&arguments, &result),
         Err(error) => {
@@ -286,6 +286,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         },
         collect_files: arguments.output_dir.is_some(),
         compile_anew: false,
+        cold: false,
     })
 }
 

@@ -97,6 +97,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
                 (value, &found.origin)
             }
             Key::Serve(key) => settings.serve.shown(*key),
+            Key::PoolEnabled => (json!(settings.pool_enabled.value), &settings.pool_enabled.origin),
             Key::AllowMissing => {
                 let names: Vec<_> =
                     settings.allow_missing.value.iter().map(|guarantee| guarantee.name()).collect();

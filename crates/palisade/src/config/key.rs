@@ -64,11 +64,18 @@ pub(crate) enum Number {
     StoreDays,
     StoreRunsMax,
     StoreLogMb,
+    /// Spares of a kind that are kept ready.
+    PoolSpares,
+    /// The most of one kind.
+    PoolSparesMax,
+    /// What all spares may use of the memory of all runs.
+    PoolMemoryPercent,
+    PoolAgeS,
 }
 
 const LIMITS: usize = 2 * Amount::ALL.len();
 /// Those that are no limits of a run.
-const OTHERS: [Number; 7] = [
+const OTHERS: [Number; 11] = [
     Number::RunsMax,
     Number::QueueMax,
     Number::AdmissionMemoryMb,
@@ -76,6 +83,10 @@ const OTHERS: [Number; 7] = [
     Number::StoreDays,
     Number::StoreRunsMax,
     Number::StoreLogMb,
+    Number::PoolSpares,
+    Number::PoolSparesMax,
+    Number::PoolMemoryPercent,
+    Number::PoolAgeS,
 ];
 
 /// How many numbers there are.
@@ -110,6 +121,10 @@ impl Number {
             Self::StoreDays => LIMITS + 4,
             Self::StoreRunsMax => LIMITS + 5,
             Self::StoreLogMb => LIMITS + 6,
+            Self::PoolSpares => LIMITS + 7,
+            Self::PoolSparesMax => LIMITS + 8,
+            Self::PoolMemoryPercent => LIMITS + 9,
+            Self::PoolAgeS => LIMITS + 10,
         }
     }
 
@@ -138,6 +153,10 @@ impl Number {
             Self::StoreDays => (1, 3650),
             Self::StoreRunsMax => (1, 10_000_000),
             Self::StoreLogMb => (1, TERABYTE_MB),
+            Self::PoolSpares => (0, 32),
+            Self::PoolSparesMax => (1, 32),
+            Self::PoolMemoryPercent => (1, 50),
+            Self::PoolAgeS => (10, 3600),
         }
     }
 
@@ -162,6 +181,10 @@ impl Number {
             Self::StoreDays => "store.days".to_owned(),
             Self::StoreRunsMax => "store.runs_max".to_owned(),
             Self::StoreLogMb => "store.log_mb".to_owned(),
+            Self::PoolSpares => "pool.spares".to_owned(),
+            Self::PoolSparesMax => "pool.spares_max".to_owned(),
+            Self::PoolMemoryPercent => "pool.memory_percent".to_owned(),
+            Self::PoolAgeS => "pool.age_s".to_owned(),
         }
     }
 }
@@ -171,6 +194,7 @@ impl Number {
 pub(crate) enum Key {
     Number(Number),
     Serve(ServeKey),
+    PoolEnabled,
     AllowMissing,
     StateDir,
     LogLevel,
@@ -183,7 +207,7 @@ impl Key {
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
-        all.extend([Self::AllowMissing, Self::StateDir, Self::LogLevel]);
+        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir, Self::LogLevel]);
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -193,6 +217,7 @@ impl Key {
         match self {
             Self::Number(number) => number.name(),
             Self::Serve(key) => format!("serve.{}", key.name()),
+            Self::PoolEnabled => "pool.enabled".to_owned(),
             Self::AllowMissing => "allow_missing".to_owned(),
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
@@ -219,8 +244,8 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// alone: Kubernetes makes `PALISADE_SERVICE_HOST` and its kin for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores leave PALISADE_SERVER_URL and PALISADE_STOREFRONT_... to whoever made them.
-    const MEANT: [&str; 8] =
-        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_"];
+    const MEANT: [&str; 9] =
+        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_", "POOL_"];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }
 

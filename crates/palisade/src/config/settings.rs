@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::AdmissionLimits;
+use engine::{AdmissionLimits, PoolConfig};
 use policy::Policy;
 use sandbox::{Guarantee, Limits};
 
@@ -26,6 +26,11 @@ const INODES_LEAST: u64 = 1024;
 const STORE_DAYS: u64 = 7;
 const STORE_RUNS_MAX: u64 = 10_000;
 const STORE_LOG_MB: u64 = 1024;
+/// Which spares are kept when nobody says anything.
+const POOL_SPARES: u64 = 2;
+const POOL_SPARES_MAX: u64 = 16;
+const POOL_MEMORY_PERCENT: u64 = 10;
+const POOL_AGE_S: u64 = 300;
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +97,7 @@ pub(crate) struct StoreLimits {
 pub(crate) struct Settings {
     numbers: [Valued<u64>; NUMBERS],
     pub(crate) serve: ServeSettings,
+    pub(crate) pool_enabled: Valued<bool>,
     pub(crate) allow_missing: Valued<Vec<Guarantee>>,
     /// Nothing: the customary place.
     pub(crate) state_dir: Valued<Option<PathBuf>>,
@@ -112,10 +118,15 @@ impl Settings {
             Number::StoreDays => STORE_DAYS,
             Number::StoreRunsMax => STORE_RUNS_MAX,
             Number::StoreLogMb => STORE_LOG_MB,
+            Number::PoolSpares => POOL_SPARES,
+            Number::PoolSparesMax => POOL_SPARES_MAX,
+            Number::PoolMemoryPercent => POOL_MEMORY_PERCENT,
+            Number::PoolAgeS => POOL_AGE_S,
         };
         Self {
             numbers: Number::ALL.map(|key| Valued::default(number(key))),
             serve: ServeSettings::built_in(),
+            pool_enabled: Valued::default(true),
             allow_missing: Valued::default(policy.absence_allowed.clone()),
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
@@ -141,6 +152,7 @@ impl Settings {
         match setting {
             Setting::Number(number, value) => self.numbers[number.index()].set(value, origin),
             Setting::Serve(setting) => self.serve.apply(setting, origin),
+            Setting::PoolEnabled(value) => self.pool_enabled.set(value, origin),
             Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
@@ -171,6 +183,7 @@ impl Settings {
                 let (asked, current) = (number.written(*value), number.written(current.value));
                 format!("it asks for {asked}, but a file in the working directory cannot go above {current}")
             }
+            Setting::PoolEnabled(_) => "a working directory cannot choose what is built ahead".to_owned(),
             Setting::AllowMissing(_) => {
                 "a working directory cannot accept that a guarantee is missing".to_owned()
             }
@@ -211,6 +224,20 @@ impl Settings {
             runs_max: count(Number::RunsMax),
             queue_max: count(Number::QueueMax),
             memory_bytes: self.number(Number::AdmissionMemoryMb).value * MB,
+        }
+    }
+
+    /// Which spares are kept.
+    pub(crate) fn pool(&self) -> PoolConfig {
+        let count = |number| usize::try_from(self.number(number).value).unwrap_or(usize::MAX);
+        let ceiling = count(Number::PoolSparesMax);
+        let share = self.number(Number::PoolMemoryPercent).value;
+        PoolConfig {
+            is_on: self.pool_enabled.value,
+            floor: count(Number::PoolSpares).min(ceiling),
+            ceiling,
+            memory_bytes_max: self.number(Number::AdmissionMemoryMb).value * MB / 100 * share,
+            age_max: Duration::from_secs(self.number(Number::PoolAgeS).value),
         }
     }
 

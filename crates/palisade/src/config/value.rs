@@ -56,6 +56,7 @@ impl Raw {
             }
             Key::Serve(key) => key.raw(text),
             Key::AllowMissing => Self::list_from_text(text),
+            Key::PoolEnabled => text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text()),
             Key::StateDir | Key::LogLevel | Key::Interpreter(_) => as_text(),
         }
     }
@@ -84,6 +85,7 @@ pub(crate) enum Setting {
     /// In the unit of the name; thousandths where it is a fraction.
     Number(Number, u64),
     Serve(ServeSetting),
+    PoolEnabled(bool),
     AllowMissing(Vec<Guarantee>),
     StateDir(PathBuf),
     LogLevel(LogLevel),
@@ -96,6 +98,10 @@ impl Setting {
         match key {
             Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
             Key::Serve(key) => ServeSetting::parse(*key, raw).map(Self::Serve),
+            Key::PoolEnabled => match raw {
+                Raw::Boolean(value) => Ok(Self::PoolEnabled(*value)),
+                _ => Err(format!("it must be true or false, not {}", raw.shown())),
+            },
             Key::AllowMissing => parse_guarantees(raw).map(Self::AllowMissing),
             Key::StateDir => parse_path(raw).map(Self::StateDir),
             Key::Interpreter(language) => {
@@ -109,6 +115,7 @@ impl Setting {
         match self {
             Self::Number(number, _) => Key::Number(*number),
             Self::Serve(setting) => Key::Serve(setting.key()),
+            Self::PoolEnabled(_) => Key::PoolEnabled,
             Self::AllowMissing(_) => Key::AllowMissing,
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use self::canaries::Canary;
 use crate::cli::{DoctorArguments, Options, Paint, Spinner};
-use crate::machine::{self, Machine, Threads};
+use crate::machine::{self, Life, Machine};
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ struct LanguageFinding {
 }
 
 pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
-    let examined = machine::with_engine(options, Threads::One, |machine| async move {
+    let examined = machine::with_engine(options, Life::Once, |machine| async move {
         let _spinner = Spinner::start("examining this machine");
         examine(&machine).await
     });

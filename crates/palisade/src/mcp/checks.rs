@@ -172,8 +172,8 @@ async fn find_all(engine: &Arc<Engine>) -> Findings {
 
 async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
     let (code, expected) = runtime.canary();
-    let request =
-        RunRequest { language: runtime.name().to_owned(), code: code.to_owned(), ..RunRequest::default() };
+    let (language, code) = (runtime.name().to_owned(), code.to_owned());
+    let request = RunRequest { language, code, cold: true, ..RunRequest::default() };
     // Nobody stops it; it has the default limits.
     let (_stop, stopped) = oneshot::channel();
     let result = engine.run(request, None, stopped).await;

@@ -20,7 +20,7 @@ use super::Server;
 use super::transport::{self, Lines};
 use crate::cli::Options;
 use crate::log::{self, LogLevel};
-use crate::machine::{self, Machine, Threads};
+use crate::machine::{self, Life, Machine};
 use crate::signals::Signals;
 
 /// What is left may take this long once the end has begun.
@@ -33,7 +33,7 @@ pub(crate) fn main(options: &Options) -> ExitCode {
             "palisade: waiting for an MCP client on standard input; a client starts this command itself"
         );
     }
-    let served = machine::with_engine(options, Threads::One, serve).and_then(|served| served);
+    let served = machine::with_engine(options, Life::ForOne, serve).and_then(|served| served);
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::telemetry::{BOUNDS_US, Snapshot};
+use engine::telemetry::{BOUNDS_US, Discard, PoolSnapshot, Snapshot, Times};
 
 /// Why somebody was turned away before a tool was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,8 +136,30 @@ fn put_runs(page: &mut Page, runs: &Snapshot) {
     let name = "palisade_run_phase_seconds";
     page.head(name, "histogram", "How long the parts of runs took.");
     for times in &runs.phases {
-        page.histogram(name, times.phase.name(), &times.counts, times.sum_us);
+        page.histogram(name, &[("phase", times.phase.name())], &times.times);
     }
+    put_pool(page, &runs.pool);
+}
+
+fn put_pool(page: &mut Page, pool: &PoolSnapshot) {
+    page.head("palisade_pool_spares", "gauge", "Sandboxes that are ready, by language and purpose.");
+    for level in &pool.levels {
+        let labels = [("language", level.language.as_str()), ("purpose", level.purpose.name())];
+        page.sample("palisade_pool_spares", &labels, level.ready as f64);
+    }
+    page.head("palisade_pool_leases_total", "counter", "Runs that asked for a spare, by what they found.");
+    for (result, count) in [("hit", pool.hits), ("miss", pool.misses)] {
+        page.sample("palisade_pool_leases_total", &[("result", result)], count as f64);
+    }
+    page.head("palisade_pool_discards_total", "counter", "Spares that went unused, by reason.");
+    for (reason, count) in Discard::ALL.into_iter().zip(pool.discards) {
+        page.sample("palisade_pool_discards_total", &[("reason", reason.name())], count as f64);
+    }
+    page.head("palisade_pool_build_failures_total", "counter", "Spares that could not be built.");
+    page.sample("palisade_pool_build_failures_total", &[], pool.build_failures as f64);
+    let name = "palisade_pool_build_seconds";
+    page.head(name, "histogram", "How long building a spare took, until its interpreter was ready.");
+    page.histogram(name, &[], &pool.builds);
 }
 
 /// Text in the making.
@@ -150,15 +172,16 @@ impl Page {
         write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
     }
 
-    fn histogram(&mut self, name: &str, phase: &str, counts: &[u64], sum_us: u64) {
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], times: &Times) {
         let bounds = BOUNDS_US.iter().map(|us| (*us as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
         let mut total = 0;
-        for (bound, count) in bounds.zip(counts) {
+        for (bound, count) in bounds.zip(&times.counts) {
             total += count;
-            self.sample(&format!("{name}_bucket"), &[("phase", phase), ("le", &bound)], total as f64);
+            let labels = [labels, &[("le", bound.as_str())]].concat();
+            self.sample(&format!("{name}_bucket"), &labels, total as f64);
         }
-        self.sample(&format!("{name}_sum"), &[("phase", phase)], sum_us as f64 / 1e6);
-        self.sample(&format!("{name}_count"), &[("phase", phase)], total as f64);
+        self.sample(&format!("{name}_sum"), labels, times.sum_us as f64 / 1e6);
+        self.sample(&format!("{name}_count"), labels, total as f64);
     }
 
     pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {

@@ -57,7 +57,7 @@ use crate::cli::Options;
 use crate::fixtures::Fixtured;
 use crate::links::LinkKey;
 use crate::log::{self, LogLevel};
-use crate::machine::{self, Machine, Threads};
+use crate::machine::{self, Life, Machine};
 use crate::mcp::Server;
 use crate::mcp::transport;
 use crate::signals::Signals;
@@ -90,7 +90,7 @@ pub(crate) struct App {
 pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
     // Files and sockets made from here on are their owner's alone.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    let served = machine::with_engine(options, Threads::Several, |machine| serve(machine, arguments));
+    let served = machine::with_engine(options, Life::ForMany, |machine| serve(machine, arguments));
     match served.and_then(|served| served) {
         Ok(()) => ExitCode::SUCCESS,
         // A mistake of whoever configured it, told before any port was opened.

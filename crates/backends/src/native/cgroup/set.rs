@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::sandbox::{Limits, Usage};
-use jail::Spawner;
+use ::sandbox::{BackendError, Limits, Usage};
+use jail::{Spawner, Wall};
 
 use super::Hierarchy;
+use crate::native::{at, kernel_file};
 
 /// The kernel's default accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -54,6 +55,15 @@ impl CgroupSet {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
+    /// Moves a process that was born elsewhere into the unified group.
+    pub(in crate::native) fn move_in(&self, pid: i32) -> io::Result<()> {
+        let unified = self.groups.iter().filter(|group| group.hierarchy.unified);
+        for group in unified {
+            fs::write(group.directory.join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
     /// What the process writes itself into, opened by us, who have the right to.
     pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
@@ -88,7 +98,7 @@ impl CgroupSet {
     /// Checks from outside that a process is in each group and that each limit is what was written.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
         let membership =
-            fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
+            kernel_file::read(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
         for group in &self.groups {
             let tail: PathBuf =
                 group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
@@ -101,6 +111,24 @@ impl CgroupSet {
             group.check(limits)?;
         }
         Ok(())
+    }
+
+    /// Changes the limits of a sandbox that stands, and looks at those that changed.
+    pub(in crate::native) fn change(&self, from: &Limits, to: &Limits) -> Result<(), BackendError> {
+        for group in &self.groups {
+            group.change(from, to).map_err(at("cgroup"))?;
+            if !Wall::Verify.off() {
+                group.check_all(group.changed(from, to)).map_err(|what| BackendError::Unverified { what })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every process inside, if there is a group that knows.
+    pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
+        let group = self.groups.first()?;
+        let listed = kernel_file::read(group.directory.join("cgroup.procs"));
+        Some(listed.map(|text| text.lines().filter_map(|line| line.trim().parse().ok()).collect()))
     }
 
     /// What was used; fields that no group counts stay zero.
@@ -139,7 +167,25 @@ impl Drop for CgroupSet {
 
 impl Group {
     fn limit(&self, limits: &Limits) -> io::Result<()> {
-        for (file, value) in self.settings(limits) {
+        self.write(self.settings(limits))
+    }
+
+    /// Version 1 keeps memory with swap at or above memory alone at every moment.
+    fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        let mut settings = self.changed(from, to);
+        if memory_bytes(to) > memory_bytes(from) {
+            settings.reverse();
+        }
+        self.write(settings)
+    }
+
+    fn changed(&self, from: &Limits, to: &Limits) -> Vec<(&'static str, String)> {
+        let pairs = self.settings(from).into_iter().zip(self.settings(to));
+        pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
+    }
+
+    fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
+        for (file, value) in settings {
             match fs::write(self.directory.join(file), &value) {
                 Ok(()) => {}
                 // A kernel without swap accounting has no such file, and swap is then limited with memory.
@@ -175,9 +221,13 @@ impl Group {
     }
 
     fn check(&self, limits: &Limits) -> Result<(), String> {
+        self.check_all(self.settings(limits))
+    }
+
+    fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
         const PAGE_BYTES: u64 = 65_536;
-        for (file, wanted) in self.settings(limits) {
-            let Ok(found) = fs::read_to_string(self.directory.join(file)) else {
+        for (file, wanted) in settings {
+            let Ok(found) = kernel_file::read_value(&self.directory.join(file)) else {
                 if is_swap(file) {
                     continue;
                 }
@@ -218,12 +268,12 @@ impl Group {
     }
 
     fn number(&self, file: &str) -> u64 {
-        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
     fn keyed(&self, file: &str, key: &str) -> u64 {
-        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         value.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }
@@ -277,6 +327,28 @@ mod tests {
         group.measure(&mut usage);
         fs::remove_dir_all(&group.directory).unwrap();
         assert_eq!((usage.cpu_us, usage.oom_kills, usage.process_refusals), (1234, 2, 3));
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_memory_in_the_order_that_version_1_wants() {
+        let group = group(false, "change");
+        let usual = Limits::default();
+        let more = Limits { memory_bytes: usual.memory_bytes * 2, processes: 128, ..usual.clone() };
+        let names = |from: &Limits, to: &Limits| -> Vec<&str> {
+            group.changed(from, to).into_iter().map(|(file, _)| file).collect()
+        };
+        assert_eq!(names(&usual, &usual), [""; 0]);
+        let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+        assert_eq!(names(&usual, &more), [memory[0], memory[1], "pids.max"]);
+        group.change(&usual, &more).unwrap();
+        group.change(&more, &usual).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let found = [memory[0], memory[1], "pids.max"].map(read);
+        let is_there = |file: &str| group.directory.join(file).exists();
+        let has_cpu = is_there("cpu.cfs_quota_us");
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!(found, ["805306368", "805306368", "65"]);
+        assert!(!has_cpu, "a limit was written that stays as it is");
     }
 
     #[test]

@@ -154,6 +154,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
         compile_anew: false,
+        cold: false,
     };
     Ok(Asked { request, wait })
 }

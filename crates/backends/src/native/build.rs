@@ -1,0 +1,218 @@
+//! Raising one wall on the host's side: groups, plan, spawner, report, a look from outside, consent.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
+use jail::{IdMap, JailPlan, Message, StemPlan};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::cgroup::CgroupSet;
+use super::sandbox::NativeSandbox;
+use super::stems::Planted;
+use super::{NativeBackend, at, micros, plan, verify, watched};
+
+impl NativeBackend {
+    /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
+    pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
+        if let Some(planted) = self.stem_for(spec) {
+            match self.raise(spec, Some(&planted)).await {
+                Ok(sandbox) => return Ok(sandbox),
+                // Whatever is wrong with it: a wall can be built without.
+                Err(_) => self.stems.discard(&planted),
+            }
+        }
+        self.raise(spec, None).await
+    }
+
+    fn stem_for(&self, spec: &SandboxSpec) -> Option<Arc<Planted>> {
+        self.stems.ready(spec, |stem| {
+            let ids = self.identities.of_stem(spec.workspace.is_some());
+            let wall = self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
+            let workspaces = spec.workspace.as_ref().map(|lasting| lasting.among.clone());
+            StemPlan { wall, ids, workspaces, argv: stem.argv.clone(), env: stem.env.clone() }
+        })
+    }
+
+    async fn raise(&self, spec: &SandboxSpec, stem: Option<&Planted>) -> Result<NativeSandbox, BackendError> {
+        let started = Instant::now();
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
+        let plan = self.plan(spec, number, stem, &cgroups)?;
+        let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
+        stream.write_all(&spec.opening).map_err(at("opening"))?;
+        let (report, report_theirs) = report_pair().map_err(at("report"))?;
+        match stem {
+            None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
+            Some(planted) => {
+                planted.stem.spawn(&plan, &OwnedFd::from(theirs), &report_theirs).map_err(at("stem"))?;
+                drop(report_theirs);
+            }
+        }
+        // Cloning takes a while: meanwhile the groups are made that the clone will join.
+        let asked = Instant::now();
+        let mut phases = StartPhases::default();
+        let mut wait = Building { report, cgroups: None, process: None };
+        if plan.joins_groups {
+            self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
+            if stem.is_some() && cgroups.unified_directory().is_some() {
+                // A stem has no right to have its clones born into it.
+                cgroups.move_in(wait.until_cloned(&mut phases).await?).map_err(at("cgroup"))?;
+            }
+            jail::send_groups(wait.report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
+                .map_err(at("groups"))?;
+        }
+        wait.cgroups = Some(cgroups);
+        phases.parts_us.push(("cgroups", micros(asked)));
+        let built = wait.until_built(&mut phases).await?;
+        let looked = Instant::now();
+        let sandbox = wait.finish(spec, &plan, stream, built).await?;
+        phases.parts_us.push(("verify", micros(looked)));
+        phases.parts_us.push(("total", micros(started)));
+        Ok(sandbox.with_phases(phases))
+    }
+
+    fn plan(
+        &self,
+        spec: &SandboxSpec,
+        number: u64,
+        stem: Option<&Planted>,
+        cgroups: &CgroupSet,
+    ) -> Result<JailPlan, BackendError> {
+        let id_map = match &spec.workspace {
+            Some(lasting) => {
+                self.adopt(lasting).map_err(at("workspace"))?;
+                self.identities.lasting(lasting.identity)
+            }
+            None => self.identities.next(number),
+        };
+        let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
+        if let Some(planted) = stem {
+            planted.suit(&mut plan).map_err(at("stem"))?;
+        }
+        Ok(plan)
+    }
+}
+
+/// A process whose walls are being raised; dropping it at any point leaves nothing behind.
+struct Building {
+    report: AsyncFd<OwnedFd>,
+    cgroups: Option<CgroupSet>,
+    process: Option<(i32, OwnedFd)>,
+}
+
+/// What the jail said when it was done.
+struct Built {
+    landlock_abi: u32,
+    scratch: OwnedFd,
+}
+
+impl Building {
+    /// The clone's number, once it is there.
+    async fn until_cloned(&mut self, phases: &mut StartPhases) -> Result<i32, BackendError> {
+        match self.next_message().await? {
+            Some((Message::Cloned { clone_us, .. }, Some(pidfd))) => self.is_cloned(pidfd, clone_us, phases),
+            Some((Message::Failed(error), _)) => Err(plan::explain(&error)),
+            _ => Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),
+        }
+    }
+
+    fn is_cloned(
+        &mut self,
+        pidfd: OwnedFd,
+        clone_us: u32,
+        phases: &mut StartPhases,
+    ) -> Result<i32, BackendError> {
+        // As we see it, whatever namespace its maker is in.
+        let pid = number_of(&pidfd).map_err(at("pidfd"))?;
+        self.process = Some((pid, pidfd));
+        phases.parts_us.push(("clone", u64::from(clone_us)));
+        Ok(pid)
+    }
+
+    async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
+        loop {
+            match self.next_message().await? {
+                Some((Message::Cloned { clone_us, .. }, Some(pidfd))) => {
+                    self.is_cloned(pidfd, clone_us, phases)?;
+                }
+                Some((Message::Built { steps_us, landlock_abi }, Some(scratch))) => {
+                    for (name, us) in steps_us {
+                        add_step(phases, &name, us);
+                    }
+                    return Ok(Built { landlock_abi, scratch });
+                }
+                Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
+                _ => return Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),
+            }
+        }
+    }
+
+    async fn next_message(&self) -> Result<Option<(Message, Option<OwnedFd>)>, BackendError> {
+        self.report
+            .async_io(Interest::READABLE, |socket| jail::receive(socket.as_fd()))
+            .await
+            .map_err(at("report"))
+    }
+
+    /// Looks at the process from outside, consents, and looks once more.
+    async fn finish(
+        mut self,
+        spec: &SandboxSpec,
+        plan: &jail::JailPlan,
+        stream: UnixStream,
+        built: Built,
+    ) -> Result<NativeSandbox, BackendError> {
+        let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
+        let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
+        let cgroups = self.cgroups.take().ok_or_else(missing)?;
+        // From here on dropping the sandbox kills the process and removes the cgroups.
+        let mut sandbox = NativeSandbox::new(pid, pidfd, cgroups, spec, built.scratch)?;
+        let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
+        let enforced = seen.enforced(built.landlock_abi)?;
+        jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
+        // The jail closes its end once it is hidden from its siblings.
+        match self.next_message().await? {
+            None => verify::is_hidden(pid)?,
+            Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
+            Some(_) => return Err(missing()),
+        }
+        sandbox.become_ready(enforced, stream);
+        if spec.workspace.is_some() {
+            // Before a program is sent: what it writes is its own.
+            sandbox.measure_anew(&spec.limits).await;
+        }
+        Ok(sandbox)
+    }
+}
+
+fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
+    /// Steps that are reported on their own; the small rest is one figure.
+    const NAMED: [&str; 9] =
+        ["root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
+    let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
+    match phases.parts_us.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, sum)) => *sum += u64::from(us),
+        None => phases.parts_us.push((name, u64::from(us))),
+    }
+}
+
+/// The number of a process in our own namespace. See pidfd_open(2) and proc(5), fdinfo.
+fn number_of(pidfd: &OwnedFd) -> io::Result<i32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
+    number.filter(|number| *number > 0).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+pub(super) fn report_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((watched(ours)?, theirs))
+}

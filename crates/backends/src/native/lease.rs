@@ -1,0 +1,165 @@
+//! Giving a sandbox that was built ahead the limits of the run that takes it.
+//!
+//! ```text
+//! alive? -> disk (may be refused: nothing was changed) -> cgroups -> rlimits of every process -> look again -> count anew
+//! ```
+//! Nothing has run inside but our guest and an interpreter that waits, so what was examined when the wall was built still
+//! holds; only what changes here is examined again, from outside. What cannot be changed and seen to be changed is an
+//! error, and the sandbox is destroyed. Process limits can only be lowered: they begin at the spec's headroom.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ::sandbox::{BackendError, Limits};
+use jail::{Rlimits, Wall};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::mount::FsPickFlags;
+use rustix::process::{Pid, Resource, Rlimit};
+
+use super::cgroup::CgroupSet;
+use super::{at, plan, tree, verify};
+
+/// How often the processes are listed until no new one appears. An interpreter that waits starts none.
+const ROUNDS_MAX: usize = 4;
+
+/// A sandbox whose limits are changed.
+pub(super) struct Change<'a> {
+    pub(super) pid: i32,
+    pub(super) process: BorrowedFd<'a>,
+    pub(super) scratch: BorrowedFd<'a>,
+    pub(super) cgroups: &'a CgroupSet,
+    /// What is set.
+    pub(super) from: &'a Limits,
+    /// What its processes were given when it was built, if more.
+    pub(super) headroom: Option<&'a Limits>,
+    pub(super) to: &'a Limits,
+}
+
+impl Change<'_> {
+    pub(super) fn make(&self) -> Result<(), BackendError> {
+        self.expect_alive()?;
+        self.disk()?;
+        self.cgroups.change(self.from, self.to)?;
+        self.rlimits()
+    }
+
+    /// The guest may have died since it was built.
+    fn expect_alive(&self) -> Result<(), BackendError> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut list = [PollFd::from_borrowed_fd(self.process, PollFlags::IN)];
+        match rustix::event::poll(&mut list, Some(&at_once)) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(unverified("its first process is dead")),
+            Err(error) => Err(at("alive")(error.into())),
+        }
+    }
+
+    /// The size of the writable space. Changing it takes the right to mount on the host, which only root has
+    /// (`may_mount` in the kernel's namespace.c).
+    fn disk(&self) -> Result<(), BackendError> {
+        let same = (self.from.disk_bytes, self.from.disk_inodes) == (self.to.disk_bytes, self.to.disk_inodes);
+        if same || Wall::Scratch.off() {
+            return Ok(());
+        }
+        let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+        let context = match rustix::mount::fspick(self.scratch, "", flags) {
+            Ok(context) => context,
+            Err(Errno::PERM) => {
+                return Err(BackendError::Unfit {
+                    what: "only root can change the size of its disk".to_owned(),
+                });
+            }
+            Err(error) => return Err(at("scratch")(error.into())),
+        };
+        let set = |key: &str, value: u64| {
+            rustix::mount::fsconfig_set_string(context.as_fd(), key, value.to_string().as_str())
+        };
+        set("size", self.to.disk_bytes)
+            .and_then(|()| set("nr_inodes", self.to.disk_inodes))
+            .and_then(|()| rustix::mount::fsconfig_reconfigure(context.as_fd()))
+            .map_err(|error| at("scratch")(error.into()))?;
+        self.look_at_disk()
+    }
+
+    fn look_at_disk(&self) -> Result<(), BackendError> {
+        if Wall::Verify.off() {
+            return Ok(());
+        }
+        let found = rustix::fs::fstatvfs(self.scratch).map_err(|error| at("scratch")(error.into()))?;
+        let bytes = found.f_blocks.saturating_mul(found.f_frsize);
+        // The kernel rounds up to whole pages.
+        let is_right = bytes < self.to.disk_bytes + found.f_frsize && found.f_files <= self.to.disk_inodes;
+        if is_right { Ok(()) } else { Err(unverified("its disk has another size")) }
+    }
+
+    /// Limits of every process inside, until none is left that did not get them.
+    fn rlimits(&self) -> Result<(), BackendError> {
+        let counted = self.cgroups.limits_processes();
+        let given = plan::rlimits(self.headroom.unwrap_or(self.from), counted);
+        let wanted = plan::rlimits(self.to, counted);
+        if wanted == given || Wall::Rlimits.off() {
+            return Ok(());
+        }
+        let mut done: Vec<i32> = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let everyone = self.everyone()?;
+            let new: Vec<i32> = everyone.into_iter().filter(|pid| !done.contains(pid)).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for pid in new {
+                self.limit_process(pid, &wanted)?;
+                done.push(pid);
+            }
+        }
+        Err(unverified("its processes do not stand still"))
+    }
+
+    fn everyone(&self) -> Result<Vec<i32>, BackendError> {
+        let everyone = match self.cgroups.processes() {
+            Some(listed) => listed.map_err(at("processes"))?,
+            None if !fs::exists(format!("/proc/{0}/task/{0}/children", self.pid)).unwrap_or(false) => {
+                return Err(unverified("its processes cannot be listed"));
+            }
+            None => tree::members(self.pid),
+        };
+        if everyone.contains(&self.pid) { Ok(everyone) } else { Err(unverified("it has no first process")) }
+    }
+
+    fn limit_process(&self, pid: i32, wanted: &Rlimits) -> Result<(), BackendError> {
+        let is_gone = || pid != self.pid && !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+        match lower(pid, wanted) {
+            Ok(()) => {}
+            Err(_) if is_gone() => return Ok(()),
+            Err(error) => return Err(at("process limits")(error)),
+        }
+        match verify::rlimits(pid, wanted) {
+            Err(_) if is_gone() => Ok(()),
+            looked => looked,
+        }
+    }
+}
+
+/// Sets the limits of another process, never above what this server has itself, as the jail does. The kernel lets the
+/// owner of a process's user namespace do so, root or not (`check_prlimit_permission`).
+fn lower(pid: i32, wanted: &Rlimits) -> io::Result<()> {
+    let values = [
+        (Resource::Cpu, wanted.cpu_s),
+        (Resource::Fsize, wanted.file_bytes),
+        (Resource::Nofile, wanted.open_files),
+        (Resource::Nproc, wanted.processes),
+    ];
+    let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    for (resource, value) in values {
+        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |own| own.min(value));
+        let limit = Rlimit { current: Some(value), maximum: Some(value) };
+        rustix::process::prlimit(Some(process), resource, limit)?;
+    }
+    Ok(())
+}
+
+fn unverified(what: &str) -> BackendError {
+    BackendError::Unverified { what: what.to_owned() }
+}

@@ -1,0 +1,131 @@
+//! How often something is asked for, and how many spares that is worth. Pure: the caller brings the clock.
+
+use std::time::{Duration, Instant};
+
+/// Arrivals count for about so long.
+const RATE_WINDOW: Duration = Duration::from_secs(5);
+/// A caller that found nothing counts for about so long.
+const MISS_WINDOW: Duration = Duration::from_secs(30);
+/// Arrivals are not even: so many times the mean is kept.
+const UNEVENNESS: f64 = 2.0;
+/// How much the last build weighs in the mean.
+const BUILD_WEIGHT: f64 = 0.3;
+/// Before the first build nobody knows.
+const BUILD_GUESS: Duration = Duration::from_millis(50);
+
+/// A count that fades.
+#[derive(Debug, Clone, Copy)]
+struct Fading {
+    level: f64,
+    at: Instant,
+    window: Duration,
+}
+
+impl Fading {
+    fn new(now: Instant, window: Duration) -> Self {
+        Self { level: 0.0, at: now, window }
+    }
+
+    fn level(&self, now: Instant) -> f64 {
+        let age = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level * (-age / self.window.as_secs_f64()).exp()
+    }
+
+    fn add(&mut self, now: Instant) {
+        (self.level, self.at) = (self.level(now) + 1.0, now);
+    }
+}
+
+/// The demand for one key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Demand {
+    arrivals: Fading,
+    misses: Fading,
+    build: Duration,
+    pub(super) last_asked: Instant,
+}
+
+impl Demand {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            arrivals: Fading::new(now, RATE_WINDOW),
+            misses: Fading::new(now, MISS_WINDOW),
+            build: BUILD_GUESS,
+            last_asked: now,
+        }
+    }
+
+    /// Somebody asks.
+    pub(super) fn ask(&mut self, now: Instant) {
+        self.arrivals.add(now);
+        self.last_asked = now;
+    }
+
+    /// Somebody asked and there was none.
+    pub(super) fn miss(&mut self, now: Instant) {
+        self.misses.add(now);
+    }
+
+    /// A build took so long.
+    pub(super) fn built_in(&mut self, took: Duration) {
+        self.build = self.build.mul_f64(1.0 - BUILD_WEIGHT) + took.mul_f64(BUILD_WEIGHT);
+    }
+
+    /// How many to keep: what is asked for while one is built, and as many as lately came at once in vain.
+    pub(super) fn worth(&self, now: Instant, floor: usize, ceiling: usize) -> usize {
+        let rate = self.arrivals.level(now) / RATE_WINDOW.as_secs_f64();
+        let meanwhile = rate * self.build.as_secs_f64() * UNEVENNESS;
+        // Rounded down, so that a fading rest keeps nothing, nor does the first of all callers.
+        let more = (meanwhile + self.misses.level(now)).floor();
+        floor.saturating_add(more as usize).min(ceiling)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLOOR: usize = 2;
+    const CEILING: usize = 16;
+
+    fn at(start: Instant, seconds: f64) -> Instant {
+        start + Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_key_that_is_hardly_used_has_the_floor() {
+        let start = Instant::now();
+        let mut demand = Demand::new(start);
+        demand.ask(start);
+        assert_eq!(demand.worth(start, FLOOR, CEILING), FLOOR);
+    }
+
+    #[test]
+    fn a_higher_rate_and_a_longer_build_keep_more_and_idleness_ends_it() {
+        let start = Instant::now();
+        let mut demand = Demand::new(start);
+        demand.built_in(Duration::from_millis(200));
+        for step in 0..200 {
+            demand.ask(at(start, f64::from(step) * 0.05));
+        }
+        let busy = demand.worth(at(start, 10.0), FLOOR, CEILING);
+        assert!(busy > FLOOR && busy < CEILING, "{busy}");
+        for _ in 0..20 {
+            demand.built_in(Duration::from_secs(2));
+        }
+        assert_eq!(demand.worth(at(start, 10.0), FLOOR, CEILING), CEILING);
+        assert_eq!(demand.worth(at(start, 60.0), FLOOR, CEILING), FLOOR);
+    }
+
+    #[test]
+    fn those_who_came_at_once_in_vain_find_one_next_time() {
+        let start = Instant::now();
+        let mut demand = Demand::new(start);
+        for _ in 0..6 {
+            demand.ask(start);
+            demand.miss(start);
+        }
+        assert!(demand.worth(at(start, 1.0), FLOOR, CEILING) >= 7);
+        assert_eq!(demand.worth(at(start, 300.0), FLOOR, CEILING), FLOOR);
+    }
+}

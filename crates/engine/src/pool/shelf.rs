@@ -1,0 +1,270 @@
+//! What is ready and what is wanted, by key. Plain data behind one lock: nothing here waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sandbox::SandboxSpec;
+
+use super::demand::Demand;
+use super::spare::Spare;
+use super::{PoolConfig, PoolLevel, Purpose, SPARES_MAX, Want};
+
+/// Keys at once; the one that was not asked for the longest makes room.
+const KEYS_MAX: usize = 64;
+/// A key that nobody asked for in this time is let go, with its spares.
+const KEY_IDLE: Duration = Duration::from_secs(300);
+/// More than the demand is worth are kept for so long after the last one asked.
+const SURPLUS_IDLE: Duration = Duration::from_secs(30);
+/// While there is one left, the next is built this much later: the run that took one goes first.
+const REFILL_PAUSE: Duration = Duration::from_millis(5);
+/// After a failed build, doubled with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// What a spare costs, before the first of its kind was measured.
+const COST_GUESS_BYTES: u64 = 64 << 20;
+
+/// The spares of one key.
+pub(super) struct Shelf {
+    pub(super) id: u64,
+    /// With the usual limits.
+    pub(super) spec: Arc<SandboxSpec>,
+    language: String,
+    purpose: Purpose,
+    demand: Demand,
+    ready: VecDeque<Spare>,
+    pub(super) building: usize,
+    failures: u32,
+    /// Not before.
+    build_at: Instant,
+    pub(super) cost_bytes: u64,
+}
+
+/// All keys.
+#[derive(Default)]
+pub(super) struct Shelves {
+    pub(super) all: Vec<Shelf>,
+    next_id: u64,
+    is_closed: bool,
+    /// Whether there is a keeper.
+    pub(super) is_kept: bool,
+}
+
+impl Shelf {
+    fn new(id: u64, want: &Want<'_>, now: Instant) -> Self {
+        let (limits, headroom) = (want.usual.clone(), Some(want.most.or_more(want.usual)));
+        Self {
+            id,
+            spec: Arc::new(SandboxSpec { limits, headroom, ..want.spec.clone() }),
+            language: want.language.to_owned(),
+            purpose: want.purpose,
+            demand: Demand::new(now),
+            ready: VecDeque::new(),
+            building: 0,
+            failures: 0,
+            build_at: now,
+            cost_bytes: COST_GUESS_BYTES,
+        }
+    }
+
+    /// The key: everything but limits. The shortest part that tells them apart comes first.
+    fn is_of(&self, spec: &SandboxSpec) -> bool {
+        let own = &self.spec;
+        own.opening == spec.opening
+            && own.binds == spec.binds
+            && own.absence_allowed == spec.absence_allowed
+            && own.workspace == spec.workspace
+            && own.files == spec.files
+    }
+
+    pub(super) fn level(&self) -> PoolLevel {
+        PoolLevel { language: self.language.clone(), purpose: self.purpose, ready: self.ready.len() }
+    }
+
+    fn count(&self) -> usize {
+        self.ready.len() + self.building
+    }
+
+    /// A build ended well.
+    pub(super) fn put(&mut self, spare: Spare, took: Duration) {
+        self.failures = 0;
+        self.cost_bytes = spare.cost_bytes;
+        self.demand.built_in(took);
+        self.ready.push_back(spare);
+    }
+
+    /// A build ended badly: the next one waits, longer each time.
+    pub(super) fn fail(&mut self, now: Instant) {
+        let pause = BACKOFF_FIRST.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.build_at = now + pause;
+    }
+}
+
+impl Shelves {
+    /// Somebody asks for one of this key; gives back what had to make room for a new key.
+    pub(super) fn ask(&mut self, want: &Want<'_>, now: Instant) -> Vec<Spare> {
+        if let Some(shelf) = self.find(want.spec) {
+            shelf.demand.ask(now);
+            return Vec::new();
+        }
+        let mut displaced = Vec::new();
+        if self.all.len() >= KEYS_MAX
+            && let Some(oldest) = self.longest_unasked(|_| true)
+        {
+            displaced.extend(self.all.remove(oldest).ready);
+        }
+        let mut shelf = Shelf::new(self.next_id, want, now);
+        shelf.demand.ask(now);
+        self.next_id += 1;
+        self.all.push(shelf);
+        displaced
+    }
+
+    /// There was none for somebody who asked.
+    pub(super) fn miss(&mut self, want: &Want<'_>, now: Instant) {
+        if let Some(shelf) = self.find(want.spec) {
+            shelf.demand.miss(now);
+        }
+    }
+
+    /// One of this key could not be given its limits.
+    pub(super) fn blame(&mut self, want: &Want<'_>, now: Instant) {
+        if let Some(shelf) = self.find(want.spec) {
+            shelf.fail(now);
+        }
+    }
+
+    /// The oldest spare of a key.
+    pub(super) fn take(&mut self, want: &Want<'_>) -> Option<Spare> {
+        let shelf = self.find(want.spec)?;
+        let spare = shelf.ready.pop_front()?;
+        let now = Instant::now();
+        let pause = if shelf.ready.is_empty() { Duration::ZERO } else { REFILL_PAUSE };
+        if shelf.build_at <= now {
+            shelf.build_at = now + pause;
+        }
+        Some(spare)
+    }
+
+    /// One that was looked at and not used; comes back where nobody wants it any more.
+    pub(super) fn put_back(&mut self, want: &Want<'_>, spare: Spare) -> Option<Spare> {
+        if self.is_closed {
+            return Some(spare);
+        }
+        match self.find(want.spec) {
+            Some(shelf) => {
+                shelf.ready.push_front(spare);
+                None
+            }
+            None => Some(spare),
+        }
+    }
+
+    fn find(&mut self, spec: &SandboxSpec) -> Option<&mut Shelf> {
+        self.all.iter_mut().find(|shelf| shelf.is_of(spec))
+    }
+
+    /// The shelf of a build, if it is still wanted.
+    pub(super) fn of_build(&mut self, id: u64) -> Option<&mut Shelf> {
+        let is_closed = self.is_closed;
+        self.all.iter_mut().find(|shelf| shelf.id == id).filter(|_| !is_closed)
+    }
+
+    fn longest_unasked(&self, is_meant: impl Fn(&Shelf) -> bool) -> Option<usize> {
+        let shelves = self.all.iter().enumerate().filter(|(_, shelf)| is_meant(shelf));
+        shelves.min_by_key(|(_, shelf)| shelf.demand.last_asked).map(|(at, _)| at)
+    }
+
+    /// Takes spares away, those of the key that was not asked for the longest first, until they cost that much.
+    pub(super) fn take_least_wanted(&mut self, bytes: u64) -> Vec<Spare> {
+        let (mut taken, mut freed) = (Vec::new(), 0_u64);
+        while freed < bytes {
+            let found = self.longest_unasked(|shelf| !shelf.ready.is_empty());
+            let Some(spare) = found.and_then(|at| self.all[at].ready.pop_front()) else { break };
+            freed = freed.saturating_add(spare.cost_bytes);
+            taken.push(spare);
+        }
+        taken
+    }
+
+    /// Everything goes, and nothing comes any more.
+    pub(super) fn close(&mut self) -> Vec<Spare> {
+        self.is_closed = true;
+        self.all.drain(..).flat_map(|shelf| shelf.ready).collect()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Takes out what is no good any more.
+    pub(super) fn sweep_dead(&mut self) -> Vec<Spare> {
+        self.take_all(|spare| !spare.is_well())
+    }
+
+    /// Takes out what is too old.
+    pub(super) fn sweep_aged(&mut self, now: Instant, age_max: Duration) -> Vec<Spare> {
+        self.take_all(|spare| now.saturating_duration_since(spare.born) >= age_max)
+    }
+
+    /// Takes out what is more than the demand is worth, and forgets keys that nobody asks for.
+    pub(super) fn sweep_idle(&mut self, now: Instant, config: &PoolConfig) -> Vec<Spare> {
+        let mut taken = Vec::new();
+        for shelf in &mut self.all {
+            let idle = now.saturating_duration_since(shelf.demand.last_asked);
+            let worth = shelf.demand.worth(now, config.floor, config.ceiling);
+            let kept = if idle >= KEY_IDLE { 0 } else { worth };
+            if idle >= SURPLUS_IDLE {
+                let surplus = shelf.ready.len().saturating_sub(kept);
+                taken.extend(shelf.ready.drain(..surplus));
+            }
+        }
+        let is_asked_for = |shelf: &Shelf| now.saturating_duration_since(shelf.demand.last_asked) < KEY_IDLE;
+        self.all.retain(|shelf| is_asked_for(shelf) || shelf.building > 0);
+        taken
+    }
+
+    fn take_all(&mut self, mut is_meant: impl FnMut(&mut Spare) -> bool) -> Vec<Spare> {
+        let mut taken = Vec::new();
+        for shelf in &mut self.all {
+            for mut spare in std::mem::take(&mut shelf.ready) {
+                if is_meant(&mut spare) { taken.push(spare) } else { shelf.ready.push_back(spare) }
+            }
+        }
+        taken
+    }
+
+    /// The key that needs one the most, if there is room for one more.
+    pub(super) fn next_to_build(&mut self, now: Instant, config: &PoolConfig) -> Option<&mut Shelf> {
+        let total: usize = self.all.iter().map(Shelf::count).sum();
+        if self.is_closed || total >= SPARES_MAX {
+            return None;
+        }
+        let is_wanting = |shelf: &&mut Shelf| {
+            shelf.build_at <= now && shelf.count() < shelf.demand.worth(now, config.floor, config.ceiling)
+        };
+        self.all.iter_mut().filter(is_wanting).min_by_key(|shelf| shelf.count())
+    }
+
+    /// When a key that lacks one may next be built.
+    pub(super) fn next_build_at(&self, now: Instant, config: &PoolConfig) -> Option<Instant> {
+        let is_wanting =
+            |shelf: &&Shelf| shelf.count() < shelf.demand.worth(now, config.floor, config.ceiling);
+        self.all.iter().filter(is_wanting).map(|shelf| shelf.build_at).filter(|at| *at > now).min()
+    }
+
+    /// Builds under way.
+    pub(super) fn building(&self) -> usize {
+        self.all.iter().map(|shelf| shelf.building).sum()
+    }
+
+    /// What all spares cost, with those in the making.
+    pub(super) fn cost_bytes(&self) -> u64 {
+        let of = |shelf: &Shelf| {
+            let ready: u64 = shelf.ready.iter().map(|spare| spare.cost_bytes).sum();
+            ready + shelf.cost_bytes * shelf.building as u64
+        };
+        self.all.iter().map(of).sum()
+    }
+}

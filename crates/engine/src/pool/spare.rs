@@ -1,0 +1,74 @@
+//! One spare: a sandbox whose guest has said hello and whose interpreter says that it is ready.
+
+use std::time::{Duration, Instant};
+
+use sandbox::{Backend, BackendError, Limits, Sandbox, SandboxSpec};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::conversation::MAIN;
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+
+/// How long an interpreter may take to be ready.
+const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// The least that one costs: its process 1, its groups, our end of its stream.
+const COST_BYTES_MIN: u64 = 1 << 20;
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpareError {
+    #[error("the wall was not built")]
+    Wall(#[from] BackendError),
+    #[error("the wall is not complete")]
+    Incomplete,
+    #[error("the interpreter is not ready")]
+    Guest(#[from] GuestError),
+}
+
+/// A sandbox that waits for its run.
+pub(super) struct Spare {
+    sandbox: Box<dyn Sandbox>,
+    reader: GuestReader,
+    writer: GuestWriter,
+    pub(super) born: Instant,
+    /// What it uses of the machine's memory.
+    pub(super) cost_bytes: u64,
+    /// That much of what the server may promise.
+    pub(super) hold: Option<OwnedSemaphorePermit>,
+}
+
+impl Spare {
+    /// Builds one and waits until its interpreter is ready.
+    pub(super) async fn build(backend: &dyn Backend, spec: &SandboxSpec) -> Result<Self, SpareError> {
+        let mut sandbox = backend.create(spec).await?;
+        if !sandbox.enforced().missing(&spec.absence_allowed).is_empty() {
+            return Err(SpareError::Incomplete);
+        }
+        let stream = sandbox.take_stream().ok_or(GuestError::Gone)?;
+        let (mut reader, writer) = guest_client::connect(stream).await?;
+        if !spec.opening.is_empty() {
+            let ready = tokio::time::timeout(READY_PATIENCE, reader.until_ready(MAIN));
+            ready.await.unwrap_or(Err(GuestError::Silent))?;
+        }
+        let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
+        Ok(Self { sandbox, reader, writer, born: Instant::now(), cost_bytes, hold: None })
+    }
+
+    /// Whether guest and interpreter are still there, as far as they have told.
+    pub(super) fn is_well(&mut self) -> bool {
+        self.reader.is_well()
+    }
+
+    pub(super) async fn take_limits(&mut self, limits: &Limits) -> Result<(), BackendError> {
+        self.sandbox.take_limits(limits).await
+    }
+
+    pub(super) fn into_parts(self) -> (Box<dyn Sandbox>, (GuestReader, GuestWriter)) {
+        (self.sandbox, (self.reader, self.writer))
+    }
+
+    /// Its end; what it held is free at once.
+    pub(super) async fn destroy(mut self) {
+        self.hold = None;
+        self.sandbox.destroy().await.ok();
+    }
+}

@@ -1,0 +1,80 @@
+//! Which warm interpreter suits a program.
+
+use sandbox::StemSpec;
+
+use super::{Call, Runtime};
+use crate::InputFile;
+
+/// The text that stands for the packages in a stem's command.
+const PACKAGES: &str = "{packages}";
+/// How lines begin that import something.
+const IMPORTS: [&str; 2] = ["import ", "from "];
+
+impl Runtime {
+    /// The interpreter of which a copy may run that program; nothing where the language has none to copy. One with
+    /// packages loaded ahead is for programs that name one of them, and bring no module of that name themselves.
+    pub(crate) fn stem(&self, code: &str, brings: impl Fn(&str) -> bool) -> Option<StemSpec> {
+        let stem = self.definition.stem.as_ref()?;
+        let wanted: Vec<&str> = stem.packages.iter().map(String::as_str).collect();
+        let is_named = wanted.iter().any(|package| imports(code, package));
+        let is_brought = || wanted.iter().any(|package| brings(package));
+        let packages =
+            if is_named && !is_brought() { self.installed(&wanted).join(",") } else { String::new() };
+        let call = Call { mode: "", source: "" };
+        let fill = |part: String| part.replace(PACKAGES, &packages);
+        let argv = self.fill(&stem.command, &call).into_iter().map(fill).collect();
+        Some(StemSpec { argv, env: self.environment() })
+    }
+
+    /// Whether its interpreter can be copied.
+    pub(crate) fn has_stem(&self) -> bool {
+        self.definition.stem.is_some()
+    }
+
+    fn installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
+        let is_there =
+            |package: &&str| self.packages().keys().any(|known| known.eq_ignore_ascii_case(package));
+        packages.iter().copied().filter(is_there).collect()
+    }
+}
+
+/// Whether a file among the inputs would be imported by that name.
+pub(crate) fn is_among(inputs: &[InputFile], package: &str) -> bool {
+    inputs.iter().any(|input| {
+        let top = input.path.split('/').next().unwrap_or_default();
+        top.strip_suffix(".py").unwrap_or(top) == package
+    })
+}
+
+/// Whether a line of the program imports that package. A guess, which costs only time if it is wrong.
+fn imports(code: &str, package: &str) -> bool {
+    code.lines().map(str::trim_start).filter(|line| IMPORTS.iter().any(|word| line.starts_with(word))).any(
+        |line| {
+            line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == package)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_names_a_package_where_it_imports_it() {
+        for code in
+            ["import numpy", "import os, numpy as np", "  from numpy.linalg import norm", "x=1\nimport numpy"]
+        {
+            assert!(imports(code, "numpy"), "{code}");
+        }
+        for code in ["print('import numpy')", "import numpy_financial", "numpy = 1", "important = numpy"] {
+            assert!(!imports(code, "numpy"), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_module_of_the_caller_is_noticed() {
+        let input = |path: &str| [InputFile { path: path.to_owned(), content: Vec::new() }];
+        assert!(is_among(&input("numpy.py"), "numpy") && is_among(&input("numpy/__init__.py"), "numpy"));
+        assert!(!is_among(&input("data/numpy.csv"), "numpy") && !is_among(&input("numpy.csv"), "numpy"));
+    }
+}

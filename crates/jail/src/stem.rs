@@ -1,0 +1,241 @@
+//! A stem: a process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
+//!
+//! The spawner clones it into namespaces of its own, in which it is nobody outside; it makes the root that its sandboxes
+//! will share, read-only, and becomes the interpreter by exec. The interpreter loads what it will need and this very code
+//! as a library, and calls [`serve_stem`]. For each request the process clones itself; the clone makes its own what
+//! sandboxes do not share ([`raise::raise_in_stem`]) and becomes the guest, and when the guest is told to open the
+//! interpreter it forks instead: that copy returns from [`serve_stem`] into the interpreter, behind every wall.
+//!
+//! No program is ever sent to a stem, and it has no connection to any sandbox once that stands. Its end is the end of its
+//! sandboxes; it ends by itself when its requests have ended and the last of them is gone.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Instant;
+
+use rustix::io::FdFlags;
+use rustix::pipe::PipeFlags;
+
+use crate::breach;
+use crate::identity::STEM_ID;
+use crate::raise::{self, Handed, Steps};
+use crate::report::{self, JailError, Message};
+use crate::root::{self, Root};
+use crate::seccomp::Filter;
+use crate::spawner::{PLAN_BYTES_MAX, Request, ask, exit, namespaces, settle};
+use crate::sys::{self, ChildFlags, Cloned, Dispositions};
+use crate::{Bind, JailPlan, StemPlan, identity, privileges};
+
+/// Where a stem finds its requests and its library.
+const REQUESTS_FD: i32 = 3;
+const LIBRARY_FD: i32 = 4;
+
+/// What a stem is given.
+pub struct StemHanded {
+    /// Its end of the socket for requests.
+    pub requests: OwnedFd,
+    /// This crate and the guest as a library that its interpreter can load.
+    pub library: OwnedFd,
+    /// Where it reports while its wall is raised.
+    pub report: OwnedFd,
+}
+
+/// How a guest was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The sandbox is over; the exit status of its process 1.
+    Ended(i32),
+    /// This process is a copy that becomes the interpreter.
+    AsInterpreter,
+}
+
+/// A handle on a stem: the server's end of its requests.
+#[derive(Debug)]
+pub struct Stem {
+    requests: OwnedFd,
+}
+
+impl Stem {
+    /// A stem whose requests are taken from the other end.
+    pub fn new(requests: OwnedFd) -> Self {
+        Self { requests }
+    }
+
+    /// Where it says that it is ready ([`Message::Ready`]).
+    pub fn socket(&self) -> &OwnedFd {
+        &self.requests
+    }
+
+    /// Asks for one jail, as [`crate::Spawner::spawn`] does.
+    pub fn spawn(&self, plan: &JailPlan, stream: &OwnedFd, report: &OwnedFd) -> io::Result<()> {
+        // What they have in common is there already.
+        let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
+        ask(self.requests.as_fd(), &Request::Jail(Box::new(own)), &[stream.as_fd(), report.as_fd()])
+    }
+}
+
+/// The spawner's part: clones the process that becomes the stem.
+pub(crate) fn plant(plan: &StemPlan, descriptors: Vec<OwnedFd>) {
+    let Ok([requests, library, report]) = <[OwnedFd; 3]>::try_from(descriptors) else { return };
+    let handed = StemHanded { requests, library, report };
+    if let Err(error) = clone_stem(plan, &handed) {
+        // The server may be gone; then nobody waits for this.
+        report::send(handed.report.as_fd(), &Message::Failed(error), None).ok();
+    }
+}
+
+fn clone_stem(plan: &StemPlan, handed: &StemHanded) -> Result<(), JailError> {
+    let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
+    let (mapped, tell_mapped) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
+    let started = Instant::now();
+    match sys::clone_into_walls(ChildFlags::new(namespaces()), None).map_err(at("clone"))? {
+        Cloned::Parent(pid, pidfd) => {
+            let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
+            // On an error the pipe closes and the clone ends by itself.
+            plan.ids.write(pid).map_err(at("id maps"))?;
+            rustix::io::write(&tell_mapped, &[1]).map_err(|error| JailError::new("pipe", &error.into()))?;
+            let announced = Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us };
+            report::send(handed.report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))
+        }
+        Cloned::Child => {
+            drop(tell_mapped);
+            let mut word = [0_u8; 1];
+            if !matches!(rustix::io::read(&mapped, &mut word), Ok(1)) {
+                exit(1)
+            }
+            drop(mapped);
+            let Err(error) = become_stem(plan, handed);
+            report::send(handed.report.as_fd(), &Message::Failed(error), None).ok();
+            exit(1)
+        }
+    }
+}
+
+/// Raises the wall of a stem, by the stem itself, and becomes its interpreter.
+fn become_stem(plan: &StemPlan, handed: &StemHanded) -> Result<Infallible, JailError> {
+    let mut steps = Steps::start();
+    sys::reset_signals();
+    let wall = &plan.wall;
+    let sources = steps.take("bind sources", || root::open_sources(&wall.binds))?;
+    let workspaces = plan.workspaces.as_ref().map(|path| Bind::in_place(path.clone(), false));
+    let workspaces = steps.take("workspaces", || root::open_sources(workspaces.as_slice()))?;
+    steps.take("identity", || identity::take(STEM_ID, plan.ids.is_single()))?;
+    steps.take("visible to the host", privileges::be_visible_to_host)?;
+    let root = steps.take("root", Root::new)?;
+    steps.take("places", || root.places(wall))?;
+    // Packages may want to write something when they are loaded. No sandbox sees it.
+    steps.take("scratch", || root.scratch(&wall.scratch))?;
+    steps.take("workspaces", || workspaces.into_iter().try_for_each(|source| root.workspaces(source)))?;
+    steps.take("binds", || root.binds(sources))?;
+    steps.take("files", || root.files(wall))?;
+    steps.take("devices", || root.devices())?;
+    steps.take("procfs", || root.bare_procfs().map(drop))?;
+    steps.take("cgroups", sys::unshare_cgroup_namespace)?;
+    steps.take("host name", || privileges::set_hostname(&wall.hostname))?;
+    steps.take("pivot", || root.enter())?;
+    // Over its own namespaces, in which its clones raise their walls.
+    steps.take("privileges", privileges::keep_over_exec)?;
+    steps.take("parent death", privileges::die_with_parent)?;
+    let program = steps.take("descriptors", || prepare_exec(plan, handed))?;
+    steps.take("interpreter", || Err(become_program(program)))
+}
+
+/// Its streams are ends of pipes, as those of its copies will be: what an interpreter finds out about them stays true.
+fn prepare_exec(plan: &StemPlan, handed: &StemHanded) -> io::Result<Command> {
+    let away = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
+    let (requests, library) = (away(&handed.requests)?, away(&handed.library)?);
+    let (input, no_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let (_no_reader, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    drop(no_writer);
+    rustix::stdio::dup2_stdin(&input)?;
+    rustix::stdio::dup2_stdout(&output)?;
+    rustix::stdio::dup2_stderr(&output)?;
+    // The report socket may be at one of these numbers: it was moved away by who received it, or is not needed any more.
+    for (descriptor, number) in [(requests, REQUESTS_FD), (library, LIBRARY_FD)] {
+        let placed = sys::place(descriptor, number)?;
+        rustix::io::fcntl_setfd(&placed, FdFlags::empty())?;
+        std::mem::forget(placed);
+    }
+    let (program, arguments) = plan.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(plan.env.iter().map(|(name, value)| (name, value)));
+    breach::pass_on(&mut command);
+    Ok(command)
+}
+
+fn become_program(mut command: Command) -> io::Error {
+    command.exec()
+}
+
+/// Serves requests for sandboxes, in the interpreter's process, until they end: then gives back the exit status.
+/// Returns too, with [`Left::AsInterpreter`], in each copy that a guest was told to make.
+pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
+    let before = Dispositions::save();
+    sys::ignore_child_signal();
+    let filter = Filter::compile();
+    let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
+    if report::send(requests.as_fd(), &Message::Ready, None).is_err() {
+        return Left::Ended(1);
+    }
+    loop {
+        let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
+            Ok((0, _)) => break,
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return Left::Ended(1),
+        };
+        let (Ok(Request::Jail(plan)), Ok([stream, report])) =
+            (postcard::from_bytes::<Request>(&bytes[..length]), <[OwnedFd; 2]>::try_from(descriptors))
+        else {
+            continue;
+        };
+        match clone_sandbox(&report) {
+            Ok(Cloned::Parent(..)) => {}
+            Ok(Cloned::Child) => {
+                // Its number is the stream's from now on.
+                std::mem::forget(requests);
+                become_guest(&plan, &filter, Handed { stream, report }, guest);
+                before.restore();
+                return Left::AsInterpreter;
+            }
+            Err(error) => drop(report::send(report.as_fd(), &Message::Failed(error), None)),
+        }
+    }
+    sys::wait_for_children();
+    Left::Ended(0)
+}
+
+/// In the clone this returns at once; the stem announces it.
+fn clone_sandbox(report: &OwnedFd) -> Result<Cloned, JailError> {
+    let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
+    let started = Instant::now();
+    let cloned = sys::clone_into_walls(ChildFlags::of_stem(namespaces()), None).map_err(at("clone"))?;
+    if let Cloned::Parent(pid, pidfd) = &cloned {
+        let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
+        let announced = Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us };
+        report::send(report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))?;
+    }
+    Ok(cloned)
+}
+
+/// Comes back only in the copy that becomes the interpreter.
+fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: fn(OwnedFd, OwnedFd) -> Left) {
+    sys::reset_signals();
+    let Ok((handed, failures)) = settle(handed) else { exit(1) };
+    match raise::raise_in_stem(plan, filter, handed) {
+        Ok((stream, report)) => {
+            drop(failures);
+            if let Left::Ended(status) = guest(stream, report) {
+                exit(status)
+            }
+        }
+        Err(error) => {
+            report::send(failures.as_fd(), &Message::Failed(error), None).ok();
+            exit(1)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The programs that are measured: in each language the smallest one that says something.
+
+use super::scene::Language;
+
+/// What every one of them prints, but for the canaries of further languages.
+const ONE: &str = "1\n";
+
+/// One program, for us and for rivals.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    /// As the table calls it.
+    pub(super) label: String,
+    pub(super) language: String,
+    pub(super) code: String,
+    pub(super) stdout: String,
+    /// Interpreter and flag by which a rival runs the code without a file, where that is possible.
+    pub(super) plain: Option<Vec<String>>,
+}
+
+impl Program {
+    /// The programs of a language, the one without imports first.
+    pub(super) fn of(language: &Language) -> Vec<Self> {
+        let program = |label: &str, code: &str, flag: Option<&str>| Self {
+            label: label.to_owned(),
+            language: language.name.clone(),
+            code: code.to_owned(),
+            stdout: ONE.to_owned(),
+            plain: flag.map(|flag| vec![language.interpreter.display().to_string(), flag.to_owned()]),
+        };
+        match language.name.as_str() {
+            "python" => vec![
+                program("python", "print(1)", Some("-c")),
+                program("python+numpy", "import numpy; print(1)", Some("-c")),
+                program("python+pandas", "import pandas; print(1)", Some("-c")),
+            ],
+            "javascript" => vec![program("javascript", "console.log(1)", Some("-e"))],
+            // Node before 22.6 cannot run it at all: there is nothing plain to compare with.
+            "typescript" => vec![program("typescript", "const one: number = 1; console.log(one)", None)],
+            "bash" => vec![program("bash", "echo 1", Some("-c"))],
+            name => {
+                let (code, stdout) = language.canary.clone();
+                vec![Self { code, stdout, ..program(name, "", None) }]
+            }
+        }
+    }
+
+    /// The command line without any wall.
+    pub(super) fn plain_command(&self) -> Option<Vec<String>> {
+        let mut command = self.plain.clone()?;
+        command.push(self.code.clone());
+        Some(command)
+    }
+
+    /// The same with another interpreter.
+    pub(super) fn with_interpreter(&self, interpreter: &str) -> Self {
+        let mut other = self.clone();
+        if let Some(first) = other.plain.as_mut().and_then(|plain| plain.first_mut()) {
+            interpreter.clone_into(first);
+        }
+        other
+    }
+}

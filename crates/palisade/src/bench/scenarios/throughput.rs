@@ -1,0 +1,85 @@
+//! Fresh Python runs of several callers over one connection, each with its next call as soon as it has an answer;
+//! the plain interpreter beside it, started by as many threads.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::bench::client::{Call, milliseconds};
+use crate::bench::lanes::fresh as fresh_run;
+use crate::bench::measured::{OURS, PLAIN, Series, Unit};
+use crate::bench::program::Program;
+use crate::bench::rivals::timed;
+use crate::bench::server::Server;
+use crate::bench::{Bench, Scenario};
+
+const SCENARIO: Scenario = Scenario::Throughput;
+const CALLERS: [usize; 4] = [1, 2, 8, 32];
+const LANGUAGE: &str = "python";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let Some(program) = super::main_program(bench, LANGUAGE) else {
+        bench.measured.absent(SCENARIO, LANGUAGE, "it is not installed");
+        return Ok(());
+    };
+    let server = Server::start(&bench.scene.recipe)?;
+    let client = server.client()?;
+    super::warm(client, &program)?;
+    for (index, callers) in CALLERS.into_iter().enumerate() {
+        let call = Call::run(&program.language, &program.code);
+        let one = || fresh_run(client, &call, &program.stdout);
+        // What is sized by demand learns of it first.
+        load(callers, bench.sizes.throughput / 4, &one);
+        let ours = load(callers, bench.sizes.throughput, &one);
+        keep(bench, OURS, callers, ours);
+        let plain = load(callers, bench.sizes.throughput, &|| plain_run(&program));
+        keep(bench, PLAIN, callers, plain);
+        bench.progress.step(index + 1, CALLERS.len());
+    }
+    Ok(())
+}
+
+/// Answers and the time in which they came.
+struct Load {
+    samples: Vec<Result<f64, String>>,
+    took: Duration,
+}
+
+/// So many callers for so long. Calls that are under way at the end are waited for and counted, with their time.
+fn load(callers: usize, duration: Duration, call: &(impl Fn() -> Result<f64, String> + Sync)) -> Load {
+    let is_over = AtomicBool::new(false);
+    let began = Instant::now();
+    let samples = std::thread::scope(|scope| {
+        let caller = || {
+            let mut samples = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                samples.push(call());
+            }
+            samples
+        };
+        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(caller)).collect();
+        std::thread::sleep(duration);
+        is_over.store(true, Ordering::Relaxed);
+        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+    });
+    Load { samples, took: began.elapsed() }
+}
+
+fn keep(bench: &mut Bench, side: &str, callers: usize, load: Load) {
+    let name = format!("{LANGUAGE} x{callers}");
+    let at = Some(callers as f64);
+    let mut series = Series { at, ..Series::new(SCENARIO, &name, side) };
+    load.samples.into_iter().for_each(|sample| series.take(sample));
+    let per_s = series.samples.len() as f64 / load.took.as_secs_f64();
+    bench.measured.figure_of(SCENARIO, (&format!("{name} rate"), side), Unit::PerSecond, (at, per_s));
+    bench.measured.series.push(series);
+}
+
+pub(super) fn plain_run(program: &Program) -> Result<f64, String> {
+    let line = program.plain_command().ok_or("it cannot be started without a file")?;
+    let (interpreter, arguments) = line.split_first().ok_or("it has no command line")?;
+    let mut command = Command::new(interpreter);
+    command.args(arguments);
+    timed(command, &program.stdout, PATIENCE).map(milliseconds)
+}

@@ -1,0 +1,130 @@
+//! The place of one benchmark: a folder that is thrown away, the languages found, how to start servers.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::server::Recipe;
+use crate::cli::Options;
+use crate::machine::{self, Life};
+
+const FOLDER_PREFIX: &str = "palisade-bench-";
+
+/// Languages that are always measured, as far as they are there.
+pub(super) const MAIN_LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
+
+/// A language that works here.
+#[derive(Debug, Clone)]
+pub(super) struct Language {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// The interpreter's own file, shims resolved: the one the server starts.
+    pub(super) interpreter: PathBuf,
+    /// Its smallest whole program and what that prints.
+    pub(super) canary: (String, String),
+}
+
+/// What scenarios need to know.
+pub(super) struct Scene {
+    pub(super) folder: Folder,
+    pub(super) recipe: Recipe,
+    pub(super) languages: Vec<Language>,
+    /// Languages that were looked for and are not here: name and reason.
+    pub(super) missing: Vec<(String, String)>,
+}
+
+impl Scene {
+    /// Makes the folder and looks for languages. Before any thread exists: it forks.
+    pub(super) fn set(options: &Options, wanted: &[&'static str]) -> io::Result<Self> {
+        let folder = Folder::new(options.state_dir.as_deref())?;
+        let recipe = Recipe {
+            binary: std::env::current_exe()?,
+            state_dir: folder.within("state")?,
+            log: folder.path().join("server.log"),
+            flags: flags(options),
+        };
+        let own = Options {
+            state_dir: Some(recipe.state_dir.clone()),
+            allow_missing: options.allow_missing.clone(),
+            log_level: options.log_level.clone(),
+        };
+        let found = machine::with_engine(&own, Life::Once, |machine| async move {
+            let mut found = Vec::new();
+            for name in wanted {
+                found.push((*name, machine.engine.runtimes().find(name).await));
+            }
+            found
+        })?;
+        let (mut languages, mut missing) = (Vec::new(), Vec::new());
+        for (name, runtime) in found {
+            match runtime {
+                Ok(runtime) => languages.push(Language {
+                    name: name.to_owned(),
+                    version: runtime.version().to_owned(),
+                    interpreter: PathBuf::from(runtime.executable()),
+                    canary: (runtime.canary().0.to_owned(), runtime.canary().1.to_owned()),
+                }),
+                Err(error) => missing.push((name.to_owned(), error.to_string())),
+            }
+        }
+        Ok(Self { folder, recipe, languages, missing })
+    }
+
+    pub(super) fn language(&self, name: &str) -> Option<&Language> {
+        self.languages.iter().find(|language| language.name == name)
+    }
+}
+
+fn flags(options: &Options) -> Vec<String> {
+    let allowed = options.allow_missing.iter().map(|name| format!("--allow-missing={name}"));
+    allowed.chain(options.log_level.iter().map(|level| format!("--log-level={level}"))).collect()
+}
+
+/// A private folder that is removed when dropped; those of benchmarks that were killed go with the next one.
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Beneath the state directory that was asked for, so that its disk is the one measured; else the system's
+    /// place for such folders.
+    fn new(beneath: Option<&Path>) -> io::Result<Self> {
+        let above = beneath.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        let above = std::path::absolute(above)?;
+        remove_leftovers(&above);
+        let path = above.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(Self { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A private folder in it.
+    pub(super) fn within(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            crate::cli::run::complain(&format!("{} is left behind: {error}", self.path.display()), None);
+        }
+    }
+}
+
+fn remove_leftovers(above: &Path) {
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another user's folder stays.
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}

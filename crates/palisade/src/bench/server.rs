@@ -1,0 +1,114 @@
+//! A server of our own to measure: this very program as `palisade mcp`, with a state directory that is thrown
+//! away.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::client::{Call, Client};
+
+/// How long a server may take to end once its input has.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Of what a server said before it failed.
+const LAST_WORDS_BYTES: usize = 600;
+
+/// How servers are started.
+#[derive(Debug, Clone)]
+pub(super) struct Recipe {
+    pub(super) binary: PathBuf,
+    /// State of the server.
+    pub(super) state_dir: PathBuf,
+    /// Where what it says is kept.
+    pub(super) log: PathBuf,
+    /// Flags of every command that are handed on.
+    pub(super) flags: Vec<String>,
+}
+
+impl Recipe {
+    /// `palisade COMMAND` with the flags, its streams not yet set but for the error stream.
+    pub(super) fn command(&self, arguments: &[&str]) -> io::Result<Command> {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).args(&self.flags).arg("--state-dir").arg(&self.state_dir);
+        command.env_remove("PALISADE_STATE_DIR").stderr(File::create(&self.log)?);
+        Ok(command)
+    }
+
+    /// The end of what the last server said.
+    pub(super) fn last_words(&self) -> String {
+        last_words(&self.log)
+    }
+}
+
+fn last_words(log: &Path) -> String {
+    let said = std::fs::read(log).unwrap_or_default();
+    let tail = said.get(said.len().saturating_sub(LAST_WORDS_BYTES)..).unwrap_or_default();
+    String::from_utf8_lossy(tail).trim().to_owned()
+}
+
+/// One that answers; ends when dropped.
+pub(super) struct Server {
+    child: Child,
+    /// Taken away first at the end: the end of its input ends the server.
+    client: Option<Client>,
+    /// From the start of the process to the first answer.
+    pub(super) started_in: Duration,
+}
+
+impl Server {
+    /// Starts one and waits until it answers `server/discover`.
+    pub(super) fn start(recipe: &Recipe) -> Result<Self, String> {
+        let mut command = recipe.command(&["mcp"]).map_err(|error| format!("starting a server: {error}"))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let began = Instant::now();
+        let mut child = command.spawn().map_err(|error| format!("starting a server: {error}"))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("a server without streams".to_owned());
+        };
+        let client = Client::new(stdin, stdout);
+        let mut server = Self { child, client: Some(client), started_in: Duration::ZERO };
+        let discover = Call::method("server/discover", json!({}));
+        let answer = server.client()?.send(&discover).and_then(super::client::Pending::wait);
+        match answer.and_then(|answer| answer.result.map(|_| answer.at)) {
+            Ok(at) => {
+                server.started_in = at.duration_since(began);
+                Ok(server)
+            }
+            Err(error) => {
+                Err(format!("the server does not answer: {error}. It said: {}", recipe.last_words()))
+            }
+        }
+    }
+
+    pub(super) fn client(&self) -> Result<&Client, String> {
+        self.client.as_ref().ok_or_else(|| "the server has ended".to_owned())
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.client.take());
+        end(&mut self.child);
+    }
+}
+
+/// Waits for a process that was told to end; kills it if it does not.
+pub(super) fn end(child: &mut Child) {
+    let deadline = Instant::now() + END_PATIENCE;
+    while child.try_wait().is_ok_and(|status| status.is_none()) {
+        if Instant::now() > deadline {
+            child.kill().ok();
+            child.wait().ok();
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,30 @@
+//! The jail and the guest as a library that an interpreter loads, to become a stem (see `jail::Stem`).
+//!
+//! Embedded in the binary (crates/palisade/build.rs) and handed to the interpreter by descriptor: there is no such file on
+//! disk. One function, of the plainest kind, so that it can be called from any interpreter that can call C.
+
+#![allow(unsafe_code, reason = "the fence: a name that C can find, and a descriptor that C gives")]
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Serves requests from the socket given, which is this process's alone and single-threaded. Gives back 1 in a process that
+/// is to go on as the interpreter, behind its walls, with its channel as descriptor 3; 0 when there will be no more.
+// SAFETY: no other symbol of that name exists in an interpreter.
+#[unsafe(no_mangle)]
+pub extern "C" fn palisade_serve_stem(requests: std::ffi::c_int) -> std::ffi::c_int {
+    // SAFETY: the caller gives the descriptor that the stem was started with, and does not use it again.
+    let requests = unsafe { OwnedFd::from_raw_fd(requests) };
+    match jail::serve_stem(requests, become_guest) {
+        jail::Left::Ended(_) => 0,
+        jail::Left::AsInterpreter => 1,
+    }
+}
+
+/// What a clone turns into once its walls stand.
+fn become_guest(stream: OwnedFd, consent: OwnedFd) -> jail::Left {
+    let gate = guest::Gate { socket: consent, accept: jail::accept_consent };
+    match guest::run_in_interpreter(stream, gate) {
+        guest::Left::Ended(status) => jail::Left::Ended(status),
+        guest::Left::AsInterpreter => jail::Left::AsInterpreter,
+    }
+}
