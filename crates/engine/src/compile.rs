@@ -14,7 +14,7 @@ use wire::{Exit, FileKind, FromGuest, OpenProcess, ToGuest};
 
 use crate::Engine;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
-use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::request::{RunRequest, is_plain_path};
 use crate::result::{BuildReport, RunError, RunResult};
@@ -180,7 +180,7 @@ async fn attempt(
     let clock = tokio::time::sleep(Duration::from_millis(limits.wall_ms));
     let work = async {
         let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
-        start(&mut reader, &mut writer, runtime, call).await?;
+        start(&mut writer, runtime, call).await?;
         let exit = follow(&mut reader, &mut output).await?;
         if exit == Exit::Code(0) {
             let read = tokio::time::timeout(READ_PATIENCE, collect(&mut reader, &mut writer)).await;
@@ -201,27 +201,20 @@ async fn attempt(
 }
 
 async fn start(
-    reader: &mut GuestReader,
     writer: &mut GuestWriter,
     runtime: &Runtime,
     call: &CompileCall<'_>,
 ) -> Result<(), GuestError> {
     for input in &call.inputs {
-        guest_client::put_file(reader, writer, &input.path, &input.content).await?;
+        writer.put_file(PLACED, &input.path, &input.content).await?;
     }
-    guest_client::put_file(reader, writer, runtime.source(), call.code.as_bytes()).await?;
-    guest_client::put_file(reader, writer, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
+    writer.put_file(PLACED, runtime.source(), call.code.as_bytes()).await?;
+    writer.put_file(PLACED, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
     let (argv, env) = (runtime.compile_command(call), runtime.environment());
-    writer
-        .send(&ToGuest::Open(OpenProcess {
-            process: COMPILER,
-            argv,
-            env,
-            cwd: WORKSPACE.to_owned(),
-            has_channel: false,
-            may_fork: false,
-        }))
-        .await?;
+    let cwd = WORKSPACE.to_owned();
+    let (process, after) = (COMPILER, PLACED);
+    let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
+    writer.queue(&ToGuest::Open(open))?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
 }
 
@@ -234,6 +227,7 @@ async fn follow(reader: &mut GuestReader, output: &mut Output) -> Result<Exit, G
             FromGuest::Failed { request: COMPILER, errno, .. } => {
                 return Err(GuestError::NotStarted { errno });
             }
+            FromGuest::Failed { request: PLACED, errno, .. } => return Err(GuestError::Refused { errno }),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use wire::{CHUNK_BYTES_MAX, Exit, FileKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::driver::DriverEar;
-use crate::guest_client::{self, GuestReader, GuestWriter};
+use crate::guest_client::{self, GuestReader, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::result::Artifact;
 use crate::run::RunEvent;
@@ -47,6 +47,8 @@ pub(crate) struct Session {
 pub(crate) struct Preparation {
     /// Whether the program runs only if this succeeds.
     pub(crate) is_required: bool,
+    /// It did not; whatever is heard later changes nothing.
+    pub(crate) is_refused: bool,
     /// What the driver will be told.
     pub(crate) order: Vec<u8>,
     pub(crate) ear: DriverEar,
@@ -68,10 +70,10 @@ impl Session {
     pub(crate) fn take(&mut self, message: FromGuest) -> Option<End> {
         match message {
             FromGuest::Output { process: PREPARE, stream, data } => {
-                if let (Some(preparation), Stream::Stdout) = (&mut self.preparation, stream) {
-                    preparation.ear.hear(&data);
-                }
-                None
+                let preparation = self.preparation.as_mut().filter(|_| stream == Stream::Stdout)?;
+                preparation.ear.hear(&data);
+                let done = preparation.ear.done()?;
+                self.prepared(Exit::Code(done.exit_code))
             }
             FromGuest::Exited { process: PREPARE, exit } => self.prepared(exit),
             FromGuest::Failed { request: PREPARE, .. } => self.prepared(Exit::Code(127)),
@@ -86,24 +88,26 @@ impl Session {
                 self.ear.hear(&data);
                 None
             }
-            FromGuest::StdinTaken { bytes, .. } => {
+            FromGuest::StdinTaken { process: MAIN, bytes } => {
                 self.unsent_window = (self.unsent_window + bytes as usize).min(STDIN_WINDOW_BYTES);
                 None
             }
             FromGuest::Exited { process: MAIN, exit } => Some(End::Program(exit)),
-            FromGuest::Failed { request: MAIN, .. } => Some(End::Lost),
+            FromGuest::Failed { request: MAIN, errno, .. } => Some(End::NotStarted(errno)),
+            FromGuest::Failed { request: PLACED, errno, .. } => Some(End::Unplaced(errno)),
             _ => None,
         }
     }
 
     /// The program is ready, or never will be.
     fn prepared(&mut self, exit: Exit) -> Option<End> {
-        let preparation = self.preparation.as_ref()?;
+        let preparation = self.preparation.as_mut().filter(|preparation| !preparation.is_refused)?;
         if preparation.is_required && exit != Exit::Code(0) {
+            preparation.is_refused = true;
             return Some(End::Compile(exit));
         }
         for piece in self.preparation.take()?.order.chunks(CHUNK_BYTES_MAX) {
-            let message = ToGuest::Control { process: MAIN, data: piece.to_vec() };
+            let message = ToGuest::Control { process: MAIN, after: PLACED, data: piece.to_vec() };
             self.unsent.extend(wire::encode(&message).unwrap_or_default());
         }
         None
@@ -124,7 +128,7 @@ impl Session {
         let message = match piece {
             Some(data) => {
                 self.unsent_window = self.unsent_window.saturating_sub(data.len());
-                ToGuest::Stdin { process: MAIN, data }
+                ToGuest::Stdin { process: MAIN, after: PLACED, data }
             }
             None => ToGuest::StdinEnd { process: MAIN },
         };

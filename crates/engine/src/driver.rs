@@ -37,6 +37,13 @@ pub(crate) fn kept_run(run: &DriverRun<'_>, id: &str, stdin_path: &str) -> Vec<u
     order(run, id, "keep", stdin_path)
 }
 
+/// What makes a program ready is told what of; its `done` has the same id.
+pub(crate) fn prepare_order(id: &str, words: &[String]) -> Vec<u8> {
+    let mut fields = vec!["prepare", id];
+    fields.extend(words.iter().map(String::as_str));
+    message(&fields)
+}
+
 fn order(run: &DriverRun<'_>, id: &str, mode: &str, stdin_path: &str) -> Vec<u8> {
     let count = run.variables.len().to_string();
     let mut fields = vec!["run", id, mode, run.source, run.code, stdin_path, count.as_str()];

@@ -15,7 +15,8 @@ pub(crate) enum Feed {
 impl Feed {
     pub(crate) fn new(stdin: Stdin) -> Self {
         match stdin {
-            Stdin::Empty => Self::Bytes(Vec::new(), 0),
+            // Its end left with the order.
+            Stdin::Empty => Self::Over,
             Stdin::Bytes(bytes) => Self::Bytes(bytes, 0),
             Stdin::Stream(receiver) => Self::Stream(receiver, Vec::new()),
         }

@@ -2,23 +2,22 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
 
 use crate::driver::DriverEar;
+use crate::guest_stream::{self, ReadEnd, WriteEnd};
 
-const READ_BYTES: usize = 64 * 1024;
+/// What is to be sent is collected up to this much before it leaves.
+const QUEUED_BYTES_MAX: usize = 256 * 1024;
 /// News that may wait while an answer is awaited.
 const BACKLOG_MAX: usize = 256;
-/// The number of every file request: they are made one at a time, and no process has it.
+/// The number of every question about files: they are asked one at a time, and no process has it.
 const FILES: u32 = 0;
+/// The number of the files of a fresh sandbox, the first for one that lasts; no process has it.
+pub(crate) const PLACED: u32 = 1 << 31;
 /// A guest says hello at once.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Files are small or come in chunks; a guest that does not answer in this time is lost.
@@ -43,30 +42,26 @@ pub(crate) enum GuestError {
 
 /// Messages from the guest.
 pub(crate) struct GuestReader {
-    stream: OwnedReadHalf,
+    stream: ReadEnd,
     /// News that came while an answer was awaited.
     backlog: VecDeque<FromGuest>,
     buffer: FrameBuffer,
-    bytes: Box<[u8; READ_BYTES]>,
 }
 
-/// Messages to the guest.
+/// Messages to the guest; several can be queued and leave together.
 pub(crate) struct GuestWriter {
-    stream: OwnedWriteHalf,
+    stream: WriteEnd,
+    queued: Vec<u8>,
 }
 
 /// Takes a sandbox's stream and waits for the guest's first word.
-pub(crate) async fn connect(stream: StdUnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
-    stream.set_nonblocking(true)?;
-    let (read, write) = UnixStream::from_std(stream)?.into_split();
-    let mut reader = GuestReader {
-        stream: read,
-        backlog: VecDeque::new(),
-        buffer: FrameBuffer::default(),
-        bytes: Box::new([0; READ_BYTES]),
-    };
+pub(crate) async fn connect(stream: UnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
+    let (read, write) = guest_stream::split(stream)?;
+    let mut reader = GuestReader { stream: read, backlog: VecDeque::new(), buffer: FrameBuffer::default() };
     match within(HELLO_PATIENCE, reader.next()).await? {
-        FromGuest::Hello { version: VERSION } => Ok((reader, GuestWriter { stream: write })),
+        FromGuest::Hello { version: VERSION } => {
+            Ok((reader, GuestWriter { stream: write, queued: Vec::new() }))
+        }
         _ => Err(GuestError::Protocol),
     }
 }
@@ -92,9 +87,8 @@ impl GuestReader {
             if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {
                 return Ok(message);
             }
-            match self.stream.read(self.bytes.as_mut_slice()).await? {
-                0 => return Err(GuestError::Gone),
-                count => self.buffer.extend(&self.bytes[..count]),
+            if self.stream.read(self.buffer.room()).await? == 0 {
+                return Err(GuestError::Gone);
             }
         }
     }
@@ -127,11 +121,9 @@ impl GuestReader {
                 Ok(None) => {}
                 Err(_) => return false,
             }
-            let stream: &UnixStream = self.stream.as_ref();
-            match rustix::net::recv(stream, self.bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
-                Ok((count @ 1.., _)) => self.buffer.extend(&self.bytes[..count]),
-                Err(Errno::AGAIN) => return true,
-                Err(Errno::INTR) => {}
+            match self.stream.read_now(self.buffer.room()) {
+                Ok(Some(1..)) => {}
+                Ok(None) => return true,
                 _ => return false,
             }
         }
@@ -180,8 +172,19 @@ impl GuestReader {
 
 impl GuestWriter {
     pub(crate) async fn send(&mut self, message: &ToGuest) -> Result<(), GuestError> {
-        let frame = wire::encode(message).map_err(|_| GuestError::Protocol)?;
-        within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&frame).await?) }).await
+        self.queue(message)?;
+        self.flush().await
+    }
+
+    /// Has a message leave with the next that is sent.
+    pub(crate) fn queue(&mut self, message: &ToGuest) -> Result<(), GuestError> {
+        wire::encode_into(message, &mut self.queued).map_err(|_| GuestError::Protocol)
+    }
+
+    /// Sends what is queued.
+    pub(crate) async fn flush(&mut self) -> Result<(), GuestError> {
+        let queued = std::mem::take(&mut self.queued);
+        within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&queued).await?) }).await
     }
 
     /// Sends as much of a frame as the guest takes now; safe to cancel.
@@ -191,35 +194,31 @@ impl GuestWriter {
         Ok(())
     }
 
-    /// Bytes for a driver, in pieces.
-    pub(crate) async fn control(&mut self, process: u32, bytes: &[u8]) -> Result<(), GuestError> {
-        for piece in bytes.chunks(CHUNK_BYTES_MAX) {
-            self.send(&ToGuest::Control { process, data: piece.to_vec() }).await?;
+    /// Queues bytes for a driver, in pieces; they are dropped when one of those files could not be placed.
+    pub(crate) fn control(&mut self, process: u32, after: u32, bytes: &[u8]) -> Result<(), GuestError> {
+        bytes
+            .chunks(CHUNK_BYTES_MAX)
+            .try_for_each(|piece| self.queue(&ToGuest::Control { process, after, data: piece.to_vec() }))
+    }
+
+    /// Queues a file of the workspace. Nothing is waited for: should it be refused, the guest says so with `number`,
+    /// and drops the orders that name it.
+    pub(crate) async fn put_file(
+        &mut self,
+        number: u32,
+        path: &str,
+        content: &[u8],
+    ) -> Result<(), GuestError> {
+        let first = content.chunks(CHUNK_BYTES_MAX).next().unwrap_or_default();
+        let rest = content.chunks(CHUNK_BYTES_MAX).skip(1).map(|piece| (piece, true));
+        for (piece, append) in std::iter::once((first, false)).chain(rest) {
+            let (path, data) = (path.to_owned(), piece.to_vec());
+            self.queue(&ToGuest::PutFile { request: number, path, append, data })?;
+            if self.queued.len() >= QUEUED_BYTES_MAX {
+                self.flush().await?;
+            }
         }
         Ok(())
-    }
-}
-
-/// Writes a file of the workspace and waits until it is there.
-pub(crate) async fn put_file(
-    reader: &mut GuestReader,
-    writer: &mut GuestWriter,
-    path: &str,
-    content: &[u8],
-) -> Result<(), GuestError> {
-    let mut pieces = content.chunks(CHUNK_BYTES_MAX);
-    let mut piece = pieces.next().unwrap_or_default();
-    let mut append = false;
-    loop {
-        let data = piece.to_vec();
-        writer.send(&ToGuest::PutFile { request: FILES, path: path.to_owned(), append, data }).await?;
-        if reader.answer().await? != (FromGuest::Done { request: FILES }) {
-            return Err(GuestError::Protocol);
-        }
-        match pieces.next() {
-            Some(next) => (piece, append) = (next, true),
-            None => return Ok(()),
-        }
     }
 }
 

@@ -15,6 +15,7 @@ mod display;
 mod driver;
 mod feed;
 mod guest_client;
+mod guest_stream;
 mod handle;
 mod image;
 mod output;

@@ -20,7 +20,7 @@ use crate::conclusion::Conclusion;
 use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
 use crate::driver::{self, Done, DriverEar, DriverRun};
 use crate::feed::Feed;
-use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::guest_client::{GuestError, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, Stdin};
@@ -190,12 +190,23 @@ pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(),
     Ok(())
 }
 
-/// The interpreter's start, which needs no program and may go ahead while the wall is examined.
+/// The start of the interpreter, and of what makes programs ready for it: neither needs a program, and both may go ahead
+/// while the wall is examined.
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
-    let argv = runtime.command(&Call { mode: FRESH, source: &in_workspace(source) });
-    let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-    let open = OpenProcess { process: MAIN, argv, env, cwd, has_channel: true, may_fork: runtime.has_stem() };
-    wire::encode(&ToGuest::Open(open)).map_err(|error| RunError::new("language_broken", error.to_string()))
+    let call = Call { mode: FRESH, source: &in_workspace(source) };
+    let mut frames = Vec::new();
+    let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
+        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+        let may_fork = has_channel && runtime.has_stem();
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
+        wire::encode_into(&ToGuest::Open(open), &mut frames)
+            .map_err(|error| RunError::new("language_broken", error.to_string()))
+    };
+    open(MAIN, runtime.command(&call), true)?;
+    if let Some(preparing) = runtime.preparing(&call) {
+        open(PREPARE, preparing.command, false)?;
+    }
+    Ok(frames)
 }
 
 /// A run that has everything it needs.
@@ -240,8 +251,11 @@ impl Prepared {
         result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow(&mut session, request.stdin, stop).await;
-        if matches!(end, End::Compile(_)) {
-            session.tell_compile_failure(self.runtime.source());
+        match end {
+            End::Unplaced(errno) => return self.fail(result, &GuestError::Refused { errno }).await,
+            End::NotStarted(errno) => return self.fail(result, &GuestError::NotStarted { errno }).await,
+            End::Compile(_) => session.tell_compile_failure(self.runtime.source()),
+            _ => {}
         }
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
@@ -275,20 +289,30 @@ impl Prepared {
         }
     }
 
-    /// Places the files and hands the program to the interpreter, which has been starting meanwhile.
+    /// Sends the files and the order together; the interpreter has been starting meanwhile. What cannot be placed is
+    /// told by the guest, which then drops the order.
     async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
-        let (mut reader, mut writer) = self.lease.connect().await?;
+        let (reader, mut writer) = self.lease.connect().await?;
         for input in &request.inputs {
-            guest_client::put_file(&mut reader, &mut writer, &input.path, &input.content).await?;
+            writer.put_file(PLACED, &input.path, &input.content).await?;
         }
         let preparation = match &self.built {
             Some(_) => {
                 let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
-                writer.send(&self.open(MAIN, argv)).await?;
+                let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
+                // Drivers are opened before; a program that was compiled has none.
+                let (process, after) = (MAIN, PLACED);
+                let open =
+                    OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
+                writer.queue(&ToGuest::Open(open))?;
                 None
             }
-            None => self.order(&mut reader, &mut writer, request).await?,
+            None => self.order(&mut writer, request).await?,
         };
+        if matches!(request.stdin, Stdin::Empty) {
+            writer.queue(&ToGuest::StdinEnd { process: MAIN })?;
+        }
+        writer.flush().await?;
         Ok(Session {
             reader,
             writer,
@@ -305,32 +329,23 @@ impl Prepared {
     /// Hands the program to its driver, or first to what makes it ready.
     async fn order(
         &mut self,
-        reader: &mut GuestReader,
         writer: &mut GuestWriter,
         request: &RunRequest,
     ) -> Result<Option<Preparation>, GuestError> {
-        guest_client::put_file(reader, writer, &self.source, request.code.as_bytes()).await?;
+        writer.put_file(PLACED, &self.source, request.code.as_bytes()).await?;
         let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is in the file: a driver reads it from there much faster than from the channel.
         let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
-        match self.runtime.prepare_command(&Call { mode: FRESH, source: &path }) {
-            Some((argv, is_required)) => {
-                writer.send(&self.open(PREPARE, argv)).await?;
-                Ok(Some(Preparation { is_required, order, ear: DriverEar::default() }))
-            }
-            None => {
-                writer.control(MAIN, &order).await?;
-                Ok(None)
-            }
-        }
-    }
-
-    fn open(&self, process: u32, argv: Vec<String>) -> ToGuest {
-        let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
-        // Drivers are opened before; a program that was compiled has none.
-        ToGuest::Open(OpenProcess { process, argv, env, cwd, has_channel: false, may_fork: false })
+        let Some(preparing) = self.runtime.preparing(&Call { mode: FRESH, source: &path }) else {
+            writer.control(MAIN, PLACED, &order)?;
+            return Ok(None);
+        };
+        let data = driver::prepare_order("", &preparing.order);
+        writer.queue(&ToGuest::Stdin { process: PREPARE, after: PLACED, data })?;
+        let (is_required, is_refused) = (preparing.is_required, false);
+        Ok(Some(Preparation { is_required, is_refused, order, ear: DriverEar::default() }))
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller

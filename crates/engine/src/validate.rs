@@ -13,7 +13,7 @@ use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
 use crate::Engine;
 use crate::diagnostics::Said;
 use crate::driver::{DriverEar, SAID_BYTES_MAX};
-use crate::guest_client::{self, GuestError, GuestReader};
+use crate::guest_client::{GuestError, GuestReader, PLACED};
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
@@ -129,12 +129,18 @@ impl Check<'_> {
     async fn ask(&self, lease: &mut Lease) -> Result<Result<(Heard, Exit), GuestError>, Elapsed> {
         let asked = async {
             let (mut reader, mut writer) = lease.connect().await?;
-            let (name, code) = (self.runtime.source(), self.code.as_bytes());
-            guest_client::put_file(&mut reader, &mut writer, name, code).await?;
-            let (argv, env) = (self.argv.clone(), self.runtime.environment());
-            let open =
-                OpenProcess { process: CHECK, argv, env, cwd: WORKSPACE.to_owned(), has_channel: false, may_fork: false };
-            writer.send(&ToGuest::Open(open)).await?;
+            writer.put_file(PLACED, self.runtime.source(), self.code.as_bytes()).await?;
+            let (argv, env, cwd) = (self.argv.clone(), self.runtime.environment(), WORKSPACE.to_owned());
+            let open = OpenProcess {
+                process: CHECK,
+                after: PLACED,
+                argv,
+                env,
+                cwd,
+                has_channel: false,
+                may_fork: false,
+            };
+            writer.queue(&ToGuest::Open(open))?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
             listen(&mut reader).await
         };
@@ -179,7 +185,9 @@ async fn listen(reader: &mut GuestReader) -> Result<(Heard, Exit), GuestError> {
                 }
             }
             FromGuest::Exited { process: CHECK, exit } => return Ok((heard, exit)),
-            FromGuest::Failed { request: CHECK, errno, .. } => return Err(GuestError::Refused { errno }),
+            FromGuest::Failed { request: CHECK | PLACED, errno, .. } => {
+                return Err(GuestError::Refused { errno });
+            }
             _ => {}
         }
     }

@@ -26,6 +26,10 @@ pub(crate) enum End {
     Stopped(Stop),
     /// The guest is gone or talks nonsense.
     Lost,
+    /// Nothing ran: a file could not be placed, for this reason of the kernel inside.
+    Unplaced(i32),
+    /// Nothing ran: the interpreter, or the program itself, could not be started.
+    NotStarted(i32),
 }
 
 /// The verdict with the words that go with it.
@@ -58,6 +62,8 @@ fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
         },
         End::Watch(Ending::Gone) | End::Lost if usage.oom_kills > 0 => Outcome::OutOfMemory,
         End::Watch(Ending::Gone) | End::Lost => Outcome::Killed,
+        End::Unplaced(_) => Outcome::Refused,
+        End::NotStarted(_) => Outcome::Unavailable,
     }
 }
 

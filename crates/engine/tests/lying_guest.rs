@@ -13,7 +13,7 @@ use policy::{Ask, Policy};
 use sandbox::fake::FakeBackend;
 use sandbox::{Guarantee, Outcome, Usage};
 use tokio::sync::oneshot;
-use wire::{Exit, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
+use wire::{Exit, FailureKind, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
 
 const MAIN: u32 = 1;
 
@@ -43,24 +43,43 @@ fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
 }
 
-/// Says hello and answers file requests until the program is handed over; then `then` takes over.
+/// Says hello and takes files until the program is handed over; then `then` takes over.
 fn honest_until_program(mut stream: UnixStream, then: impl FnOnce(UnixStream)) {
     say(&mut stream, &FromGuest::Hello { version: VERSION });
+    let is_told = messages(&mut stream).any(|message| matches!(message, ToGuest::Control { .. }));
+    if is_told {
+        then(stream);
+    }
+}
+
+/// What the host says, until it stops.
+fn messages(stream: &mut UnixStream) -> impl Iterator<Item = ToGuest> + '_ {
     let mut frames = FrameBuffer::default();
-    let mut bytes = [0; 4096];
-    loop {
-        while let Some(message) = frames.next::<ToGuest>().unwrap() {
-            match message {
-                ToGuest::PutFile { request, .. } => say(&mut stream, &FromGuest::Done { request }),
-                ToGuest::Control { .. } => return then(stream),
-                _ => {}
+    std::iter::from_fn(move || {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = frames.next().unwrap() {
+                return Some(message);
+            }
+            match stream.read(&mut bytes) {
+                Ok(count @ 1..) => frames.extend(&bytes[..count]),
+                _ => return None,
             }
         }
-        match stream.read(&mut bytes) {
-            Ok(count @ 1..) => frames.extend(&bytes[..count]),
-            _ => return,
-        }
-    }
+    })
+}
+
+/// Answers the first file so, and does nothing else.
+fn guest_that_refuses(answer: impl Fn(u32) -> FromGuest + Send + Sync + 'static) -> FakeBackend {
+    FakeBackend::new(move |mut stream| {
+        say(&mut stream, &FromGuest::Hello { version: VERSION });
+        let request = messages(&mut stream).find_map(|message| match message {
+            ToGuest::PutFile { request, .. } => Some(request),
+            _ => None,
+        });
+        say(&mut stream, &answer(request.unwrap()));
+        stream.read_to_end(&mut Vec::new()).ok();
+    })
 }
 
 fn guest(then: impl Fn(UnixStream) + Send + Sync + 'static) -> FakeBackend {
@@ -155,6 +174,43 @@ async fn a_caller_that_does_not_listen_does_not_stop_the_clock() {
             .await;
     assert_eq!(run.unwrap().outcome, Outcome::TimedOut);
     assert_eq!(fake.alive(), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_the_guest_refuses_is_told_and_ends_the_run() {
+    const ENOSPC: i32 = 28;
+    const ENOTDIR: i32 = 20;
+    for (errno, code) in [(ENOSPC, "inputs_do_not_fit"), (ENOTDIR, "bad_inputs")] {
+        let fake =
+            guest_that_refuses(move |request| FromGuest::Failed { request, kind: FailureKind::File, errno });
+        let result = run(&fake, request()).await;
+        assert_eq!((result.outcome, result.error.unwrap().code.as_str()), (Outcome::Refused, code));
+        assert_eq!(fake.alive(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_order_names_the_files_that_it_needs() {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let fake = FakeBackend::new(move |mut stream| {
+        say(&mut stream, &FromGuest::Hello { version: VERSION });
+        let mut numbers = (None, None);
+        for message in messages(&mut stream) {
+            match message {
+                ToGuest::PutFile { request, .. } => numbers.0 = Some(request),
+                ToGuest::Control { after, .. } => numbers.1 = Some(after),
+                _ => {}
+            }
+            if numbers.1.is_some() {
+                break;
+            }
+        }
+        tell.send(numbers).unwrap();
+        say(&mut stream, &FromGuest::Exited { process: MAIN, exit: Exit::Code(0) });
+    });
+    assert_eq!(run(&fake, request()).await.outcome, Outcome::Completed);
+    let (placed, after) = told.recv().unwrap();
+    assert!(placed.is_some_and(|number| number != 0) && placed == after, "{placed:?} {after:?}");
 }
 
 #[tokio::test]

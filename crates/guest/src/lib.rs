@@ -60,9 +60,11 @@ fn serve(stream: OwnedFd, gate: Gate, carries_interpreter: bool) -> io::Result<L
         gate: Some(gate),
         deaths: sys::watch_children()?,
         processes: BTreeMap::new(),
+        refused_files: 0,
         ending: false,
     };
     guest.host.send(&FromGuest::Hello { version: VERSION })?;
+    guest.host.flush()?;
     while !guest.ending {
         let turned = guest.turn();
         if guest.is_copy {
@@ -85,6 +87,8 @@ struct Guest {
     /// Readable when a child died.
     deaths: OwnedFd,
     processes: BTreeMap<u32, Process>,
+    /// The number of the last files of which one could not be placed; 0: of none.
+    refused_files: u32,
     ending: bool,
 }
 
@@ -158,9 +162,19 @@ impl Guest {
 
     fn obey(&mut self, message: ToGuest) -> io::Result<()> {
         match message {
+            ToGuest::Open(OpenProcess { after, .. })
+            | ToGuest::Control { after, .. }
+            | ToGuest::Stdin { after, .. }
+                if self.lacks_files(after) =>
+            {
+                Ok(())
+            }
             ToGuest::Open(open) => self.open(&open),
-            ToGuest::Control { process, data } => self.with(process, |open| open.send_control(data)),
-            ToGuest::Stdin { process, data } => self.with(process, |open| open.send_stdin(data)),
+            ToGuest::Control { process, data, .. } => self.with(process, |open| open.send_control(data)),
+            ToGuest::Stdin { process, data, .. } => {
+                self.with(process, |open| open.send_stdin(data))?;
+                self.carry(process, Channel::Stdin)
+            }
             ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
             ToGuest::Drain { request, process } => self.drain(request, process),
@@ -168,10 +182,14 @@ impl Guest {
                 sys::kill_rest();
                 Ok(())
             }
-            ToGuest::PutFile { request, path, append, data } => {
-                let done = files::put(&path, append, &data).map(|()| FromGuest::Done { request });
-                self.answer(request, done)
-            }
+            ToGuest::PutFile { request, .. } if self.lacks_files(request) => Ok(()),
+            ToGuest::PutFile { request, path, append, data } => match files::put(&path, append, &data) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    self.refused_files = request;
+                    self.answer(request, Err(error))
+                }
+            },
             ToGuest::ReadFile { request, path, offset, bytes } => {
                 let data =
                     files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
@@ -183,6 +201,11 @@ impl Guest {
                 Ok(())
             }
         }
+    }
+
+    /// Whether one of the files with that number could not be placed.
+    fn lacks_files(&self, number: u32) -> bool {
+        number != 0 && number == self.refused_files
     }
 
     fn open(&mut self, open: &OpenProcess) -> io::Result<()> {
@@ -211,14 +234,17 @@ impl Guest {
         }
     }
 
-    /// What was written before this was asked is sent before it is answered.
+    /// What was written before this was asked is sent before it is answered, and who died before is reported dead. It is
+    /// answered before anything that was asked later is done.
     fn drain(&mut self, request: u32, number: u32) -> io::Result<()> {
+        self.reap()?;
         if let Some(process) = self.processes.get_mut(&number) {
             for message in process.drain(number) {
                 self.host.send(&message)?;
             }
         }
-        self.host.send(&FromGuest::Done { request })
+        self.host.send(&FromGuest::Done { request })?;
+        self.host.flush()
     }
 
     /// Does something with an open process; one that is gone already is no error, its end is on its way.
@@ -260,8 +286,13 @@ impl Guest {
                 }
             }
             Channel::ControlOut => process.flush_control(),
-            Channel::Stdout | Channel::Stderr | Channel::ControlIn => {
+            Channel::Stdout | Channel::Stderr => {
                 if let Some(message) = process.read(number, channel) {
+                    self.host.send(&message)?;
+                }
+            }
+            Channel::ControlIn => {
+                for message in process.hear_driver(number) {
                     self.host.send(&message)?;
                 }
             }

@@ -155,16 +155,14 @@ impl Process {
             Channel::Stdin | Channel::ControlOut => return None,
         };
         let descriptor = slot.as_ref()?;
-        let mut data = vec![0_u8; CHUNK_BYTES_MAX];
-        match rustix::io::read(descriptor, &mut data) {
+        // Room that is not written to costs nothing.
+        let mut data = Vec::with_capacity(CHUNK_BYTES_MAX);
+        match rustix::io::read(descriptor, rustix::buffer::spare_capacity(&mut data)) {
             Ok(0) => {
                 *slot = None;
                 None
             }
-            Ok(count) => {
-                data.truncate(count);
-                Some(wrap(number, data))
-            }
+            Ok(_) => Some(wrap(number, data)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
             Err(_) => {
                 *slot = None;
@@ -175,8 +173,21 @@ impl Process {
 
     /// Everything that is in the pipes now, bounded.
     pub(crate) fn drain(&mut self, number: u32) -> Vec<FromGuest> {
+        self.drain_of(number, &[Channel::Stdout, Channel::Stderr, Channel::ControlIn])
+    }
+
+    /// What the driver says next. Read first, and what was written before it is in the pipes by now: so whoever
+    /// hears that a run is done has heard everything that it wrote.
+    pub(crate) fn hear_driver(&mut self, number: u32) -> Vec<FromGuest> {
+        let Some(said) = self.read(number, Channel::ControlIn) else { return Vec::new() };
+        let mut messages = self.drain_of(number, &[Channel::Stdout, Channel::Stderr]);
+        messages.push(said);
+        messages
+    }
+
+    fn drain_of(&mut self, number: u32, channels: &[Channel]) -> Vec<FromGuest> {
         let mut messages = Vec::new();
-        for channel in [Channel::Stdout, Channel::Stderr, Channel::ControlIn] {
+        for channel in channels.iter().copied() {
             let mut pieces = 0;
             while let Some(message) = self.read(number, channel) {
                 messages.push(message);

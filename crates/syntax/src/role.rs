@@ -1,13 +1,18 @@
-//! The role itself: `palisade __parse prepare|check LANGUAGE ...`, started by the guest inside a sandbox.
+//! The role itself: `palisade __parse wait|prepare|check ...`, started by the guest inside a sandbox.
 //!
 //! ```text
+//! wait                                    does what it is told on standard input: counted fields of
+//!                                         `prepare` ID LANGUAGE MODE SOURCE PREPARED; answers each with a `done`
 //! prepare LANGUAGE MODE SOURCE PREPARED   reads SOURCE, writes PREPARED; status 1 and a `done` message on failure
 //! check   LANGUAGE SOURCE                 reads SOURCE; says what it found
 //! ```
+//! One that waits is there before the program is, so that nobody waits for its start; in mode `last` there is one
+//! program, and it ends after it.
+//!
 //! Messages go to standard output in the form of docs/DRIVERS.md: counted fields, each ended by NUL.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,6 +27,9 @@ const FILES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const FOLDERS_DEEP_MAX: usize = 8;
 const PROBLEMS_MAX: usize = 100;
+/// An order: fields, and the longest of them.
+const ORDER_FIELDS_MAX: usize = 16;
+const ORDER_FIELD_BYTES_MAX: u64 = 64 << 10;
 
 /// Plays the role with the arguments that follow its name.
 pub fn main(arguments: &[String]) -> ExitCode {
@@ -36,8 +44,15 @@ pub fn main(arguments: &[String]) -> ExitCode {
 fn play(arguments: &[String]) -> bool {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["wait"] => wait(&mut io::stdin().lock()),
         ["prepare", language, mode, source, prepared] => match (language_of(language), mode_of(mode)) {
-            (Some(language), Some(mode)) => prepare(language, mode, Path::new(source), Path::new(prepared)),
+            (Some(language), Some(mode)) => {
+                let prepared = prepare(language, mode, Path::new(source), Path::new(prepared));
+                if let Err(Unready::Wrong(problem)) = &prepared {
+                    say_done("", Some(problem));
+                }
+                prepared.is_ok()
+            }
             _ => false,
         },
         ["check", language, source] => {
@@ -45,6 +60,37 @@ fn play(arguments: &[String]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Does what it is told until nobody tells it anything; `false` when it was told nonsense.
+fn wait(orders: &mut impl BufRead) -> bool {
+    while let Some(fields) = next_order(orders) {
+        let words: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let ["prepare", id, language, mode, source, product] = words.as_slice() else { return false };
+        let (Some(language), Some(mode)) = (language_of(language), mode_of(mode)) else { return false };
+        match prepare(language, mode, Path::new(source), Path::new(product)) {
+            Ok(()) => say(&["done", id, "ok", "0", "", "", "", "", "", ""]),
+            Err(Unready::Wrong(problem)) => say_done(id, Some(&problem)),
+            Err(Unready::Unwritten) => say_done(id, None),
+        }
+        if mode == Mode::Last {
+            return true;
+        }
+    }
+    true
+}
+
+/// A count and so many fields, each ended by NUL; nothing at the end, or when it makes no sense.
+fn next_order(orders: &mut impl BufRead) -> Option<Vec<String>> {
+    let count = next_field(orders)?.parse::<usize>().ok().filter(|count| *count <= ORDER_FIELDS_MAX)?;
+    (0..count).map(|_| next_field(orders)).collect()
+}
+
+fn next_field(orders: &mut impl BufRead) -> Option<String> {
+    let mut field = Vec::new();
+    orders.take(ORDER_FIELD_BYTES_MAX).read_until(0, &mut field).ok()?;
+    field.pop().filter(|last| *last == 0)?;
+    String::from_utf8(field).ok()
 }
 
 fn language_of(name: &str) -> Option<Language> {
@@ -63,33 +109,39 @@ fn mode_of(name: &str) -> Option<Mode> {
     }
 }
 
-fn prepare(language: Language, mode: Mode, source: &Path, product: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(source) else {
-        return fail(&Problem { line: 0, column: 0, message: "the program is not UTF-8 text".to_owned() });
-    };
+/// Why a program was not made ready.
+enum Unready {
+    /// It is no program of its language.
+    Wrong(Problem),
+    /// The product could not be written.
+    Unwritten,
+}
+
+fn prepare(language: Language, mode: Mode, source: &Path, product: &Path) -> Result<(), Unready> {
+    let no_text = Problem { line: 0, column: 0, message: "the program is not UTF-8 text".to_owned() };
+    let text = fs::read_to_string(source).map_err(|_| Unready::Wrong(no_text))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let mut prepared = match crate::prepare(text, language, mode) {
-        Ok(prepared) => prepared,
-        Err(problems) => return problems.first().is_some_and(fail),
-    };
+    let mut prepared = crate::prepare(text, language, mode)
+        .map_err(|problems| problems.into_iter().next().map_or(Unready::Unwritten, Unready::Wrong))?;
     if language == Language::TypeScript {
         let folder = source.parent().unwrap_or(Path::new("/"));
         add_files(&mut prepared, folder, source);
     }
     // Beside and renamed: a driver never sees half of it.
     let beside = product.with_extension("part");
-    let written = serde_json::to_vec(&prepared)
+    serde_json::to_vec(&prepared)
         .map_err(io::Error::from)
         .and_then(|bytes| fs::write(&beside, bytes))
-        .and_then(|()| fs::rename(&beside, product));
-    written.is_ok()
+        .and_then(|()| fs::rename(&beside, product))
+        .map_err(|_| Unready::Unwritten)
 }
 
-fn fail(problem: &Problem) -> bool {
+/// That a program could not be made ready, and what is wrong with it.
+fn say_done(id: &str, problem: Option<&Problem>) {
     let place = |number: u32| if number == 0 { String::new() } else { number.to_string() };
-    let message = format!("SyntaxError: {}", problem.message);
-    say(&["done", "", "error", "1", &message, &place(problem.line), &place(problem.column), "", "", ""]);
-    false
+    let message = problem.map(|problem| format!("SyntaxError: {}", problem.message)).unwrap_or_default();
+    let (line, column) = problem.map_or((0, 0), |problem| (problem.line, problem.column));
+    say(&["done", id, "error", "1", &message, &place(line), &place(column), "", "", ""]);
 }
 
 /// Every TypeScript file beneath the folder, so that the program can import it.
@@ -150,5 +202,27 @@ fn say(fields: &[&str]) {
         bytes.push(0);
     }
     // Whoever asked may be gone; then nobody waits for the answer.
-    io::stdout().write_all(&bytes).ok();
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&bytes).and_then(|()| stdout.flush()).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{next_order, wait};
+
+    #[test]
+    fn orders_are_counted_fields() {
+        let mut words = &b"3\0a\0\0\xc3\xa9\x001\0b\0"[..];
+        assert_eq!(next_order(&mut words), Some(vec!["a".to_owned(), String::new(), "é".to_owned()]));
+        assert_eq!(next_order(&mut words), Some(vec!["b".to_owned()]));
+        assert_eq!(next_order(&mut words), None);
+    }
+
+    #[test]
+    fn nonsense_is_no_order() {
+        for words in [&b"99999\0a\0"[..], b"x\0", b"2\0a\0", b"1\0\xff\0", b"-1\0", b"1\0a"] {
+            assert_eq!(next_order(&mut &*words), None, "{words:?}");
+        }
+        assert!(!wait(&mut &b"1\0dance\0"[..]), "an unknown word");
+    }
 }

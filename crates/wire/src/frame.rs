@@ -9,6 +9,9 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 
 const HEADER_BYTES: usize = 4;
+/// How much is asked for at a time: little, until a peer has shown that it has more to say.
+const READ_BYTES_MIN: usize = 4 * 1024;
+const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a conversation cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,15 +32,25 @@ pub enum WireError {
 
 /// Encodes one message as a frame.
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
-    let mut frame =
-        postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| WireError::Unencodable)?;
-    let payload_bytes = frame.len() - HEADER_BYTES;
+    let mut frame = Vec::new();
+    encode_into(message, &mut frame)?;
+    Ok(frame)
+}
+
+/// Adds one message as a frame to others, so that several leave together; after an error there are none.
+pub fn encode_into<M: Serialize>(message: &M, frames: &mut Vec<u8>) -> Result<(), WireError> {
+    let mut all = std::mem::take(frames);
+    let start = all.len() + HEADER_BYTES;
+    all.resize(start, 0);
+    let mut all = postcard::to_extend(message, all).map_err(|_| WireError::Unencodable)?;
+    let payload_bytes = all.len() - start;
     if payload_bytes > FRAME_BYTES_MAX {
         return Err(WireError::Unencodable);
     }
     let header = u32::try_from(payload_bytes).map_err(|_| WireError::Unencodable)?.to_le_bytes();
-    frame[..HEADER_BYTES].copy_from_slice(&header);
-    Ok(frame)
+    all[start - HEADER_BYTES..start].copy_from_slice(&header);
+    *frames = all;
+    Ok(())
 }
 
 /// Decodes one payload; trailing bytes make it malformed.
@@ -58,11 +71,27 @@ pub struct FrameBuffer {
 impl FrameBuffer {
     /// Adds bytes read from the peer. Call [`Self::next`] until it gives `None` before adding more.
     pub fn extend(&mut self, bytes: &[u8]) {
+        self.forget_taken();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Where to read to: what is put behind its end came from the peer. Call [`Self::next`] until it gives `None`
+    /// before. Who is silent for long costs no more than a small buffer.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        let was_filled = !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity();
+        self.forget_taken();
+        if self.bytes.is_empty() && self.bytes.capacity() > READ_BYTES_MIN && !was_filled {
+            self.bytes = Vec::new();
+        }
+        self.bytes.reserve(if was_filled { READ_BYTES_MAX } else { READ_BYTES_MIN });
+        &mut self.bytes
+    }
+
+    fn forget_taken(&mut self) {
         if self.start > 0 {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        self.bytes.extend_from_slice(bytes);
     }
 
     /// Takes the next whole message, if one is there.
@@ -123,8 +152,41 @@ mod tests {
 
     #[test]
     fn a_message_too_long_for_a_frame_is_refused_by_the_sender() {
-        let giant = ToGuest::Stdin { process: 0, data: vec![0; FRAME_BYTES_MAX + 1] };
+        let giant = ToGuest::Stdin { process: 0, after: 0, data: vec![0; FRAME_BYTES_MAX + 1] };
         assert_eq!(encode(&giant), Err(WireError::Unencodable));
+    }
+
+    #[test]
+    fn frames_that_leave_together_arrive_one_by_one() {
+        let sent = [ToGuest::KillRest, ToGuest::StdinEnd { process: 3 }, ToGuest::Shutdown];
+        let mut frames = Vec::new();
+        sent.iter().for_each(|message| encode_into(message, &mut frames).unwrap());
+        let mut buffer = FrameBuffer::default();
+        buffer.room().extend_from_slice(&frames);
+        for message in sent {
+            assert_eq!(buffer.next().unwrap(), Some(message));
+        }
+        assert_eq!(buffer.next::<ToGuest>().unwrap(), None);
+    }
+
+    #[test]
+    fn a_buffer_grows_with_what_comes_and_shrinks_when_it_is_quiet() {
+        let sent = FromGuest::Control { process: 1, data: vec![7; 60_000] };
+        let frame = encode(&sent).unwrap();
+        let mut buffer = FrameBuffer::default();
+        let (mut rest, mut reads) = (frame.as_slice(), 0);
+        while !rest.is_empty() {
+            let room = buffer.room();
+            let (piece, later) = rest.split_at(rest.len().min(room.capacity() - room.len()));
+            room.extend_from_slice(piece);
+            (rest, reads) = (later, reads + 1);
+            let said = buffer.next::<FromGuest>().unwrap();
+            assert_eq!(said.is_some(), rest.is_empty());
+        }
+        assert!(reads <= 4, "{reads} reads");
+        buffer.room().extend_from_slice(&encode(&ToGuest::Shutdown).unwrap());
+        assert!(buffer.next::<ToGuest>().unwrap().is_some());
+        assert!(buffer.room().capacity() < 2 * READ_BYTES_MIN);
     }
 
     #[test]

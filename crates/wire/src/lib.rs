@@ -6,10 +6,11 @@
 //!
 //! A frame is a little-endian `u32` length followed by that many bytes of a postcard-encoded message.
 
+mod bytes;
 mod frame;
 mod message;
 
-pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode};
+pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode, encode_into};
 pub use message::{
     CHUNK_BYTES_MAX, Exit, FailureKind, FileEntry, FileKind, FromGuest, LIST_ENTRIES_MAX, OpenProcess,
     PATH_BYTES_MAX, STDIN_WINDOW_BYTES, Stream, ToGuest, VERSION,

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -18,6 +18,9 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const LIST_ENTRIES_MAX: usize = 256;
 
 /// Host to guest.
+///
+/// Files and the order that needs them are sent together, without waiting: an order names in `after` the number of the
+/// files before it, and is dropped when one of them could not be placed. 0 is the number of no files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
     /// Start a program; a driver's channel is descriptor 3.
@@ -26,14 +29,20 @@ pub enum ToGuest {
     Control {
         /// The process.
         process: u32,
+        /// Dropped when one of these files could not be placed.
+        after: u32,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// Standard input of a process; at most [`STDIN_WINDOW_BYTES`] may be unacknowledged.
     Stdin {
         /// The process.
         process: u32,
+        /// Dropped when one of these files could not be placed.
+        after: u32,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// End of standard input.
@@ -57,15 +66,17 @@ pub enum ToGuest {
     },
     /// Kill every process but the guest: what a program left behind.
     KillRest,
-    /// Write a file beneath the workspace; parents are made.
+    /// Write a file beneath the workspace; parents are made. Nothing is answered unless it fails; then the rest of the
+    /// files with this number are not placed either.
     PutFile {
-        /// Answered by `Done` or `Failed` with this number.
+        /// Answered by `Failed` with this number, once.
         request: u32,
         /// Relative to the workspace.
         path: String,
         /// Start a new file (`false`) or add to the one begun.
         append: bool,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// Read a range of a file; answered by `FileData` or `Failed`.
@@ -95,6 +106,8 @@ pub enum ToGuest {
 pub struct OpenProcess {
     /// The number by which both sides will name it.
     pub process: u32,
+    /// Not started when one of these files could not be placed.
+    pub after: u32,
     /// Program and arguments; the program is an absolute path.
     pub argv: Vec<String>,
     /// The whole environment.
@@ -123,13 +136,15 @@ pub enum FromGuest {
         /// Which stream.
         stream: Stream,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
-    /// Bytes from the driver of a process.
+    /// Bytes from the driver of a process; all output that it wrote before them has been sent.
     Control {
         /// The process.
         process: u32,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// So much standard input has left the guest.
@@ -151,6 +166,7 @@ pub enum FromGuest {
         /// Number of the request.
         request: u32,
         /// At most [`CHUNK_BYTES_MAX`] bytes; empty at the end of the file.
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// Some entries of the workspace.

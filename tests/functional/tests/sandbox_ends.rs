@@ -283,3 +283,41 @@ fn a_thread_that_guesses_numbers_ends_no_run() {
         assert_eq!(outcome(&client.run(sandbox, "python", code)), "out_of_memory");
     });
 }
+
+#[test]
+fn an_input_that_has_no_place_runs_nothing_and_keeps_the_state() {
+    in_a_sandbox(json!({}), |client, sandbox| {
+        let inputs = json!([{"path": "a", "text": "file"}, {"path": "a/b", "text": "no folder"}]);
+        for (language, sets, changes, asks) in [
+            ("python", "x = 1", "x = 2", "print(x)"),
+            ("typescript", "var x: number = 1", "x = 2", "console.log(x)"),
+            ("bash", "x=1", "x=2", "echo $x"),
+        ] {
+            client.run(sandbox, language, sets);
+            let result = client.run_with(sandbox, language, changes, json!({"inputs": inputs}));
+            assert_eq!((outcome(&result), &result["error"]["code"]), ("refused", &json!("bad_inputs")));
+            let asked = client.run(sandbox, language, asks);
+            assert_eq!(stdout(&asked), "1\n", "{language}: {asked:#}");
+            assert!(!warns_of_a_fresh_one(&asked), "{language}: {asked:#}");
+        }
+    });
+}
+
+#[test]
+fn an_interpreter_that_died_between_runs_is_replaced_and_the_run_goes_on() {
+    in_a_sandbox(json!({}), |client, sandbox| {
+        client.run(sandbox, "python", "x = 1");
+        let code = "import os, signal, subprocess\nsubprocess.Popen(['sh', '-c', f'sleep 0.2; kill -9 {os.getpid()}; touch done'])";
+        client.run(sandbox, "python", code);
+        let is_dead = || stdout(&client.run(sandbox, "bash", "ls")).contains("done").then_some(());
+        until(SOON, "the interpreter is killed", is_dead);
+        let result = client.run(sandbox, "python", "print('x' in globals())");
+        assert_eq!(stdout(&result), "False\n");
+        assert!(warns_of_a_fresh_one(&result), "{result:#}");
+        for language in ["javascript", "typescript"] {
+            // What makes programs ready may be killed as well.
+            client.run(sandbox, "bash", "pkill -9 palisade || true; sleep 0.1");
+            assert_eq!(stdout(&client.run(sandbox, language, "console.log(7)")), "7\n", "{language}");
+        }
+    });
+}

@@ -35,14 +35,15 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
     match chance.below(9) {
         0 => ToGuest::Open(OpenProcess {
             process,
+            after: number(chance),
             argv: (0..chance.below(4)).map(|_| text(chance, 20)).collect(),
             env: (0..chance.below(4)).map(|_| (text(chance, 8), text(chance, 8))).collect(),
             cwd: text(chance, 10),
             has_channel: chance.below(2) == 0,
             may_fork: chance.below(2) == 0,
         }),
-        1 => ToGuest::Control { process, data: bytes(chance, 200) },
-        2 => ToGuest::Stdin { process, data: bytes(chance, 200) },
+        1 => ToGuest::Control { process, after: number(chance), data: bytes(chance, 200) },
+        2 => ToGuest::Stdin { process, after: number(chance), data: bytes(chance, 200) },
         3 => ToGuest::StdinEnd { process },
         4 => ToGuest::Signal { process, signal: number(chance).cast_signed() },
         5 => ToGuest::PutFile {

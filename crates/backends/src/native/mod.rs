@@ -8,6 +8,7 @@ mod build;
 mod cgroup;
 mod disk;
 mod identity;
+mod kernel_file;
 mod lease;
 mod plan;
 mod sandbox;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec};
 use jail::{GuestMain, Spawner};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use self::cgroup::Cgroups;
@@ -135,7 +137,7 @@ impl Backend for NativeBackend {
     reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"
 )]
 fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::new(descriptor)
+    AsyncFd::with_interest(descriptor, Interest::READABLE)
 }
 
 fn at(step: &'static str) -> impl Fn(io::Error) -> BackendError {

@@ -1,33 +1,15 @@
 //! Reading a process from outside: /proc/PID/status, /proc/PID/stat. See proc(5).
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 
-/// Reads a small file that the kernel writes as it is read, in as few calls as that takes: asking for its size first, as
-/// for other files, tells nothing.
-pub(super) fn read_small(path: impl AsRef<std::path::Path>) -> io::Result<String> {
-    const BYTES: usize = 4096;
-    let mut file = File::open(path)?;
-    let (mut bytes, mut filled) = (vec![0; BYTES], 0);
-    loop {
-        let count = file.read(&mut bytes[filled..])?;
-        filled += count;
-        // What ends before the room does has ended: it was written as a whole.
-        if count == 0 || filled < bytes.len() {
-            break;
-        }
-        bytes.resize(filled + BYTES, 0);
-    }
-    bytes.truncate(filled);
-    String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
-}
+use super::kernel_file;
 
 /// The lines of `status` as name and value.
 pub(super) struct Status(String);
 
 impl Status {
     pub(super) fn read(pid: i32) -> io::Result<Self> {
-        read_small(format!("/proc/{pid}/status")).map(Self)
+        kernel_file::read(format!("/proc/{pid}/status")).map(Self)
     }
 
     pub(super) fn get(&self, name: &str) -> &str {
@@ -47,7 +29,7 @@ impl Status {
 
 /// Processor time of a process, and of its children that were waited for, in clock ticks.
 pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return (0, 0) };
+    let Ok(text) = kernel_file::read(format!("/proc/{pid}/stat")) else { return (0, 0) };
     // The name may hold anything; fields begin after its closing bracket.
     let Some((_, rest)) = text.rsplit_once(')') else { return (0, 0) };
     let field = |number: usize| {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use super::status::{Status, cpu_ticks, read_small};
+use super::kernel_file;
+use super::status::{Status, cpu_ticks};
 
 /// A tree larger than this is not walked to its end; the limit of processes is far below.
 const PROCESSES_MAX: usize = 8192;
@@ -65,7 +66,7 @@ pub(super) fn proportional_bytes(first: i32) -> u64 {
 
 fn proportional_of(pid: i32) -> u64 {
     let Ok(status) = Status::read(pid) else { return 0 };
-    let precise = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| {
+    let precise = kernel_file::read(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| {
         let of = |name: &str| text.lines().find_map(|line| kilobytes(line.strip_prefix(name)?));
         Some(of("Pss_Anon:")? + of("SwapPss:").unwrap_or(0))
     });
@@ -85,7 +86,7 @@ struct Shared {
 
 impl Shared {
     fn add(&mut self, pid: i32) {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = kernel_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)")) {
             // start-end permissions offset device inode path; see proc(5).
             let mut fields = line.split_whitespace();
@@ -109,7 +110,7 @@ impl Shared {
 fn socket_bytes(first: i32) -> u64 {
     const LOCAL_FREE: usize = 64;
     const LOCAL_BYTES_MAX: u64 = 416 << 10;
-    let table = |name: &str| fs::read_to_string(format!("/proc/{first}/net/{name}")).unwrap_or_default();
+    let table = |name: &str| kernel_file::read(format!("/proc/{first}/net/{name}")).unwrap_or_default();
     let local = table("unix").lines().skip(1).count().saturating_sub(LOCAL_FREE) as u64 * LOCAL_BYTES_MAX;
     let queued = |text: String| -> u64 {
         let queues = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(4)?.split_once(':'));
@@ -129,7 +130,7 @@ fn socket_bytes(first: i32) -> u64 {
 /// table of connections, which takes milliseconds; its counts are at hand. Where they cannot be read, the tables are.
 fn has_internet_sockets(first: i32) -> bool {
     ["sockstat", "sockstat6"].into_iter().any(|name| {
-        let counts = read_small(format!("/proc/{first}/net/{name}")).unwrap_or_default();
+        let counts = kernel_file::read(format!("/proc/{first}/net/{name}")).unwrap_or_default();
         let mut in_use = counts.lines().filter_map(|line| {
             let (kind, rest) = line.split_once(": inuse ")?;
             let number = rest.split(' ').next()?.parse::<u64>().ok()?;
@@ -168,7 +169,7 @@ pub(super) fn members(first: i32) -> Vec<i32> {
         next += 1;
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for thread in threads.flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = kernel_file::read(thread.path().join("children")).unwrap_or_default();
             found.extend(children.split_whitespace().filter_map(|number| number.parse::<i32>().ok()));
         }
     }

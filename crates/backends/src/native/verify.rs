@@ -6,13 +6,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
 use jail::{IdMap, JailPlan, Rlimits, Wall};
 
 use super::cgroup::CgroupSet;
-use super::status::{Status, read_small};
+use super::kernel_file;
+use super::status::Status;
 
 const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
@@ -62,11 +64,10 @@ impl Seen<'_> {
     }
 
     fn namespaces(&self) -> Result<(), BackendError> {
-        for name in NAMESPACES {
-            let read = |process: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
-            let theirs = read(&self.pid.to_string())
+        for (name, ours) in NAMESPACES.into_iter().zip(own_namespaces()) {
+            let theirs = fs::read_link(format!("/proc/{}/ns/{name}", self.pid))
                 .map_err(|error| incomplete(format!("its {name} namespace cannot be read: {error}")))?;
-            if read("self").is_ok_and(|ours| ours == theirs) {
+            if ours.as_ref().is_some_and(|ours| *ours == theirs) {
                 return Err(incomplete(format!("it shares our {name} namespace")));
             }
         }
@@ -97,7 +98,7 @@ impl Seen<'_> {
 
     /// Its root is a read-only memory file system, and nothing but the writable space can be written.
     fn mounts(&self) -> Result<(), BackendError> {
-        let text = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid))
+        let text = kernel_file::read(format!("/proc/{}/mountinfo", self.pid))
             .map_err(|error| incomplete(format!("its mounts cannot be read: {error}")))?;
         let mut has_root = false;
         for mount in text.lines().filter_map(Mount::parse) {
@@ -133,7 +134,7 @@ impl Seen<'_> {
     }
 
     fn network(&self) -> Result<(), BackendError> {
-        let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid))
+        let text = kernel_file::read(format!("/proc/{}/net/dev", self.pid))
             .map_err(|error| incomplete(format!("its interfaces cannot be read: {error}")))?;
         let mut names = text.lines().skip(2).filter_map(|line| line.split(':').next().map(str::trim));
         match names.find(|name| *name != "lo" && !FALLBACK_TUNNELS.contains(name)) {
@@ -216,7 +217,7 @@ pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
     }
-    let text = read_small(format!("/proc/{pid}/limits"))
+    let text = kernel_file::read(format!("/proc/{pid}/limits"))
         .map_err(|error| incomplete(format!("its limits cannot be read: {error}")))?;
     let wanted = [
         ("Max cpu time", limits.cpu_s),
@@ -234,6 +235,12 @@ pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
         }
     }
     Ok(())
+}
+
+/// The namespaces of this server, which never leaves them.
+fn own_namespaces() -> &'static [Option<PathBuf>; NAMESPACES.len()] {
+    static OWN: OnceLock<[Option<PathBuf>; NAMESPACES.len()]> = OnceLock::new();
+    OWN.get_or_init(|| NAMESPACES.map(|name| fs::read_link(format!("/proc/self/ns/{name}")).ok()))
 }
 
 /// The guest must be private to the host by now: its /proc entries belong to root, not to its own user.

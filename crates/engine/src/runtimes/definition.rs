@@ -67,7 +67,10 @@ pub(crate) struct Interpreter {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prepare {
+    /// Started before there is a program; waits to be told on its standard input.
     pub(crate) command: Vec<String>,
+    /// What it is told.
+    pub(crate) order: Vec<String>,
     /// Whether a program that cannot be made ready does not run.
     pub(crate) required: bool,
 }

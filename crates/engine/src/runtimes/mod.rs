@@ -204,9 +204,13 @@ impl Runtime {
         binds
     }
 
-    /// The command that makes a program ready, and whether it must succeed.
-    pub(crate) fn prepare_command(&self, call: &Call<'_>) -> Option<(Vec<String>, bool)> {
-        self.definition.prepare.as_ref().map(|prepare| (self.fill(&prepare.command, call), prepare.required))
+    /// How programs are made ready, where they are: a command, what it is told, and whether it must succeed.
+    pub(crate) fn preparing(&self, call: &Call<'_>) -> Option<Preparing> {
+        self.definition.prepare.as_ref().map(|prepare| Preparing {
+            command: self.fill(&prepare.command, call),
+            order: self.fill(&prepare.order, call),
+            is_required: prepare.required,
+        })
     }
 
     /// The command that looks at a program without running it.
@@ -281,6 +285,17 @@ pub(crate) struct Call<'a> {
     pub(crate) mode: &'a str,
     /// Absolute path of the program inside.
     pub(crate) source: &'a str,
+}
+
+/// How a program is made ready.
+#[derive(Debug)]
+pub(crate) struct Preparing {
+    /// Started before there is a program, and waits.
+    pub(crate) command: Vec<String>,
+    /// What it is told.
+    pub(crate) order: Vec<String>,
+    /// Whether the program runs only if this succeeds.
+    pub(crate) is_required: bool,
 }
 
 /// The file that stands beside the program: a driver, or what compiles it.

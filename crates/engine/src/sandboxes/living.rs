@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sandbox::{LastingWorkspace, Limits, Sandbox, SandboxSpec, WORKSPACE};
-use wire::{FromGuest, OpenProcess, ToGuest};
+use wire::{OpenProcess, ToGuest};
 
 use crate::Engine;
-use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter, PLACED};
 use crate::runtimes::{self, Call, Runtime};
 use crate::unstarted::Unstarted;
 
@@ -18,11 +17,14 @@ use crate::unstarted::Unstarted;
 pub(super) const KEEP: &str = "keep";
 /// Number of the answer to a question that only asks whether everything before was said.
 pub(super) const SYNC: u32 = u32::MAX;
+/// What makes programs ready.
+pub(super) const PREPARE: u32 = 2;
 /// The first number of an interpreter; what makes programs ready has a smaller one.
 const FIRST_PROCESS: u32 = 16;
+/// Numbers of files, which no process and no question has, begin anew after so many runs.
+const PLACED_COUNT: u32 = 1 << 30;
 /// A day: how long the kernel lets one process compute. Single runs are watched by the host.
 const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
-const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A wall and what is behind it.
 pub(super) struct Living {
@@ -36,7 +38,10 @@ pub(super) struct Inside {
     pub(super) writer: GuestWriter,
     /// Process by interpreter.
     pub(super) interpreters: BTreeMap<String, u32>,
+    /// Whether what makes programs ready waits for one.
+    has_preparer: bool,
     next_process: u32,
+    placed: u32,
 }
 
 impl Living {
@@ -73,62 +78,70 @@ impl Living {
         let mut sandbox = engine.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let (reader, writer) = guest_client::connect(stream).await.map_err(|_| lost())?;
-        let interpreters = BTreeMap::new();
-        let inside = Inside { reader, writer, interpreters, next_process: FIRST_PROCESS };
+        let inside = Inside {
+            reader,
+            writer,
+            interpreters: BTreeMap::new(),
+            has_preparer: false,
+            next_process: FIRST_PROCESS,
+            placed: 0,
+        };
         Ok(Self { sandbox, inside })
     }
 }
 
 impl Inside {
-    /// The process of a language's interpreter, started now if there is none; tells whether it is new.
-    pub(super) async fn interpreter(&mut self, runtime: &Runtime) -> Result<(u32, bool), GuestError> {
-        if let Some(process) = self.interpreters.get(runtime.interpreter()) {
-            return Ok((*process, false));
-        }
+    /// The process of a language's interpreter, if it lives.
+    pub(super) fn living(&self, runtime: &Runtime) -> Option<u32> {
+        self.interpreters.get(runtime.interpreter()).copied()
+    }
+
+    /// Queues the start of a language's interpreter.
+    pub(super) fn start(&mut self, runtime: &Runtime) -> Result<u32, GuestError> {
         let process = self.next_process;
         self.next_process += 1;
         let argv = runtime.command(&Call { mode: KEEP, source: &runtime.source_path() });
-        self.open(process, argv, runtime).await?;
+        self.open(process, argv, runtime)?;
         // It reads from files, one per run.
-        self.writer.send(&ToGuest::StdinEnd { process }).await?;
+        self.writer.queue(&ToGuest::StdinEnd { process })?;
         self.interpreters.insert(runtime.interpreter().to_owned(), process);
-        Ok((process, true))
+        Ok(process)
     }
 
-    /// Starts a program inside.
-    pub(super) async fn open(
+    /// Queues the start of what makes programs ready, if it does not wait already.
+    pub(super) fn start_preparer(
         &mut self,
-        process: u32,
-        argv: Vec<String>,
+        command: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
-        let (env, cwd, may_fork) = (runtime.environment(), WORKSPACE.to_owned(), runtime.has_stem());
-        let open = OpenProcess { process, argv, env, cwd, has_channel: true, may_fork };
-        self.writer.send(&ToGuest::Open(open)).await
+        if !self.has_preparer {
+            self.open(PREPARE, command, runtime)?;
+            self.has_preparer = true;
+        }
+        Ok(())
     }
 
-    /// Forgets an interpreter that ended.
+    pub(super) fn has_preparer(&self) -> bool {
+        self.has_preparer
+    }
+
+    fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
+        let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
+        let may_fork = has_channel && runtime.has_stem();
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
+        self.writer.queue(&ToGuest::Open(open))
+    }
+
+    /// Forgets a process that ended.
     pub(super) fn forget(&mut self, process: u32) {
         self.interpreters.retain(|_, known| *known != process);
+        self.has_preparer &= process != PREPARE;
     }
 
-    /// Everything that was said up to now, given to `hear`: what happened since the last run.
-    pub(super) async fn catch_up(
-        &mut self,
-        process: u32,
-        mut hear: impl FnMut(FromGuest),
-    ) -> Result<(), GuestError> {
-        let asked = async {
-            self.writer.send(&ToGuest::Drain { request: SYNC, process }).await?;
-            loop {
-                match self.reader.next().await? {
-                    FromGuest::Done { request: SYNC } => return Ok(()),
-                    FromGuest::Exited { process, .. } => self.forget(process),
-                    message => hear(message),
-                }
-            }
-        };
-        tokio::time::timeout(SYNC_PATIENCE, asked).await.unwrap_or(Err(GuestError::Silent))
+    /// A number for the files of one run.
+    pub(super) fn next_placed(&mut self) -> u32 {
+        self.placed = (self.placed + 1) % PLACED_COUNT;
+        PLACED + self.placed
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Instant;
 use policy::{Allowed, Decision};
 use sandbox::{Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
-use wire::{FromGuest, Stream};
 
 use super::Sandboxes;
 use super::living::Living;
@@ -30,9 +29,6 @@ use crate::{clock, run};
 
 /// A disk with less than this part of it free is full to a program that failed.
 const NEARLY: u64 = 50;
-/// What a piece of output costs at least.
-const PIECE_BYTES_MIN: usize = 64;
-
 /// The disk is looked at now and then while a program runs, so each run may pass the limit a little before it is ended;
 /// where the files are beyond it by so much, or so many times, no run begins.
 const FAR_BEYOND_BYTES: u64 = 1 << 30;
@@ -138,58 +134,42 @@ impl Sandboxes {
         result.warnings = fixed;
         result.clamped = allowed.clamped.clone();
         result.usage.queued_ms = millis(permit.queued);
-        let before = self.catch_up(&mut living, room, slot, runtime).await?;
-        let (process, is_new) = living.inside.interpreter(runtime).await.map_err(|_| lost())?;
-        if is_new && !slot.languages.insert(runtime.interpreter().to_owned()) {
+        let mut ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
+        let mut is_second = false;
+        let (began, played) = loop {
+            living.sandbox.measure_anew(&allowed.limits).await;
+            let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, ties.events.clone())?;
+            let sent = turn.begin(&request).await;
+            let began = Instant::now();
+            let played = match sent {
+                Ok(()) => Ok(turn.play(living.sandbox.as_mut(), &mut ears).await),
+                Err(error) => Err(error),
+            };
+            match played {
+                // A sandbox that is gone, or does not answer, is replaced: nothing of this run was begun there.
+                Err(_) | Ok(Played { interpreter: Afterwards::Gone, is_begun: false, .. }) if !is_second => {
+                    let (workspace, limits) = (room.workspace(), &room.record.limits);
+                    living = Living::wake(engine, workspace, limits, &request.code).await?;
+                    (slot.lost, is_second) = ("the sandbox ended unexpectedly", true);
+                }
+                Ok(played) => break (began, played),
+                Err(error) => return Err(run::unplaced(&error).into()),
+            }
+        };
+        result.usage.start_ms = millis(began.duration_since(started));
+        result.usage.wall_ms = millis(began.elapsed());
+        if played.is_fresh && !slot.languages.insert(runtime.interpreter().to_owned()) {
             result.warnings.push(format!(
                 "the interpreter is a fresh one: {}, so earlier variables are gone; files are kept",
                 slot.lost
             ));
         }
-        living.sandbox.measure_anew(&allowed.limits).await;
-        let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, process, ties.events)?;
-        turn.take_output(before);
-        if let Err(error) = turn.begin(&request).await {
-            if matches!(error, GuestError::Refused { .. }) {
-                // A file that has no place there is no reason to lose the state.
-                slot.living = Some(living);
-            }
-            return Err(run::unplaced(&error).into());
+        if let End::Unplaced(errno) = played.end {
+            // A file that has no place there is no reason to lose the state.
+            slot.living = Some(living);
+            return Err(run::unplaced(&GuestError::Refused { errno }).into());
         }
-        result.usage.start_ms = millis(started.elapsed());
-        let running = Instant::now();
-        let ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
-        let played = turn.play(living.sandbox.as_mut(), ears).await;
-        result.usage.wall_ms = millis(running.elapsed());
         Ok(conclude(Concluding { result, played, living, slot, allowed, permit }))
-    }
-
-    /// What happened since the last run: an interpreter that died is noticed before it is given work, and what was
-    /// written meanwhile belongs to the run that is open. A sandbox that does not answer is replaced.
-    async fn catch_up(
-        &self,
-        living: &mut Living,
-        room: &Room,
-        slot: &mut Slot,
-        runtime: &Runtime,
-    ) -> Result<Vec<(Stream, Vec<u8>)>, Unstarted> {
-        let mut written = Vec::new();
-        let known = living.inside.interpreters.get(runtime.interpreter()).copied().unwrap_or(0);
-        let mut space = room.record.limits.output_bytes;
-        let keep_output = |message| {
-            if let FromGuest::Output { stream, data, .. } = message {
-                // More than a run may write is not kept, however many pieces it comes in.
-                space = space.saturating_sub(data.len().max(PIECE_BYTES_MIN) as u64);
-                if space > 0 {
-                    written.push((stream, data));
-                }
-            }
-        };
-        if living.inside.catch_up(known, keep_output).await.is_err() {
-            *living = Living::wake(&self.engine, room.workspace(), &room.record.limits, "").await?;
-            slot.lost = "the sandbox ended unexpectedly";
-        }
-        Ok(written)
     }
 
     /// A run's own limits: time and output; the others are the sandbox's.
@@ -292,7 +272,7 @@ struct Concluding<'a> {
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut result, played, mut living, slot, allowed, permit } = concluding;
-    let Played { end, output, done, refused, shown, interpreter } = played;
+    let Played { end, output, done, refused, shown, interpreter, .. } = played;
     let usage = living.sandbox.usage();
     match interpreter {
         Afterwards::Gone => slot.lost = "the sandbox ended unexpectedly",
@@ -342,12 +322,6 @@ fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
     request.ask.disk_mb = Some(of_sandbox.disk_bytes >> 20);
     request.ask.open_files = Some(u64::from(of_sandbox.open_files));
     fixed
-}
-
-fn lost() -> Unstarted {
-    RunError::new("sandbox_failed", "the interpreter could not be started in the sandbox")
-        .remedy("try again")
-        .into()
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! One run of a live interpreter.
 //!
 //! ```text
-//! catch up -> interpreter -> files -> (make ready) -> order -> follow -> done | ended by itself
-//!                                                               |
-//!                              clock, stop, limit -> interrupt -+-> lets go: the state is kept
-//!                                                               +-> does not: killed, the files are kept
+//! catch up, files, (make ready,) order: sent together -> follow -> done | ended by itself
+//!                                                          |
+//!                         clock, stop, limit -> interrupt -+-> lets go: the state is kept
+//!                                                          +-> does not: killed, the files are kept
 //! ```
+//! Nothing is waited for on the way in. The guest answers that everything before was said before it does what was asked
+//! later: an interpreter whose end is told before that answer died between two runs and never saw the order, which then
+//! goes to a fresh one; one whose end is told after it was ended by this run.
+//!
 //! That a run is over is the driver's word, or the end of its process; how it ended when a limit was met is the
 //! host's.
 
@@ -13,28 +17,29 @@ use std::time::Duration;
 
 use sandbox::{Ending, Limits, Sandbox};
 use tokio::sync::{mpsc, oneshot, watch};
-use wire::{CHUNK_BYTES_MAX, Exit, FromGuest, Stream, ToGuest};
+use wire::{Exit, FromGuest, Stream, ToGuest};
 
-use super::living::{Inside, KEEP};
+use super::living::{Inside, KEEP, PREPARE, SYNC};
 use crate::conversation::tell;
 use crate::display::Display;
 use crate::driver::{self, Done, DriverEar, DriverRun};
-use crate::guest_client::{self, GuestError};
+use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
 use crate::result::RunError;
 use crate::run::{OWN_FILES, RunEvent, Stop, in_workspace};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{Call, Preparing, Runtime};
 use crate::verdict::End;
 use crate::{handle, variables};
 
-/// What makes a program ready.
-const PREPARE: u32 = 2;
 const STDIN_FILE: &str = "stdin";
 /// Signals that ask a program to let go, and how long it may take after each.
 const INTERRUPTS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(700), Duration::from_millis(1500)];
+/// A guest answers at once; one that does not is lost.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
+const GONE: End = End::Watch(Ending::Gone);
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 
@@ -49,6 +54,10 @@ pub(super) struct Played {
     pub(super) shown: (Vec<Display>, Vec<String>),
     /// What became of the interpreter.
     pub(super) interpreter: Afterwards,
+    /// Whether it was started for this run.
+    pub(super) is_fresh: bool,
+    /// Whether the guest had answered: before that nothing of the run was begun.
+    pub(super) is_begun: bool,
 }
 
 /// An interpreter after a run.
@@ -75,8 +84,15 @@ pub(super) struct Turn<'a> {
     inside: &'a mut Inside,
     runtime: &'a Runtime,
     limits: &'a Limits,
+    /// The interpreter, once the order was given.
     process: u32,
     id: String,
+    /// The number of its files.
+    placed: u32,
+    /// What the interpreter was told, until it is known that it lived to hear it.
+    told: Vec<u8>,
+    is_caught_up: bool,
+    is_fresh: bool,
     output: Output,
     ear: DriverEar,
     ready: Option<MakingReady>,
@@ -87,7 +103,7 @@ pub(super) struct Turn<'a> {
 
 /// A program that is being made ready.
 struct MakingReady {
-    is_required: bool,
+    how: Preparing,
     ear: DriverEar,
     /// What the driver is told if it became ready, and if not.
     order: Vec<u8>,
@@ -95,23 +111,25 @@ struct MakingReady {
 }
 
 impl<'a> Turn<'a> {
-    /// Takes the interpreter of that language, which is starting or waiting.
     pub(super) fn new(
         inside: &'a mut Inside,
         runtime: &'a Runtime,
         limits: &'a Limits,
-        process: u32,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Result<Self, RunError> {
         // Nothing that an earlier run left behind can speak for this one without having heard of it.
         let id = handle::random("")?;
         let ear = DriverEar::awaiting(&id);
         Ok(Self {
+            placed: inside.next_placed(),
             inside,
             runtime,
             limits,
-            process,
+            process: 0,
             id,
+            told: Vec::new(),
+            is_caught_up: false,
+            is_fresh: false,
             output: Output::new(limits.output_bytes),
             ear,
             ready: None,
@@ -121,15 +139,10 @@ impl<'a> Turn<'a> {
         })
     }
 
-    /// What was written since the last run.
-    pub(super) fn take_output(&mut self, pieces: Vec<(Stream, Vec<u8>)>) {
-        for (stream, data) in pieces {
-            self.output.keep(stream, &data);
-        }
-    }
-
-    /// Places the files and gives the order.
+    /// Sends the files and the order, with the question whether the interpreter is still there.
     pub(super) async fn begin(&mut self, request: &RunRequest) -> Result<(), GuestError> {
+        let known = self.inside.living(self.runtime);
+        self.inside.writer.queue(&ToGuest::Drain { request: SYNC, process: known.unwrap_or(0) })?;
         for input in &request.inputs {
             self.put(&input.path, &input.content).await?;
         }
@@ -141,6 +154,10 @@ impl<'a> Turn<'a> {
             }
             Stdin::Empty | Stdin::Stream(_) => String::new(),
         };
+        (self.process, self.is_fresh) = match known {
+            Some(process) => (process, false),
+            None => (self.inside.start(self.runtime)?, true),
+        };
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         let source = self.runtime.source_path();
         let order = |code: &str| {
@@ -149,23 +166,52 @@ impl<'a> Turn<'a> {
         };
         let hidden = format!("{OWN_FILES}{}", self.runtime.source());
         let call = Call { mode: KEEP, source: &in_workspace(&hidden) };
-        let Some((argv, is_required)) = self.runtime.prepare_command(&call) else {
-            let order = order(&request.code);
-            return self.inside.writer.control(self.process, &order).await;
-        };
-        let (order, order_as_it_is) = (order(""), order(&request.code));
-        self.put(&hidden, request.code.as_bytes()).await?;
-        self.inside.open(PREPARE, argv, self.runtime).await?;
-        self.ready = Some(MakingReady { is_required, ear: DriverEar::default(), order, order_as_it_is });
-        Ok(())
+        match self.runtime.preparing(&call) {
+            None => {
+                self.told = order(&request.code);
+                self.inside.writer.control(self.process, self.placed, &self.told)?;
+            }
+            Some(how) => {
+                let (order, order_as_it_is) = (order(""), order(&request.code));
+                self.put(&hidden, request.code.as_bytes()).await?;
+                self.make_ready(&how)?;
+                let ear = DriverEar::awaiting(&self.id);
+                self.ready = Some(MakingReady { how, ear, order, order_as_it_is });
+            }
+        }
+        self.inside.writer.flush().await
     }
 
     async fn put(&mut self, path: &str, content: &[u8]) -> Result<(), GuestError> {
-        guest_client::put_file(&mut self.inside.reader, &mut self.inside.writer, path, content).await
+        self.inside.writer.put_file(self.placed, path, content).await
+    }
+
+    /// Has the program made ready; what does so may have to be started first.
+    fn make_ready(&mut self, how: &Preparing) -> Result<(), GuestError> {
+        self.inside.start_preparer(how.command.clone(), self.runtime)?;
+        let data = driver::prepare_order(&self.id, &how.order);
+        self.inside.writer.queue(&ToGuest::Stdin { process: PREPARE, after: self.placed, data })
+    }
+
+    /// Everything from before was said. Who died before that is replaced, and told anew.
+    async fn catch_up(&mut self) -> Result<(), GuestError> {
+        self.is_caught_up = true;
+        let told = std::mem::take(&mut self.told);
+        if self.inside.living(self.runtime).is_none() {
+            (self.process, self.is_fresh) = (self.inside.start(self.runtime)?, true);
+            self.inside.writer.control(self.process, self.placed, &told)?;
+        }
+        if let Some(ready) = self.ready.take() {
+            if !self.inside.has_preparer() {
+                self.make_ready(&ready.how)?;
+            }
+            self.ready = Some(ready);
+        }
+        self.inside.writer.flush().await
     }
 
     /// Until it is over, one way or another.
-    pub(super) async fn play(mut self, sandbox: &mut dyn Sandbox, ears: Ears) -> Played {
+    pub(super) async fn play(mut self, sandbox: &mut dyn Sandbox, ears: &mut Ears) -> Played {
         let end = self.follow(sandbox, ears).await;
         let (end, interpreter) = match end {
             Ended::Over(End::Lost) => (End::Lost, Afterwards::Gone),
@@ -174,34 +220,34 @@ impl<'a> Turn<'a> {
             Ended::Limit(end @ End::Watch(Ending::Gone)) => (end, Afterwards::Gone),
             Ended::Limit(end) => (end, self.make_let_go(end).await),
         };
-        if interpreter == Afterwards::Kept {
-            self.hear_rest().await;
-        }
         // News that nobody has taken by now are in the result.
         let (done, shown) = (self.done(), self.ear.take_displays());
-        Played { end, output: self.output, done, refused: self.refused, shown, interpreter }
+        let Self { output, refused, is_fresh, is_caught_up: is_begun, .. } = self;
+        Played { end, output, done, refused, shown, interpreter, is_fresh, is_begun }
     }
 
-    async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: Ears) -> Ended {
-        let Ears { mut stop, mut closing } = ears;
+    async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: &mut Ears) -> Ended {
+        let Ears { stop, closing } = ears;
         let mut watch = sandbox.watch();
         let clock = tokio::time::sleep(Duration::from_millis(self.limits.wall_ms));
-        tokio::pin!(clock);
-        let mut stop_open = true;
+        let unanswered = tokio::time::sleep(SYNC_PATIENCE);
+        tokio::pin!(clock, unanswered);
+        let mut stop_open = !stop.is_terminated();
         loop {
             let message = tokio::select! {
                 biased;
-                stopped = &mut stop, if stop_open => match stopped {
+                stopped = &mut *stop, if stop_open => match stopped {
                     Ok(why) => return Ended::Limit(End::Stopped(why)),
                     Err(_) => { stop_open = false; continue }
                 },
                 _ = closing.wait_for(|closing| *closing) => return Ended::Limit(End::Stopped(Stop::Killed)),
                 () = &mut clock => return Ended::Limit(End::Clock),
+                () = &mut unanswered, if !self.is_caught_up => return Ended::Limit(GONE),
                 ending = &mut watch => return Ended::Limit(End::Watch(ending)),
                 () = tell(&self.events, &mut self.untold), if self.untold.is_some() => continue,
                 message = self.inside.reader.next(), if self.untold.is_none() => message,
             };
-            let Ok(message) = message else { return Ended::Limit(End::Watch(Ending::Gone)) };
+            let Ok(message) = message else { return Ended::Limit(GONE) };
             if let Some(ended) = self.take(message).await {
                 return ended;
             }
@@ -211,19 +257,38 @@ impl<'a> Turn<'a> {
     /// Deals with one message; `Some` when the run is over.
     async fn take(&mut self, message: FromGuest) -> Option<Ended> {
         match message {
-            FromGuest::Output { process: PREPARE, stream, data } => {
-                if let (Some(ready), Stream::Stdout) = (&mut self.ready, stream) {
-                    ready.ear.hear(&data);
-                }
+            FromGuest::Done { request: SYNC } => {
+                let caught_up = self.catch_up().await;
+                caught_up.is_err().then_some(Ended::Limit(GONE))
+            }
+            FromGuest::Exited { process, .. } if !self.is_caught_up => {
+                self.inside.forget(process);
                 None
             }
-            FromGuest::Exited { process: PREPARE, exit } => self.order(exit).await,
-            FromGuest::Failed { request: PREPARE, .. } => self.order(Exit::Code(127)).await,
+            FromGuest::Failed { request, errno, .. } if request == self.placed => {
+                Some(Ended::Over(End::Unplaced(errno)))
+            }
+            FromGuest::Output { process: PREPARE, stream, data } => {
+                let ready = self.ready.as_mut().filter(|_| stream == Stream::Stdout)?;
+                ready.ear.hear(&data);
+                let done = ready.ear.done()?;
+                self.order(Exit::Code(done.exit_code)).await
+            }
+            FromGuest::Exited { process: PREPARE, exit } => {
+                self.inside.forget(PREPARE);
+                self.order(exit).await
+            }
+            FromGuest::Failed { request: PREPARE, .. } => {
+                self.inside.forget(PREPARE);
+                self.order(Exit::Code(127)).await
+            }
             FromGuest::Output { stream, data, .. } => {
                 let kept = self.output.keep(stream, &data);
                 if self.events.is_some() && !kept.is_empty() {
                     self.untold = Some(RunEvent::Output { stream, data: kept.to_vec() });
                 }
+                // What was written between two runs belongs to this one, but does not end it.
+                self.output.overflowed &= self.is_caught_up;
                 self.output.overflowed.then_some(Ended::Limit(End::Output))
             }
             FromGuest::Control { process, data } if process == self.process => {
@@ -245,18 +310,14 @@ impl<'a> Turn<'a> {
     /// The program is ready, or never will be: the driver is told, or the run is over.
     async fn order(&mut self, exit: Exit) -> Option<Ended> {
         let ready = self.ready.take()?;
-        if ready.is_required && exit != Exit::Code(0) {
+        if ready.how.is_required && exit != Exit::Code(0) {
             self.refused = ready.ear.done();
             return Some(Ended::Over(End::Compile(exit)));
         }
         let order = if exit == Exit::Code(0) { ready.order } else { ready.order_as_it_is };
-        for piece in order.chunks(CHUNK_BYTES_MAX) {
-            let message = ToGuest::Control { process: self.process, data: piece.to_vec() };
-            if self.inside.writer.send(&message).await.is_err() {
-                return Some(Ended::Limit(End::Watch(Ending::Gone)));
-            }
-        }
-        None
+        let queued = self.inside.writer.control(self.process, self.placed, &order);
+        let is_sent = queued.is_ok() && self.inside.writer.flush().await.is_ok();
+        (!is_sent).then_some(Ended::Limit(GONE))
     }
 
     fn done(&self) -> Option<Done> {
@@ -311,18 +372,6 @@ impl<'a> Turn<'a> {
             }
         };
         tokio::time::timeout(patience, hear).await.ok().flatten()
-    }
-
-    /// What the program wrote before it said that it was done.
-    async fn hear_rest(&mut self) {
-        let (process, output) = (self.process, &mut self.output);
-        let hear = |message| {
-            if let FromGuest::Output { stream, data, .. } = message {
-                output.keep(stream, &data);
-            }
-        };
-        // What cannot be heard now is heard by the next run.
-        self.inside.catch_up(process, hear).await.ok();
     }
 }
 

@@ -32,7 +32,7 @@ fn quick() -> FakeBackend {
             frames.extend(&bytes[..count]);
             while let Some(message) = frames.next::<ToGuest>().unwrap() {
                 match message {
-                    ToGuest::Control { process, data } => {
+                    ToGuest::Control { process, data, .. } => {
                         say(&mut stream, &FromGuest::Control { process, data: done(&data) });
                     }
                     ToGuest::Drain { request, .. } => say(&mut stream, &FromGuest::Done { request }),

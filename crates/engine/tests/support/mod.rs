@@ -72,10 +72,7 @@ pub(crate) fn obedient() -> FakeBackend {
         loop {
             while let Some(message) = frames.next::<ToGuest>().unwrap() {
                 match message {
-                    ToGuest::PutFile { request, data, .. } => {
-                        program = String::from_utf8(data).unwrap();
-                        say(&mut stream, &FromGuest::Done { request });
-                    }
+                    ToGuest::PutFile { data, .. } => program = String::from_utf8(data).unwrap(),
                     ToGuest::Control { .. } => return obey(stream, &program),
                     _ => {}
                 }

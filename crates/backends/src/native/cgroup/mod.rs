@@ -44,6 +44,8 @@ pub(super) struct Cgroups {
     unified: Owned,
     old_layout: Vec<Hierarchy>,
     old: OnceLock<Owned>,
+    /// Those of the old layout in which groups can be made, found out once.
+    joinable: OnceLock<Vec<Hierarchy>>,
 }
 
 /// Directories of this server, one per hierarchy; the locks say that the server lives.
@@ -61,7 +63,14 @@ impl Cgroups {
             layout.hierarchies(spawner.pid()).into_iter().partition(|found| found.unified);
         let name = format!("{PREFIX}{}", unique());
         let unified = Owned::make(unified, &name, spawner);
-        Self { spawner: Arc::clone(spawner), name, unified, old_layout, old: OnceLock::new() }
+        Self {
+            spawner: Arc::clone(spawner),
+            name,
+            unified,
+            old_layout,
+            old: OnceLock::new(),
+            joinable: OnceLock::new(),
+        }
     }
 
     fn old(&self) -> &Owned {
@@ -104,7 +113,10 @@ impl Cgroups {
 
     fn may(&self, controller: impl Fn(&Hierarchy) -> bool) -> bool {
         let born = self.unified.directories.iter().map(|(hierarchy, ..)| hierarchy);
-        let joined = self.old_layout.iter().filter(|hierarchy| is_writable(&hierarchy.parent));
+        let joined = self.joinable.get_or_init(|| {
+            let writable = self.old_layout.iter().filter(|hierarchy| is_writable(&hierarchy.parent));
+            writable.cloned().collect()
+        });
         born.chain(joined).any(controller)
     }
 

@@ -10,8 +10,7 @@ use ::sandbox::{BackendError, Limits, Usage};
 use jail::{Spawner, Wall};
 
 use super::Hierarchy;
-use crate::native::at;
-use crate::native::status::read_small;
+use crate::native::{at, kernel_file};
 
 /// The kernel's default accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -99,7 +98,7 @@ impl CgroupSet {
     /// Checks from outside that a process is in each group and that each limit is what was written.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
         let membership =
-            fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
+            kernel_file::read(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
         for group in &self.groups {
             let tail: PathBuf =
                 group.directory.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
@@ -128,7 +127,7 @@ impl CgroupSet {
     /// Every process inside, if there is a group that knows.
     pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
         let group = self.groups.first()?;
-        let listed = read_small(group.directory.join("cgroup.procs"));
+        let listed = kernel_file::read(group.directory.join("cgroup.procs"));
         Some(listed.map(|text| text.lines().filter_map(|line| line.trim().parse().ok()).collect()))
     }
 
@@ -237,7 +236,7 @@ impl Group {
     fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
         const PAGE_BYTES: u64 = 65_536;
         for (file, wanted) in settings {
-            let Ok(found) = read_small(self.directory.join(file)) else {
+            let Ok(found) = kernel_file::read_value(&self.directory.join(file)) else {
                 if is_swap(file) {
                     continue;
                 }
@@ -283,12 +282,12 @@ impl Group {
     }
 
     fn number(&self, file: &str) -> u64 {
-        let text = read_small(self.directory.join(file)).unwrap_or_default();
+        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
     fn keyed(&self, file: &str, key: &str) -> u64 {
-        let text = read_small(self.directory.join(file)).unwrap_or_default();
+        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         value.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }

@@ -1,0 +1,63 @@
+//! Reading the kernel's small files: in one or two reads, where the usual way begins with 32 bytes and asks for a size
+//! that such files do not have.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+/// Most of them fit.
+const FIRST_BYTES: usize = 8 * 1024;
+/// One setting or count is shorter.
+const VALUE_BYTES: usize = 1024;
+
+/// All of a file.
+pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
+    let file = open(path.as_ref())?;
+    let mut bytes = Vec::with_capacity(FIRST_BYTES);
+    loop {
+        // What does not fit is kept by the kernel for the next read, so room need not be for all of it.
+        bytes.reserve(VALUE_BYTES);
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
+            Ok(0) => return text(bytes),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A file of a control group that holds one setting or a few counts: the kernel gives all of it at once.
+pub(super) fn read_value(path: &Path) -> io::Result<String> {
+    let file = open(path)?;
+    let mut bytes = Vec::with_capacity(VALUE_BYTES);
+    rustix::io::retry_on_intr(|| rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)))?;
+    text(bytes)
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_a_size_are_read_to_their_end() {
+        let usual = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(read("/proc/self/mountinfo").unwrap(), usual);
+        assert!(read("/proc/self/status").unwrap().ends_with('\n'));
+        assert!(read("/proc/kallsyms").is_ok_and(|text| text.len() > FIRST_BYTES));
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        assert_eq!(read("/proc/self/nothing").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(read_value(Path::new("/proc/self/nothing")).is_err());
+    }
+}
