@@ -93,7 +93,6 @@ pub(super) struct Structured {
 #[serde(default)]
 pub(super) struct Usage {
     pub(super) wall_ms: f64,
-    pub(super) cpu_ms: f64,
     pub(super) queued_ms: f64,
     pub(super) start_ms: f64,
 }

@@ -1,7 +1,6 @@
 //! Fresh Python runs of several callers over one connection, each with its next call as soon as it has an answer;
 //! the plain interpreter beside it, started by as many threads.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use crate::bench::client::{Call, milliseconds};
 use crate::bench::lanes::fresh as fresh_run;
 use crate::bench::measured::{OURS, PLAIN, Series, Unit};
 use crate::bench::program::Program;
-use crate::bench::rivals::timed;
+use crate::bench::rivals::{bare, timed};
 use crate::bench::server::Server;
 use crate::bench::{Bench, Scenario};
 
@@ -79,7 +78,7 @@ fn keep(bench: &mut Bench, side: &str, callers: usize, load: Load) {
 pub(super) fn plain_run(program: &Program) -> Result<f64, String> {
     let line = program.plain_command().ok_or("it cannot be started without a file")?;
     let (interpreter, arguments) = line.split_first().ok_or("it has no command line")?;
-    let mut command = Command::new(interpreter);
+    let mut command = bare(interpreter);
     command.args(arguments);
     timed(command, &program.stdout, PATIENCE).map(milliseconds)
 }
