@@ -17,6 +17,7 @@ mod rivals;
 mod scenarios;
 mod scene;
 mod server;
+mod serving;
 mod statistics;
 
 use std::io::{self, Write};

@@ -31,11 +31,11 @@ pub(in crate::bench) fn timed(
     }
     let status = child.wait().map_err(|error| format!("waiting for it: {error}"))?;
     let took = began.elapsed();
-    let said = child.stdout.take().map(|stream| read_what_is_there(stream)).unwrap_or_default();
+    let said = child.stdout.take().map(read_what_is_there).unwrap_or_default();
     if status.success() && said == expected {
         return Ok(took);
     }
-    let complaint = child.stderr.take().map(|stream| read_what_is_there(stream)).unwrap_or_default();
+    let complaint = child.stderr.take().map(read_what_is_there).unwrap_or_default();
     let complaint: String = complaint.trim().chars().take(COMPLAINT_BYTES).collect();
     Err(format!("it ended with {status} and printed {said:?}: {complaint}"))
 }

@@ -1,11 +1,13 @@
 //! Whether the next run costs more the more there is: open sandboxes, stored runs, files in a sandbox. A curve each.
 //!
-//! Sandboxes that are open have an interpreter awake, as far as the server lets them.
+//! Sandboxes that are open have an interpreter awake, as far as the server lets them. Each curve begins with an
+//! empty state directory.
 
 use serde_json::json;
 
 use super::memory::awake;
 use super::open::open;
+use super::together;
 use crate::bench::client::{Call, Client};
 use crate::bench::lanes::{Lane, Pace, fresh as fresh_run, in_turns};
 use crate::bench::measured::{OURS, Series};
@@ -29,7 +31,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn open_sandboxes(bench: &mut Bench, program: &Program) -> Result<(), String> {
-    let server = Server::start(&bench.scene.recipe)?;
+    let server = Server::start(&bench.scene.recipe_in("growth-sandboxes")?)?;
     let client = server.client()?;
     super::warm(client, program)?;
     let mut there = 0;
@@ -42,7 +44,7 @@ fn open_sandboxes(bench: &mut Bench, program: &Program) -> Result<(), String> {
 }
 
 fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
-    let server = Server::start(&bench.scene.recipe)?;
+    let server = Server::start(&bench.scene.recipe_in("growth-runs")?)?;
     let client = server.client()?;
     super::warm(client, program)?;
     // A run in a sandbox that lasts is always stored, and is the cheapest to make.
@@ -50,17 +52,9 @@ fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
     let mut there = 0;
     for count in bench.sizes.growth.stored {
         let each = (count - there) / CALLERS;
-        std::thread::scope(|scope| {
-            let store = |sandbox: &str| {
-                let call = Call::run_in(sandbox, "python", "x = 1");
-                (0..each).try_for_each(|_| client.call(&call).map(drop))
-            };
-            let threads: Vec<_> =
-                sandboxes.iter().map(|sandbox| scope.spawn(move || store(sandbox))).collect();
-            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            joined
-                .map(|result| result.unwrap_or_else(|_| Err("a caller failed".to_owned())))
-                .collect::<Result<(), _>>()
+        together(CALLERS, |number| {
+            let call = Call::run_in(&sandboxes[number], "python", "x = 1");
+            (0..each).try_for_each(|_| client.call(&call).map(drop))
         })?;
         there = count;
         fresh_runs(bench, client, program, ("stored runs", count));
@@ -71,7 +65,7 @@ fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
 /// Files in the workspace of one sandbox: what they cost the next run in it, which looks for what is new, and a
 /// fresh run elsewhere.
 fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
-    let server = Server::start(&bench.scene.recipe)?;
+    let server = Server::start(&bench.scene.recipe_in("growth-files")?)?;
     let client = server.client()?;
     super::warm(client, program)?;
     let opened = client.call(&Call::tool("sandbox_open", &json!({ "limits": { "disk_mb": 1024 } })))?;
@@ -85,12 +79,12 @@ fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
         }
         there = count;
         let call = Call::run_in(&sandbox, "python", "print(1)");
-        let name = format!("files: run in their sandbox x{count}");
+        let name = format!("files: in their sandbox x{count}");
         let series = Series { at: Some(count as f64), ..Series::new(SCENARIO, &name, OURS) };
         let lane = Lane::new(series, || fresh_run(client, &call, "1\n"));
         let series = in_turns(vec![lane], pace(bench), &mut bench.progress);
         bench.measured.series.extend(series);
-        fresh_runs(bench, client, program, ("files: fresh run", count));
+        fresh_runs(bench, client, program, ("files: elsewhere", count));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::open::open;
+use super::together;
 use crate::bench::client::{Call, Client};
 use crate::bench::measured::Unit;
 use crate::bench::processes::{memory, memory_beneath};
@@ -54,10 +55,5 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 /// Opens so many sandboxes and runs something in each.
 pub(super) fn awake(client: &Client, count: usize) -> Result<(), String> {
     let one = || client.call(&Call::run_in(&open(client)?, "python", "x = 1")).map(drop);
-    let opener = |number: usize| (number..count).step_by(OPENERS).try_for_each(|_| one());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..OPENERS).map(|number| scope.spawn(move || opener(number))).collect();
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(|result| result.unwrap_or_else(|_| Err("an opener failed".to_owned()))).collect()
-    })
+    together(OPENERS, |number| (number..count).step_by(OPENERS).try_for_each(|_| one()))
 }

@@ -106,6 +106,18 @@ pub(super) fn measure(scenario: Scenario, bench: &mut Bench) -> Result<(), Strin
     }
 }
 
+/// Several threads at once, each with its number; the first failure.
+fn together(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .map(|result| result.unwrap_or_else(|_| Err("a caller failed".to_owned())))
+            .fold(Ok(()), Result::and)
+    })
+}
+
 /// Programs of all languages here that the server really runs; those that fail are told.
 fn working(scenario: Scenario, bench: &mut Bench, client: &Client) -> Vec<Program> {
     let missing = std::mem::take(&mut bench.scene.missing);

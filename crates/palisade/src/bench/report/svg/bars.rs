@@ -37,7 +37,8 @@ pub(super) fn draw(title: &str, subtitle: &str, groups: &[Group]) -> Option<Stri
     let high = all().map(|summary| summary.p99).max_by(f64::total_cmp)?;
     let scale = Scale::decades(low * SHORTEST, high, (LEFT, WIDTH - RIGHT));
     let rows: usize = groups.iter().map(|group| group.bars.len()).sum();
-    let end = TOP + groups.len() as f64 * GROUP_HEAD + rows as f64 * ROW;
+    let heads = groups.iter().filter(|group| !group.heading.is_empty()).count();
+    let end = TOP + heads as f64 * GROUP_HEAD + rows as f64 * ROW;
     let mut canvas = Canvas::new(WIDTH, title);
     canvas.text((24.0, 34.0), Anchor::Start, "title", title);
     canvas.text((24.0, 56.0), Anchor::Start, "soft", subtitle);
@@ -47,16 +48,16 @@ pub(super) fn draw(title: &str, subtitle: &str, groups: &[Group]) -> Option<Stri
         canvas.text((x, end + 20.0), Anchor::Middle, "soft", &written(mark));
     }
     canvas.text((LEFT, end + 40.0), Anchor::Start, "soft", "milliseconds, logarithmic");
-    canvas.text(
-        (WIDTH - 24.0, end + 40.0),
-        Anchor::End,
-        "soft",
-        "bar: p50; whiskers: p95 and p99; x: times the plain interpreter",
-    );
+    let has_ratios = groups.iter().flat_map(|group| &group.bars).any(|bar| bar.ratio.is_some());
+    let ratios = if has_ratios { "; x: times the plain interpreter" } else { "" };
+    let legend = format!("bar: p50; whiskers: p95 and p99{ratios}");
+    canvas.text((WIDTH - 24.0, end + 40.0), Anchor::End, "soft", &legend);
     let mut y = TOP;
     for group in groups {
-        canvas.text((24.0, y + 18.0), Anchor::Start, "head", &group.heading);
-        y += GROUP_HEAD;
+        if !group.heading.is_empty() {
+            canvas.text((24.0, y + 18.0), Anchor::Start, "head", &group.heading);
+            y += GROUP_HEAD;
+        }
         for bar in &group.bars {
             row(&mut canvas, &scale, y, bar);
             y += ROW;
@@ -76,7 +77,7 @@ fn row(canvas: &mut Canvas, scale: &Scale, y: f64, bar: &Bar) {
     for (value, height) in [(p95, 4.0), (p99, 3.0)] {
         canvas.line((scale.at(value), middle - height), (scale.at(value), middle + height), "whisker");
     }
-    let ratio = bar.ratio.map(|ratio| format!("  {}x", written(ratio))).unwrap_or_default();
+    let ratio = bar.ratio.map(|ratio| format!(" \u{b7} {}x", written(ratio))).unwrap_or_default();
     let text = format!("{} ms{ratio}", written(p50));
     canvas.text((scale.at(p99) + 8.0, middle + 4.5), Anchor::Start, label, &text);
 }

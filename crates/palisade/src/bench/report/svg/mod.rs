@@ -59,12 +59,17 @@ pub(super) fn plots(report: &Report) -> Vec<(&'static str, String)> {
     plots.into_iter().filter_map(|(name, plot)| Some((name, plot?))).collect()
 }
 
-/// Series by their name, ours first. One side alone needs no heading of its own: then the names are the bars.
+/// Series by their name. Where each name has one side only the names are the bars, without headings.
 fn groups(measured: &Measured, scenario: Scenario) -> Vec<Group> {
-    let series: Vec<&Series> = measured.series.iter().filter(|one| one.scenario == scenario).collect();
+    // What is left of a time when part of it is taken away is in the table.
+    let is_shown = |one: &&Series| one.scenario == scenario && !one.side.starts_with("beyond");
+    let series: Vec<&Series> = measured.series.iter().filter(is_shown).collect();
     let names = once(series.iter().map(|one| one.name.clone()));
-    if series.iter().all(|one| one.side == OURS) {
-        let bars: Vec<Bar> = series.iter().filter_map(|one| bar(one, &one.name, None)).collect();
+    if names.len() == series.len() {
+        let label = |one: &Series| {
+            if one.side == OURS { one.name.clone() } else { format!("{}: {}", one.name, one.side) }
+        };
+        let bars: Vec<Bar> = series.iter().filter_map(|one| bar(one, &label(one), None)).collect();
         return if bars.is_empty() { Vec::new() } else { vec![Group { heading: String::new(), bars }] };
     }
     let group = |name: String| {
@@ -127,7 +132,7 @@ fn growth(measured: &Measured) -> Vec<Panel> {
             Curve { name: statistic.to_owned(), colour: 0, is_dashed, points }
         };
         Panel {
-            heading: name.clone(),
+            heading: format!("a run beside {name}").replace("beside files: ", "beside files, "),
             x_label: name.split(':').next().unwrap_or(name).to_owned(),
             y_label: "milliseconds".to_owned(),
             curves: [("p50", false), ("p95", true)].map(curve).into_iter().collect(),

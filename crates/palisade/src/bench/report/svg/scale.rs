@@ -53,7 +53,7 @@ impl Scale {
                 (0..=(self.high / step).round() as usize).map(|number| number as f64 * step).collect()
             }
             Spread::Decades => {
-                let all = (-9..=9).flat_map(|power| decade(power));
+                let all = (-9..=9).flat_map(decade);
                 all.filter(|mark| (self.low * 0.999..=self.high * 1.001).contains(mark)).collect()
             }
         }
