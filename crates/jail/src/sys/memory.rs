@@ -3,29 +3,30 @@
 use std::fs;
 use std::io;
 
+/// Smaller mappings are asked for in one go anyway.
+const LARGE_BYTES: usize = 256 << 10;
+
 /// Lets copies of this process inherit the pages of programs and libraries that it has mapped, instead of asking for each
 /// anew. The kernel copies the page table of a private mapping only if one of its pages was written to: so one is, with
-/// what is there already. Nothing depends on it; a mapping that cannot be treated so is left alone.
+/// what is there already. That makes each copy a little dearer, so only for large ones that are executed. Nothing depends
+/// on it; a mapping that cannot be treated so is left alone.
 pub(crate) fn hand_down_file_pages() -> io::Result<()> {
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
         // start-end permissions offset device inode path; see proc(5).
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [range, permissions, _, _, _, path] = fields.as_slice() else { continue };
-        let protection = match *permissions {
-            "r--p" => libc::PROT_READ,
-            "r-xp" => libc::PROT_READ | libc::PROT_EXEC,
-            _ => continue,
-        };
         let number = |text| usize::from_str_radix(text, 16).ok();
         let bounds = range.split_once('-').and_then(|(start, end)| Some((number(start)?, number(end)?)));
-        if let (Some((start, end)), true) = (bounds, path.starts_with('/')) {
-            write_once(start, end - start, protection);
+        let Some((start, end)) = bounds else { continue };
+        if *permissions == "r-xp" && path.starts_with('/') && end - start >= LARGE_BYTES {
+            write_once(start, end - start);
         }
     }
     Ok(())
 }
 
-fn write_once(start: usize, length: usize, protection: libc::c_int) {
+fn write_once(start: usize, length: usize) {
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
     let place = std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: the range is one mapping of this process as the kernel just told; it stays readable and executable.
     if unsafe { libc::mprotect(place.cast(), length, protection | libc::PROT_WRITE) } == -1 {
