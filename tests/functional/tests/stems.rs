@@ -1,0 +1,190 @@
+//! Sandboxes that are clones of a warm interpreter: nothing is shared that must not be, and nobody can reach what they came
+//! from.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use functional::{SOON, until};
+use harness::users;
+use harness::warm::Warm;
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+
+/// How often a run is tried until it comes from a stem, which is planted while the first ones are served.
+const TRIES_MAX: usize = 400;
+/// The interpreter's arguments show where it comes from.
+const FROM_STEM: &str = "open('/proc/1/cmdline').read().count('stem')";
+
+fn python(code: &str) -> Value {
+    json!({"language": "python", "code": code})
+}
+
+fn stdout(result: &Value) -> String {
+    assert_eq!(result["outcome"], "completed", "{result:#}");
+    result["stdout"].as_str().unwrap().trim().to_owned()
+}
+
+/// Runs programs until one is in a clone of a stem.
+fn until_stem(warm: &Warm) {
+    for _ in 0..TRIES_MAX {
+        if stdout(&warm.run(python(&format!("print({FROM_STEM})")))) == "1" {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    panic!("as {:?}: no run came from a stem", warm.user);
+}
+
+/// A run that must be in a clone.
+fn cloned(warm: &Warm, code: &str) -> String {
+    let said = stdout(&warm.run(python(&format!("{code}\nprint({FROM_STEM})"))));
+    let (said, from_stem) = said.rsplit_once('\n').unwrap_or(("", &said));
+    assert_eq!(from_stem, "1", "as {:?}", warm.user);
+    said.to_owned()
+}
+
+/// Children of a process, whichever of its threads made them.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = threads.flatten().map(|thread| fs::read_to_string(thread.path().join("children")));
+    lists
+        .flatten()
+        .flat_map(|list| list.split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<u32>>())
+        .collect()
+}
+
+/// The stems of a server: children of its spawner that were started as such.
+fn stems(server: u32) -> Vec<u32> {
+    let is_stem = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.windows(6).any(|part| part == b"\0stem\0"))
+    };
+    children(server).into_iter().flat_map(children).filter(is_stem).collect()
+}
+
+#[test]
+fn no_random_stream_name_or_number_is_shared_between_clones() {
+    const DRAW: &str = "import random, os, uuid, tempfile, secrets\n\
+        print(random.random(), random.getrandbits(64), os.urandom(8).hex(), uuid.uuid4(), uuid.uuid1().clock_seq, \
+        secrets.token_hex(8), os.path.basename(tempfile.mktemp()), open('/proc/sys/kernel/random/boot_id').read().strip())";
+    for user in users() {
+        let warm = Warm::start(user);
+        until_stem(&warm);
+        let mut seen = BTreeSet::new();
+        for _ in 0..20 {
+            let drawn = cloned(&warm, DRAW);
+            for (place, word) in drawn.split(' ').enumerate() {
+                assert!(seen.insert((place, word.to_owned())), "as {user:?}: {word} came twice");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clone_has_the_descriptors_environment_and_names_of_a_program_that_was_started() {
+    const TELL: &str = "import os, sys, signal\n\
+        print(sorted(os.listdir('/proc/self/fd')), sorted(os.environ.items()), sys.argv, sys.flags, sys.orig_argv[-1])\n\
+        print(sys.stdin.seekable(), sys.stdout.isatty(), sys.stdout.line_buffering, sys.stdout.encoding, __name__, __file__)\n\
+        print([signal.getsignal(n) for n in (2, 13, 15, 17)], os.getcwd(), os.getpid(), os.getppid(), os.getuid(), os.getgid())\n\
+        print(sorted(k for k in globals() if not k.startswith('__')), os.umask(0), os.nice(0), os.sched_getaffinity(0))\n\
+        print([l.split()[4] for l in sorted(open('/proc/self/mountinfo'), key=lambda l: l.split()[4])])\n\
+        print([l for l in open('/proc/self/status') if l[:3] in ('Cap', 'NoN', 'Sec', 'Sig', 'Shd')])";
+    for user in users() {
+        let warm = Warm::start(user);
+        let started = functional::run_json(user, "python", TELL, &[]);
+        until_stem(&warm);
+        assert_eq!(cloned(&warm, TELL), stdout(&started), "as {user:?}");
+    }
+}
+
+#[test]
+fn a_clone_can_neither_see_nor_signal_nor_trace_nor_read_what_it_came_from() {
+    const REACH: &str = "import os, ctypes\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        pids = sorted(int(p) for p in os.listdir('/proc') if p.isdigit())\n\
+        status = dict(l.split(':', 1) for l in open('/proc/1/status'))\n\
+        def tried(name, work):\n    try: work(); print('REACHED', name)\n    except OSError as e: pass\n\
+        print('pids', pids == [1, os.getpid()], 'parent', status['PPid'].strip())\n\
+        for name in ('mem', 'maps', 'environ', 'fd/3', 'exe', 'root', 'ns/user'):\n    \
+            tried('/proc/1/' + name, lambda: os.readlink('/proc/1/' + name) if name[:2] in ('fd', 'ex', 'ro', 'ns') else open('/proc/1/' + name, 'rb').read(1))\n\
+        for pid in range(1, 5000):\n    \
+            if pid not in pids: tried('kill %d' % pid, lambda: os.kill(pid, 0))\n\
+        for call, args in ((101, (16, 1, 0, 0)), (310, (1, 0, 0, 0, 0, 0)), (308, (3, 0)), (438, (3, 3, 0)), (312, (1, 1, 0, 0, 0))):\n    \
+            if libc.syscall(call, *args) != -1: print('REACHED call', call)\n\
+        print(len(os.listdir('/.staging')), len(os.listdir('/.workspaces')))";
+    for user in users() {
+        let warm = Warm::start(user);
+        until_stem(&warm);
+        assert_eq!(cloned(&warm, REACH), "pids True parent 0\n0 0", "as {user:?}");
+    }
+}
+
+#[test]
+fn a_stem_that_dies_takes_its_clones_along_and_nobody_who_comes_later_notices() {
+    for user in users() {
+        let warm = Warm::start(user);
+        until_stem(&warm);
+        let stem = stems(warm.server.pid()).pop().expect("a stem");
+        let clones = children(stem);
+        rustix::process::kill_process(Pid::from_raw(stem as i32).unwrap(), Signal::KILL).unwrap();
+        until(SOON, "the clones are gone", || {
+            clones.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+        });
+        for _ in 0..5 {
+            assert_eq!(stdout(&warm.run(python("print(6*7)"))), "42");
+        }
+    }
+}
+
+#[test]
+fn a_stem_has_no_privilege_network_or_secret_of_the_host() {
+    for user in users() {
+        let warm = Warm::start(user);
+        until_stem(&warm);
+        let stem = stems(warm.server.pid()).pop().expect("a stem");
+        let read = |name: &str| fs::read_to_string(format!("/proc/{stem}/{name}")).unwrap();
+        let status = read("status");
+        let line =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        assert_eq!((line("NoNewPrivs:").as_str(), line("Threads:").as_str()), ("1", "1"));
+        assert!(!line("Uid:").split_whitespace().any(|id| id == "0"), "it is root outside");
+        for namespace in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+            let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
+            assert_ne!(of(&stem.to_string()), of("self"), "{namespace}");
+        }
+        let interfaces = read("net/dev")
+            .lines()
+            .skip(2)
+            .filter(|line| !line.contains(": ") || !line.contains(" 0 "))
+            .count();
+        assert_eq!(interfaces, 0, "{}", read("net/dev"));
+        let writable: Vec<String> = read("mountinfo")
+            .lines()
+            .map(|line| line.split(' ').skip(4).take(2).map(str::to_owned).collect::<Vec<_>>())
+            .filter(|mount| !mount[1].split(',').any(|option| option == "ro"))
+            .map(|mount| mount[0].clone())
+            .collect();
+        let own = ["/proc", "/tmp", "/home/agent", "/dev/shm", "/workspace", "/.workspaces"];
+        assert!(writable.iter().all(|point| own.contains(&point.as_str())), "{writable:?}");
+        let names = read("environ");
+        assert!(!names.contains("PALISADE") && !names.contains("SECRET"), "{names:?}");
+        let descriptors = fs::read_dir(format!("/proc/{stem}/fd")).unwrap().count();
+        assert!(descriptors <= 4, "{descriptors} descriptors: its streams and its requests");
+    }
+}
+
+#[test]
+fn programs_that_bring_a_module_of_the_name_of_a_package_get_their_own() {
+    for user in users() {
+        let warm = Warm::start(user);
+        for _ in 0..3 {
+            let input = json!([{"path": "numpy.py", "text": "mine = 6 * 7"}]);
+            let result = warm.run(
+                json!({"language": "python", "code": "import numpy\nprint(numpy.mine)", "inputs": input}),
+            );
+            assert_eq!(stdout(&result), "42", "as {user:?}");
+        }
+    }
+}
