@@ -47,8 +47,8 @@ struct Visit<'a> {
     room: &'a Arc<Room>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
-    /// What the files hold.
-    held: DiskHeld,
+    /// What the files hold, if that is known.
+    held: Option<DiskHeld>,
 }
 
 impl Sandboxes {
@@ -78,7 +78,10 @@ impl Sandboxes {
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let mut ran = if runtime.is_live() {
-            let held = DiskHeld { bytes: before.used().bytes, inodes: before.used().inodes };
+            let used = before.used();
+            // What could not be counted to its end is looked at again by whoever guards the disk.
+            let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
+            let held = used.is_complete.then_some(held);
             let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime, held };
             self.run_live(visit, request, ties).await
         } else {
@@ -141,7 +144,7 @@ impl Sandboxes {
         let mut ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
         let mut is_second = false;
         let (began, played) = loop {
-            living.sandbox.measure_anew(&allowed.limits, Some(held)).await;
+            living.sandbox.measure_anew(&allowed.limits, held).await;
             let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, ties.events.clone())?;
             let sent = turn.begin(&request).await;
             let began = Instant::now();

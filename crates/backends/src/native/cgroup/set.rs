@@ -383,6 +383,27 @@ mod tests {
     }
 
     #[test]
+    fn processor_time_is_read_again_and_again_by_one_descriptor() {
+        for (unified, file, texts) in [
+            (false, "cpuacct.usage", ["5000\n", "7000\n"]),
+            (true, "cpu.stat", ["usage_usec 5\nuser_usec 1\n", "usage_usec 7\nuser_usec 1\n"]),
+        ] {
+            let mut group = group(unified, if unified { "cpu2" } else { "cpu1" });
+            group.hierarchy.cpuacct = !unified;
+            let directory = group.directory.clone();
+            let mut set = CgroupSet::default();
+            assert_eq!(set.cpu_ns(), None, "no group counts");
+            set.groups.push(group);
+            let found = texts.map(|text| {
+                fs::write(directory.join(file), text).unwrap();
+                set.cpu_ns()
+            });
+            fs::remove_dir_all(&directory).unwrap();
+            assert_eq!(found, [Some(5000), Some(7000)]);
+        }
+    }
+
+    #[test]
     fn version_1_limits_are_written() {
         let group = group(false, "v1");
         group.limit(&Limits::default()).unwrap();
