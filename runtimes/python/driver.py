@@ -756,7 +756,9 @@ def drive(dunders, packages):
         warm_up(dunders, screen)
         if not load_part(STEM, "stem", dunders["__file__"])["become"](packages):
             return None
-        # From here on this is a copy, in a sandbox of its own.
+        # From here on this is a copy, in a sandbox of its own, and has time until its program comes: it gets its own
+        # copies of the pages that every run writes to.
+        warm_up(dunders, screen)
     session = Session(dunders, folder, screen)
     try:
         channel.connect()

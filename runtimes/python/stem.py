@@ -8,11 +8,12 @@ import sys
 
 REQUESTS_FD = 3
 LIBRARY_FD = 4
-# Of the standard library: what programs import most.
+# Of the standard library: what programs import most, as far as it brings no large library with it: every page and every
+# mapping of a stem is one more for each copy to set up.
 ORDINARY = (
     "os", "re", "json", "math", "time", "random", "datetime", "collections", "itertools", "functools", "string", "io",
-    "pathlib", "typing", "dataclasses", "enum", "contextlib", "copy", "operator", "statistics", "decimal", "csv",
-    "textwrap", "traceback", "linecache", "hashlib", "base64", "tempfile", "subprocess", "threading", "bisect", "heapq",
+    "pathlib", "typing", "dataclasses", "enum", "contextlib", "copy", "operator", "textwrap", "traceback", "linecache",
+    "bisect", "heapq", "csv",
 )
 # Libraries for linear algebra start threads when they are loaded, and a copy has only the one that made it.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -138,7 +138,7 @@ impl Engine {
         } else {
             self.lease_for_run(&spec, &runtime).await?
         };
-        Ok(Prepared { runtime, allowed, permit, built, lease, source, started })
+        Ok(Prepared { runtime, allowed, permit, built, spec, lease, source, started })
     }
 
     async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
@@ -148,7 +148,7 @@ impl Engine {
             Decision::Allow(allowed) => allowed.limits,
             Decision::Deny(_) => policy.defaults.clone(),
         };
-        let (language, purpose) = (runtime.name(), Purpose::Run);
+        let (language, purpose) = (runtime.interpreter(), Purpose::Run);
         self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
 
@@ -216,6 +216,7 @@ struct Prepared {
     permit: Permit,
     /// What is run, where the language is compiled; nobody removes it meanwhile.
     built: Option<Built>,
+    spec: SandboxSpec,
     lease: Lease,
     /// File name of the program in the workspace.
     source: String,
@@ -231,16 +232,17 @@ impl Prepared {
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.enforced = self.lease.sandbox.enforced().clone();
-        result.phases = std::mem::take(&mut self.lease.phases);
         result.compile = self.built.as_ref().map(|built| built.report);
         if let Some(report) = &result.compile {
-            result.phases.parts_us.insert(0, ("compile", (report.ms * 1000.0) as u64));
+            result.phases.parts_us.push(("compile", (report.ms * 1000.0) as u64));
         }
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
-        let mut session = match self.open_session(&request).await {
+        let opened = self.open_in_living(engine, &request).await;
+        result.enforced = self.lease.sandbox.enforced().clone();
+        result.phases.parts_us.append(&mut self.lease.phases.parts_us);
+        let mut session = match opened {
             Ok(session) => session,
             Err(error) => return self.fail(result, &error).await,
         };
@@ -271,6 +273,20 @@ impl Prepared {
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         self.conclude(result, session, end, usage)
+    }
+
+    /// A spare may die in the very moment in which it is taken. Nothing was run in it then: one that is built now takes
+    /// its place, once.
+    async fn open_in_living(&mut self, engine: &Engine, request: &RunRequest) -> Result<Session, GuestError> {
+        let opened = self.open_session(request).await;
+        match opened {
+            Err(GuestError::Gone | GuestError::Io(_)) if self.lease.is_spare => {
+                let Ok(sandbox) = engine.create(&self.spec).await else { return opened };
+                self.lease = Lease::cold(sandbox);
+                self.open_session(request).await
+            }
+            opened => opened,
+        }
     }
 
     /// Sends the files and the order together; the interpreter has been starting meanwhile. What cannot be placed is

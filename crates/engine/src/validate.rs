@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use sandbox::{Limits, WORKSPACE};
 use serde::Serialize;
+use tokio::time::error::Elapsed;
 use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
 
 use crate::Engine;
 use crate::diagnostics::Said;
 use crate::driver::{DriverEar, SAID_BYTES_MAX};
 use crate::guest_client::{GuestError, GuestReader, PLACED};
-use crate::pool::{Purpose, Want};
+use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
 use crate::runtimes::{Call, Runtime};
@@ -85,27 +86,16 @@ impl Engine {
         let admitted = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
         let _permit = admitted.map_err(|unstarted| unstarted.error)?;
         let spec = self.spec(&runtime, &limits, Vec::new());
-        let (language, purpose) = (runtime.name(), Purpose::Check);
+        let (language, purpose) = (runtime.interpreter(), Purpose::Check);
         let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
         let mut lease = self.lease(&want).await.map_err(|unstarted| unstarted.error)?;
-        let asked = async {
-            let (mut reader, mut writer) = lease.connect().await?;
-            writer.put_file(PLACED, runtime.source(), code.as_bytes()).await?;
-            let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-            let open = OpenProcess {
-                process: CHECK,
-                after: PLACED,
-                argv,
-                env,
-                cwd,
-                has_channel: false,
-                may_fork: false,
-            };
-            writer.queue(&ToGuest::Open(open))?;
-            writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
-            listen(&mut reader).await
-        };
-        let answer = tokio::time::timeout(Duration::from_millis(limits.wall_ms), asked).await;
+        let check = Check { runtime: &runtime, code, argv, patience: Duration::from_millis(limits.wall_ms) };
+        let mut answer = check.ask(&mut lease).await;
+        if lease.is_spare && matches!(answer, Ok(Err(GuestError::Gone | GuestError::Io(_)))) {
+            // A spare may die as it is taken; one that is built now takes its place, once.
+            lease = Lease::cold(self.create(&spec).await.map_err(|unstarted| unstarted.error)?);
+            answer = check.ask(&mut lease).await;
+        }
         lease.sandbox.destroy().await.ok();
         Ok(match answer {
             Ok(Ok((said, Exit::Code(status)))) if runtime.check_has_diagnostics() => {
@@ -123,6 +113,38 @@ impl Engine {
                 return Err(told);
             }
         })
+    }
+}
+
+/// A question about a program.
+struct Check<'a> {
+    runtime: &'a Runtime,
+    code: &'a str,
+    argv: Vec<String>,
+    patience: Duration,
+}
+
+impl Check<'_> {
+    /// Puts the program into a sandbox and listens to what is said about it there.
+    async fn ask(&self, lease: &mut Lease) -> Result<Result<(Heard, Exit), GuestError>, Elapsed> {
+        let asked = async {
+            let (mut reader, mut writer) = lease.connect().await?;
+            writer.put_file(PLACED, self.runtime.source(), self.code.as_bytes()).await?;
+            let (argv, env, cwd) = (self.argv.clone(), self.runtime.environment(), WORKSPACE.to_owned());
+            let open = OpenProcess {
+                process: CHECK,
+                after: PLACED,
+                argv,
+                env,
+                cwd,
+                has_channel: false,
+                may_fork: false,
+            };
+            writer.queue(&ToGuest::Open(open))?;
+            writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
+            listen(&mut reader).await
+        };
+        tokio::time::timeout(self.patience, asked).await
     }
 }
 

@@ -65,7 +65,7 @@ pub fn judge(attack: &Attack, user: User, client: &Client, bait: &Bait) -> Resul
     Ok(())
 }
 
-fn expected(attack: &Attack) -> Vec<String> {
+pub(crate) fn expected(attack: &Attack) -> Vec<String> {
     if attack.outcomes.is_empty() { vec!["completed".to_owned()] } else { attack.outcomes.clone() }
 }
 
@@ -90,10 +90,20 @@ fn limits(attack: &Attack) -> (Map<String, Value>, Map<String, Value>) {
 }
 
 fn run_arguments(attack: &Attack, bait: &Bait, sandbox: &str, of_run: Map<String, Value>) -> Value {
+    let mut arguments = program(attack, bait, true);
+    arguments["sandbox_id"] = json!(sandbox);
+    for (name, value) in of_run {
+        arguments[name] = value;
+    }
+    arguments
+}
+
+/// The attack as arguments of `run`; `has_more_processes` where it has more of them than its header says.
+pub(crate) fn program(attack: &Attack, bait: &Bait, has_more_processes: bool) -> Value {
     let module = fs::read_to_string(attack::folder().join("support/attack.py")).unwrap();
     let mut inputs = vec![json!({"path": "attack.py", "text": module})];
     let (language, code) = match attack.path.extension().and_then(|extension| extension.to_str()) {
-        Some("py") if attack.limits.iter().any(|option| option == "--processes") => {
+        Some("py") if has_more_processes && attack.limits.iter().any(|option| option == "--processes") => {
             ("python", attack.code.replace(MANY.0, MANY.1))
         }
         Some("py") => ("python", attack.code.clone()),
@@ -107,14 +117,7 @@ fn run_arguments(attack: &Attack, bait: &Bait, sandbox: &str, of_run: Map<String
         }
         other => panic!("{}: no way to start {other:?}", attack.name),
     };
-    let mut arguments = json!({
-        "sandbox_id": sandbox, "language": language, "code": code, "inputs": inputs,
-        "variables": {"HOST": bait.host},
-    });
-    for (name, value) in of_run {
-        arguments[name] = value;
-    }
-    arguments
+    json!({"language": language, "code": code, "inputs": inputs, "variables": {"HOST": bait.host}})
 }
 
 fn base64(bytes: &[u8]) -> String {

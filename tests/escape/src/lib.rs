@@ -8,4 +8,5 @@
 pub mod attack;
 pub mod bait;
 pub mod lasting;
+pub mod leased;
 pub mod trial;

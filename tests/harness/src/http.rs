@@ -98,6 +98,18 @@ impl Server {
         (status, if is_chunked { unchunked(body) } else { body.to_vec() })
     }
 
+    /// Its process number; `setpriv` becomes palisade without a new process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it to end and waits until it has.
+    pub fn end(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Kills it at once, as a crash would.
     pub fn kill(&mut self) {
         self.child.kill().ok();

@@ -8,6 +8,7 @@
 pub mod baseline;
 pub mod http;
 pub mod mcp;
+pub mod warm;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -136,8 +136,13 @@ impl Building {
         Ok(pid)
     }
 
+    /// A clone and its maker speak on the same socket, in any order.
     async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
+        let mut built = None;
         loop {
+            if let Some(built) = built.take_if(|_| self.process.is_some()) {
+                return Ok(built);
+            }
             match self.next_message().await? {
                 Some((Message::Cloned { clone_us, .. }, Some(pidfd))) => {
                     self.is_cloned(pidfd, clone_us, phases)?;
@@ -146,7 +151,7 @@ impl Building {
                     for (name, us) in steps_us {
                         add_step(phases, &name, us);
                     }
-                    return Ok(Built { landlock_abi, scratch });
+                    built = Some(Built { landlock_abi, scratch });
                 }
                 Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
                 _ => return Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),

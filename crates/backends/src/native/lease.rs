@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ::sandbox::{BackendError, Limits};
 use jail::{Rlimits, Wall};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 use rustix::mount::FsPickFlags;
 use rustix::process::{Pid, Resource, Rlimit};
 
@@ -63,34 +62,25 @@ impl Change<'_> {
         if same || Wall::Scratch.off() {
             return Ok(());
         }
-        let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
-        let context = match rustix::mount::fspick(self.scratch, "", flags) {
-            Ok(context) => context,
-            Err(Errno::PERM) => {
-                return Err(BackendError::Unfit {
-                    what: "only root can change the size of its disk".to_owned(),
-                });
-            }
-            Err(error) => return Err(at("scratch")(error.into())),
-        };
-        let set = |key: &str, value: u64| {
-            rustix::mount::fsconfig_set_string(context.as_fd(), key, value.to_string().as_str())
-        };
-        set("size", self.to.disk_bytes)
-            .and_then(|()| set("nr_inodes", self.to.disk_inodes))
-            .and_then(|()| rustix::mount::fsconfig_reconfigure(context.as_fd()))
-            .map_err(|error| at("scratch")(error.into()))?;
-        self.look_at_disk()
+        let resized = resize(self.scratch, self.to);
+        match resized {
+            Ok(()) => self.look_at_disk(self.to),
+            // Whether something was changed all the same is looked at too.
+            Err(error) => self.look_at_disk(self.from).and(Err(BackendError::Unfit {
+                what: format!("the size of its disk cannot be changed ({error}); only root can"),
+            })),
+        }
     }
 
-    fn look_at_disk(&self) -> Result<(), BackendError> {
+    fn look_at_disk(&self, limits: &Limits) -> Result<(), BackendError> {
         if Wall::Verify.off() {
             return Ok(());
         }
         let found = rustix::fs::fstatvfs(self.scratch).map_err(|error| at("scratch")(error.into()))?;
         let bytes = found.f_blocks.saturating_mul(found.f_frsize);
         // The kernel rounds up to whole pages.
-        let is_right = bytes < self.to.disk_bytes + found.f_frsize && found.f_files <= self.to.disk_inodes;
+        let is_right = bytes == limits.disk_bytes.next_multiple_of(found.f_frsize.max(1))
+            && found.f_files == limits.disk_inodes;
         if is_right { Ok(()) } else { Err(unverified("its disk has another size")) }
     }
 
@@ -102,6 +92,7 @@ impl Change<'_> {
         if wanted == given || Wall::Rlimits.off() {
             return Ok(());
         }
+        let values = values(&wanted);
         let mut done: Vec<i32> = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let everyone = self.everyone()?;
@@ -110,7 +101,7 @@ impl Change<'_> {
                 return Ok(());
             }
             for pid in new {
-                self.limit_process(pid, &wanted)?;
+                self.limit_process(pid, &values, &wanted)?;
                 done.push(pid);
             }
         }
@@ -128,9 +119,14 @@ impl Change<'_> {
         if everyone.contains(&self.pid) { Ok(everyone) } else { Err(unverified("it has no first process")) }
     }
 
-    fn limit_process(&self, pid: i32, wanted: &Rlimits) -> Result<(), BackendError> {
+    fn limit_process(
+        &self,
+        pid: i32,
+        values: &[(Resource, u64)],
+        wanted: &Rlimits,
+    ) -> Result<(), BackendError> {
         let is_gone = || pid != self.pid && !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-        match lower(pid, wanted) {
+        match lower(pid, values) {
             Ok(()) => {}
             Err(_) if is_gone() => return Ok(()),
             Err(error) => return Err(at("process limits")(error)),
@@ -142,20 +138,38 @@ impl Change<'_> {
     }
 }
 
-/// Sets the limits of another process, never above what this server has itself, as the jail does. The kernel lets the
-/// owner of a process's user namespace do so, root or not (`check_prlimit_permission`).
-fn lower(pid: i32, wanted: &Rlimits) -> io::Result<()> {
+/// Gives a memory file system another size, all of it or nothing.
+fn resize(scratch: BorrowedFd<'_>, limits: &Limits) -> rustix::io::Result<()> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+    let context = rustix::mount::fspick(scratch, "", flags)?;
+    let sizes = [("size", limits.disk_bytes), ("nr_inodes", limits.disk_inodes)];
+    for (key, value) in sizes {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, value.to_string().as_str())?;
+    }
+    rustix::mount::fsconfig_reconfigure(context.as_fd())
+}
+
+/// What to set, never above what this server has itself, as the jail does.
+fn values(wanted: &Rlimits) -> [(Resource, u64); 4] {
     let values = [
         (Resource::Cpu, wanted.cpu_s),
         (Resource::Fsize, wanted.file_bytes),
         (Resource::Nofile, wanted.open_files),
         (Resource::Nproc, wanted.processes),
     ];
+    values.map(|(resource, value)| {
+        let own = rustix::process::getrlimit(resource).maximum;
+        (resource, own.map_or(value, |own| own.min(value)))
+    })
+}
+
+/// Sets the limits of another process. The kernel lets the owner of a process's user namespace do so, root or not
+/// (`check_prlimit_permission`).
+fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<()> {
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     for (resource, value) in values {
-        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |own| own.min(value));
-        let limit = Rlimit { current: Some(value), maximum: Some(value) };
-        rustix::process::prlimit(Some(process), resource, limit)?;
+        let limit = Rlimit { current: Some(*value), maximum: Some(*value) };
+        rustix::process::prlimit(Some(process), *resource, limit)?;
     }
     Ok(())
 }

@@ -17,8 +17,8 @@ use super::lease::Change;
 use super::watch::Watch;
 use super::{at, watched};
 
-/// How long dropping waits for killed processes; the kernel needs well under a millisecond.
-const DROP_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// How long killed processes are waited for after dropping; the kernel needs well under a millisecond.
+const DROP_PATIENCE: Duration = Duration::from_secs(5);
 const DESTROY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process tree behind the native wall.
@@ -168,12 +168,26 @@ impl Sandbox for NativeSandbox {
 }
 
 impl Drop for NativeSandbox {
+    /// Kills; the death itself is awaited where it holds up nobody, and the groups go with it. A runtime that ends
+    /// meanwhile has them removed at once, which is tried again until the last process is gone.
     fn drop(&mut self) {
         if self.ended.is_some() || self.kill().is_err() {
             return;
         }
-        let mut list = [PollFd::from_borrowed_fd(self.process.get_ref().as_fd(), PollFlags::IN)];
-        // Should it take longer, the next start of a server sweeps the groups.
-        rustix::event::poll(&mut list, Some(&DROP_PATIENCE)).ok();
+        let Ok(process) = self.process.get_ref().try_clone() else { return };
+        let cgroups = std::mem::take(&mut self.cgroups);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move {
+                if let Ok(process) = watched(process) {
+                    tokio::time::timeout(DROP_PATIENCE, process.readable()).await.ok();
+                }
+                drop(cgroups);
+            })),
+            Err(_) => {
+                let mut list = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+                let patience = Timespec::try_from(DROP_PATIENCE).ok();
+                rustix::event::poll(&mut list, patience.as_ref()).ok();
+            }
+        }
     }
 }

@@ -66,9 +66,9 @@ impl Watch {
         self.limits = limits.clone();
         self.looked_at_ns = None;
         cgroups.forget_peaks();
-        self.before = cgroups.usage();
-        if !cgroups.count_everything() {
-            self.before.cpu_us = self.before.cpu_us.max(tree::measure(self.pid).cpu_us);
+        self.before = cgroups.counters();
+        if !cgroups.counts_cpu() {
+            self.before.cpu_us = tree::cpu_us(self.pid);
         }
         self.seen = Usage::default();
         if let Some(workspace) = &mut self.workspace {

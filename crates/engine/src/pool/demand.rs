@@ -75,8 +75,9 @@ impl Demand {
     pub(super) fn worth(&self, now: Instant, floor: usize, ceiling: usize) -> usize {
         let rate = self.arrivals.level(now) / RATE_WINDOW.as_secs_f64();
         let meanwhile = rate * self.build.as_secs_f64() * UNEVENNESS;
-        // Rounded down, so that a fading rest keeps nothing, nor does the first of all callers.
-        let more = (meanwhile + self.misses.level(now)).floor();
+        // The first of all callers finds nothing, and one now and then: that is what the floor is for.
+        let in_vain = (self.misses.level(now) - 1.0).max(0.0);
+        let more = meanwhile.floor() + in_vain.round();
         floor.saturating_add(more as usize).min(ceiling)
     }
 }

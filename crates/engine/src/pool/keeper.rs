@@ -22,9 +22,17 @@ const IDLE_PAUSE: Duration = Duration::from_secs(3600);
 const MARGIN_BYTES: u64 = 256 << 20;
 
 pub(super) async fn keep(room: Weak<Room>, wake: Arc<Notify>) {
+    let mut sweep_at = Instant::now();
     loop {
+        let now = Instant::now();
         let pause = match room.upgrade() {
-            Some(room) if !room.locked().is_closed() => room.tend(Instant::now()),
+            Some(room) if !room.locked().is_closed() => {
+                if now >= sweep_at {
+                    room.sweep(now);
+                    sweep_at = now + LOOK_PAUSE;
+                }
+                room.tend(now)
+            }
             _ => return,
         };
         // Woken or not, there is something to look at then.
@@ -33,9 +41,8 @@ pub(super) async fn keep(room: Weak<Room>, wake: Arc<Notify>) {
 }
 
 impl Room {
-    /// Sweeps and builds; tells when to look again.
+    /// Builds what is wanted; tells when to look again.
     fn tend(self: &Arc<Self>, now: Instant) -> Duration {
-        self.sweep(now);
         while self.start_build(now) {}
         let shelves = self.locked();
         if shelves.all.is_empty() {
@@ -45,6 +52,7 @@ impl Room {
         next.unwrap_or(LOOK_PAUSE).min(LOOK_PAUSE)
     }
 
+    /// Lets go of what is no good any more, or too much.
     pub(super) fn sweep(&self, now: Instant) {
         let is_short = !machine_has(MARGIN_BYTES);
         let mut shelves = self.locked();

@@ -73,12 +73,14 @@ pub(crate) struct Lease {
     guest: Option<(GuestReader, GuestWriter)>,
     /// How long getting it took, in parts.
     pub(crate) phases: StartPhases,
+    /// Whether it was built before anybody asked.
+    pub(crate) is_spare: bool,
 }
 
 impl Lease {
     /// One that was built for this run.
     pub(crate) fn cold(sandbox: Box<dyn Sandbox>) -> Self {
-        Self { phases: sandbox.phases().clone(), sandbox, guest: None }
+        Self { phases: sandbox.phases().clone(), sandbox, guest: None, is_spare: false }
     }
 
     /// The conversation with its guest.
@@ -144,7 +146,7 @@ impl Pool {
         let (sandbox, guest) = leased?;
         let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let phases = StartPhases { parts_us: vec![("lease", took_us)] };
-        Some(Lease { sandbox, guest: Some(guest), phases })
+        Some(Lease { sandbox, guest: Some(guest), phases, is_spare: true })
     }
 
     /// Gives up spares until so much memory is free for somebody who waits for it.
@@ -227,9 +229,14 @@ impl Room {
 
     /// Destroys spares off this path.
     fn let_go(&self, spares: impl IntoIterator<Item = Spare>, reason: Discard) {
-        for spare in spares {
+        for mut spare in spares {
             self.counts.discard(reason);
+            // Whoever waits for memory has it now; the machine has it a moment later.
+            spare.hold = None;
             tokio::spawn(spare.destroy());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ const KEYS_MAX: usize = 64;
 const KEY_IDLE: Duration = Duration::from_secs(300);
 /// More than the demand is worth are kept for so long after the last one asked.
 const SURPLUS_IDLE: Duration = Duration::from_secs(30);
+/// The first of a key are built this much after somebody asked, who has a sandbox built meanwhile: that goes first.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// While there is one left, the next is built this much later: the run that took one goes first.
 const REFILL_PAUSE: Duration = Duration::from_millis(5);
 /// After a failed build, doubled with each further one.
@@ -62,7 +64,7 @@ impl Shelf {
             ready: VecDeque::new(),
             building: 0,
             failures: 0,
-            build_at: now,
+            build_at: now + FIRST_PAUSE,
             cost_bytes: COST_GUESS_BYTES,
         }
     }

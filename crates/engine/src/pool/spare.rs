@@ -66,9 +66,8 @@ impl Spare {
         (self.sandbox, (self.reader, self.writer))
     }
 
-    /// Its end; what it held is free at once.
+    /// Its end.
     pub(super) async fn destroy(mut self) {
-        self.hold = None;
         self.sandbox.destroy().await.ok();
     }
 }

@@ -93,7 +93,6 @@ pub(super) struct Structured {
 #[serde(default)]
 pub(super) struct Usage {
     pub(super) wall_ms: f64,
-    pub(super) cpu_ms: f64,
     pub(super) queued_ms: f64,
     pub(super) start_ms: f64,
 }
@@ -106,6 +105,11 @@ struct Problem {
 }
 
 impl Message {
+    /// Reads one.
+    pub(super) fn read(json: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(json).map_err(|error| format!("an answer that cannot be read: {error}"))
+    }
+
     /// The tool's result, or why there is none.
     pub(super) fn into_result(self) -> Result<Structured, String> {
         let told = |problem: Problem| match problem.code.as_str() {
@@ -201,7 +205,7 @@ fn read_answers(stdout: ChildStdout, waiting: &Waiting) {
     while read_line(&mut stdout, &mut line).is_ok_and(|has_more| has_more) {
         let at = Instant::now();
         // Notifications and what cannot be read have no number that somebody waits for.
-        let Ok(message) = serde_json::from_slice::<Message>(&line) else { continue };
+        let Ok(message) = Message::read(&line) else { continue };
         let number = message.id.unwrap_or_default();
         let sender = locked(waiting).as_mut().and_then(|waiting| waiting.remove(&number));
         if let Some(sender) = sender {

@@ -18,8 +18,6 @@ pub(super) const PLAIN: &str = "plain";
 pub(super) enum Unit {
     #[serde(rename = "ms")]
     Milliseconds,
-    #[serde(rename = "us")]
-    Microseconds,
     #[serde(rename = "1/s")]
     PerSecond,
     #[serde(rename = "MB")]
@@ -32,7 +30,6 @@ impl Unit {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
-            Self::Microseconds => "us",
             Self::PerSecond => "/s",
             Self::Megabytes => "MB",
             Self::Count => "",

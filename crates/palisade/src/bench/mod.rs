@@ -9,6 +9,7 @@ mod client;
 mod facts;
 mod lanes;
 mod measured;
+mod processes;
 mod program;
 mod progress;
 mod report;
@@ -16,6 +17,7 @@ mod rivals;
 mod scenarios;
 mod scene;
 mod server;
+mod serving;
 mod statistics;
 
 use std::io::{self, Write};
@@ -79,36 +81,74 @@ pub(crate) struct BenchArguments {
 pub(crate) enum Scenario {
     /// A fresh sandbox for each run, one after the other, by language
     Fresh,
+    /// Runs in a sandbox that stays open
+    Open,
     /// The same against the plain interpreter and other walls, in turns
     Rivals,
     /// Fresh Python runs of 1 to 32 callers that never pause
     Throughput,
     /// Ten runs a second, each timed from when it should have begun
     Paced,
+    /// From the start of a server to its first answer, and what it holds
+    Start,
+    /// What an idle open Python sandbox holds
+    Memory,
+    /// The parts of one run
+    Phases,
+    /// What is left behind after many runs
+    Leak,
+    /// What open sandboxes, stored runs and files cost the next run; takes long
+    Growth,
 }
 
 impl Scenario {
-    const ALL: [Self; 4] = [Self::Fresh, Self::Rivals, Self::Throughput, Self::Paced];
+    const ALL: [Self; 10] = [
+        Self::Fresh,
+        Self::Open,
+        Self::Rivals,
+        Self::Throughput,
+        Self::Paced,
+        Self::Start,
+        Self::Memory,
+        Self::Phases,
+        Self::Leak,
+        Self::Growth,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
+            Self::Open => "open",
             Self::Rivals => "rivals",
             Self::Throughput => "throughput",
             Self::Paced => "paced",
+            Self::Start => "start",
+            Self::Memory => "memory",
+            Self::Phases => "phases",
+            Self::Leak => "leak",
+            Self::Growth => "growth",
         }
     }
-}
 
-impl Scenario {
     /// What the table says above it.
     fn title(self) -> &'static str {
         match self {
             Self::Fresh => "one run after the other, each in a sandbox of its own",
+            Self::Open => "runs in a sandbox that stays open",
             Self::Rivals => "the same program elsewhere, in turns",
             Self::Throughput => "callers that never pause, a fresh sandbox for each run",
             Self::Paced => "ten arrivals a second, timed from when each was due",
+            Self::Start => "a server from its start to its first answer, and what it holds",
+            Self::Memory => "what one more idle open Python sandbox holds",
+            Self::Phases => "the parts of one Python run",
+            Self::Leak => "what is left behind after many runs",
+            Self::Growth => "a run beside open sandboxes, stored runs and files",
         }
+    }
+
+    /// Whether it is measured when nobody says what is wanted.
+    fn is_customary(self) -> bool {
+        self != Self::Growth
     }
 }
 
@@ -180,10 +220,12 @@ fn bench(options: &Options, arguments: &BenchArguments) -> Result<ExitCode, Stri
 }
 
 fn chosen(arguments: &BenchArguments) -> Vec<Scenario> {
-    Scenario::ALL
-        .into_iter()
-        .filter(|scenario| arguments.only.is_empty() || arguments.only.contains(scenario))
-        .collect()
+    let is_chosen = |scenario: &Scenario| {
+        let is_asked_for = arguments.only.contains(scenario);
+        let is_added = arguments.growth && *scenario == Scenario::Growth;
+        is_asked_for || is_added || (arguments.only.is_empty() && scenario.is_customary())
+    };
+    Scenario::ALL.into_iter().filter(is_chosen).collect()
 }
 
 /// Whoever reads us may have gone; what was measured is written by then.
@@ -194,7 +236,7 @@ fn show(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if arguments.json {
-        let mut value = serde_json::to_value(report).map_err(io::Error::other)?;
+        let mut value = report::value(report).map_err(io::Error::other)?;
         if let Some(verdicts) = verdicts {
             value["budgets"] = serde_json::to_value(verdicts).map_err(io::Error::other)?;
         }

@@ -39,7 +39,8 @@ impl Scene {
     pub(super) fn set(options: &Options, wanted: &[&'static str]) -> io::Result<Self> {
         let folder = Folder::new(options.state_dir.as_deref())?;
         let recipe = Recipe {
-            binary: std::env::current_exe()?,
+            // This very file, even if another one has taken its name meanwhile.
+            binary: PathBuf::from("/proc/self/exe"),
             state_dir: folder.within("state")?,
             log: folder.path().join("server.log"),
             flags: flags(options),
@@ -69,6 +70,12 @@ impl Scene {
             }
         }
         Ok(Self { folder, recipe, languages, missing })
+    }
+
+    /// The same servers over a state directory of their own.
+    pub(super) fn recipe_in(&self, name: &str) -> Result<Recipe, String> {
+        let state_dir = self.folder.within(name).map_err(|error| format!("a state directory: {error}"))?;
+        Ok(Recipe { state_dir, ..self.recipe.clone() })
     }
 
     pub(super) fn language(&self, name: &str) -> Option<&Language> {

@@ -39,11 +39,6 @@ impl Summary {
     }
 }
 
-/// The middle one, if there is any.
-pub(super) fn median(samples: &[f64]) -> Option<f64> {
-    Summary::of(samples).map(|summary| summary.p50)
-}
-
 /// Nearest rank: the least sample that at least this share of all does not exceed. A sample that was seen, never
 /// one between two.
 fn quantile(ordered: &[f64], share: f64) -> f64 {

@@ -166,6 +166,15 @@ impl CgroupSet {
         }
     }
 
+    /// The part of it that only ever grows.
+    pub(in crate::native) fn counters(&self) -> Usage {
+        let mut usage = Usage::default();
+        for group in &self.groups {
+            group.count(&mut usage);
+        }
+        usage
+    }
+
     /// Lets the kernel's highest marks begin anew, where it can.
     pub(in crate::native) fn forget_peaks(&self) {
         for group in self.groups.iter().filter(|group| group.hierarchy.memory) {
@@ -273,6 +282,17 @@ impl Group {
     }
 
     fn measure(&self, usage: &mut Usage) {
+        self.count(usage);
+        if self.hierarchy.memory {
+            let peak = if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
+            usage.memory_peak_bytes = self.number(peak);
+        }
+        if self.hierarchy.pids {
+            usage.processes_peak = self.number("pids.peak");
+        }
+    }
+
+    fn count(&self, usage: &mut Usage) {
         let hierarchy = &self.hierarchy;
         if hierarchy.unified {
             usage.cpu_us = self.keyed("cpu.stat", "usage_usec");
@@ -280,16 +300,10 @@ impl Group {
             usage.cpu_us = self.number("cpuacct.usage") / 1000;
         }
         if hierarchy.memory {
-            let (peak, events) = if hierarchy.unified {
-                ("memory.peak", "memory.events")
-            } else {
-                ("memory.max_usage_in_bytes", "memory.oom_control")
-            };
-            usage.memory_peak_bytes = self.number(peak);
+            let events = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
             usage.oom_kills = self.keyed(events, "oom_kill");
         }
         if hierarchy.pids {
-            usage.processes_peak = self.number("pids.peak");
             usage.process_refusals = self.keyed("pids.events", "max");
         }
     }

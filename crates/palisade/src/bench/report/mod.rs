@@ -1,16 +1,22 @@
 //! What was measured, for people and for machines.
 
+mod json;
+mod svg;
 mod table;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+pub(super) use self::json::value;
 pub(super) use self::table::print;
 use super::Report;
 
-/// Writes everything into a folder.
+/// Writes everything into a folder: `results.json`, and a plot of whatever there is to plot.
 pub(super) fn write(folder: &Path, report: &Report) -> io::Result<()> {
-    let json = serde_json::to_string(report).map_err(io::Error::other)?;
-    fs::write(folder.join("results.json"), json + "\n")
+    fs::write(folder.join("results.json"), format!("{}\n", value(report).map_err(io::Error::other)?))?;
+    for (name, plot) in svg::plots(report) {
+        fs::write(folder.join(name), plot)?;
+    }
+    Ok(())
 }

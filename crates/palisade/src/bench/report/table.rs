@@ -54,15 +54,19 @@ fn print_scenario(
     }
     let mut last = "";
     for one in &series {
+        let is_alone = series.iter().filter(|other| other.name == one.name).count() == 1;
+        if is_alone {
+            print_series(out, paint, one, (&label(&one.name, &one.side), None))?;
+            continue;
+        }
         if one.name != last {
             writeln!(out, "{}", one.name)?;
             last = &one.name;
         }
-        print_series(out, paint, one, plain_of(&series, one))?;
+        print_series(out, paint, one, (&format!("  {}", one.side), plain_of(&series, one)))?;
     }
-    for figure in figures {
-        let name = label(&figure.name, &figure.side);
-        writeln!(out, "  {name:<38} {:>10} {}", number(figure.value, figure.unit), figure.unit.name())?;
+    for group in figures.chunk_by(|left, right| left.name == right.name) {
+        print_figures(out, group)?;
     }
     for one in absent {
         writeln!(out, "{}", paint.dim(&format!("  not measured: {}: {}", one.name, one.reason)))?;
@@ -76,8 +80,13 @@ fn plain_of(series: &[&Series], of: &Series) -> Option<f64> {
     plain.summary().map(|summary| summary.p50)
 }
 
-fn print_series(out: &mut impl Write, paint: Paint, series: &Series, plain: Option<f64>) -> io::Result<()> {
-    let side = format!("  {:<width$}", series.side, width = SIDE_WIDTH - 2);
+fn print_series(
+    out: &mut impl Write,
+    paint: Paint,
+    series: &Series,
+    (label, plain): (&str, Option<f64>),
+) -> io::Result<()> {
+    let side = format!("{label:<SIDE_WIDTH$}");
     let side = if series.side == OURS { paint.good(&side) } else { side };
     let Some(summary) = series.summary() else {
         let reason = series.failure.as_deref().unwrap_or("no sample");
@@ -100,6 +109,18 @@ fn print_series(out: &mut impl Write, paint: Paint, series: &Series, plain: Opti
     }
 }
 
+/// One line for all sides of a figure.
+fn print_figures(out: &mut impl Write, group: &[&Figure]) -> io::Result<()> {
+    let name = group.first().map(|figure| figure.name.as_str()).unwrap_or_default();
+    write!(out, "{name:<38}")?;
+    for figure in group {
+        let side = if figure.side == OURS && group.len() == 1 { "" } else { figure.side.as_str() };
+        let value = format!("{} {}", number(figure.value, figure.unit), figure.unit.name());
+        write!(out, "  {}", format!("{side} {}", value.trim_end()).trim_start())?;
+    }
+    writeln!(out)
+}
+
 fn label(name: &str, side: &str) -> String {
     if side == OURS { name.to_owned() } else { format!("{name}, {side}") }
 }
@@ -107,7 +128,7 @@ fn label(name: &str, side: &str) -> String {
 fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count => format!("{value:.0}"),
-        Unit::PerSecond | Unit::Microseconds => format!("{value:.1}"),
+        Unit::PerSecond => format!("{value:.1}"),
         Unit::Milliseconds | Unit::Megabytes => format!("{value:.2}"),
     }
 }

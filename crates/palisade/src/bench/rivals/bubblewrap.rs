@@ -4,20 +4,20 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Rival, installations, on_path, root_links};
+use super::{Candidates, Rival, bare, installations, on_path, root_links};
 use crate::bench::program::Program;
 use crate::bench::scene::Scene;
 
 pub(super) const NAME: &str = "bubblewrap";
 
 /// Its command line up to the program.
-pub(super) struct Bubblewrap {
-    binary: PathBuf,
+struct Bubblewrap {
+    binary: String,
     flags: Vec<String>,
 }
 
-pub(super) fn find(scene: &Scene) -> Result<Bubblewrap, String> {
-    let binary = on_path("bwrap")?;
+pub(super) fn find(scene: &Scene) -> Candidates {
+    let binary = on_path("bwrap")?.display().to_string();
     let text = |path: PathBuf| path.display().to_string();
     let mut flags: Vec<String> =
         ["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr"]
@@ -32,7 +32,7 @@ pub(super) fn find(scene: &Scene) -> Result<Bubblewrap, String> {
     let fresh = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/workspace"];
     flags.extend(fresh.map(str::to_owned));
     flags.extend(["--chdir", "/workspace", "--"].map(str::to_owned));
-    Ok(Bubblewrap { binary, flags })
+    Ok(vec![Box::new(Bubblewrap { binary, flags })])
 }
 
 impl Rival for Bubblewrap {
@@ -42,7 +42,7 @@ impl Rival for Bubblewrap {
 
     fn command(&mut self, program: &Program) -> Result<Command, String> {
         let line = program.plain_command().ok_or("it cannot be started without a file")?;
-        let mut command = Command::new(&self.binary);
+        let mut command = bare(&self.binary);
         command.args(&self.flags).args(line);
         Ok(command)
     }

@@ -13,14 +13,12 @@ const COMPLAINT_BYTES: usize = 300;
 
 /// From the start of the process until it has ended; it must print what is expected.
 ///
-/// The environment is cleared: variables of a shell slow interpreters down. It is waited for through a pidfd, so
-/// that nothing is polled and one that hangs can be given up.
+/// It is waited for through a pidfd, so that nothing is polled and one that hangs can be given up.
 pub(in crate::bench) fn timed(
     mut command: Command,
     expected: &str,
     patience: Duration,
 ) -> Result<Duration, String> {
-    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own, so that what it started goes with it.
     command.process_group(0);
@@ -33,11 +31,11 @@ pub(in crate::bench) fn timed(
     }
     let status = child.wait().map_err(|error| format!("waiting for it: {error}"))?;
     let took = began.elapsed();
-    let said = child.stdout.take().map(|stream| read_what_is_there(stream)).unwrap_or_default();
+    let said = child.stdout.take().map(read_what_is_there).unwrap_or_default();
     if status.success() && said == expected {
         return Ok(took);
     }
-    let complaint = child.stderr.take().map(|stream| read_what_is_there(stream)).unwrap_or_default();
+    let complaint = child.stderr.take().map(read_what_is_there).unwrap_or_default();
     let complaint: String = complaint.trim().chars().take(COMPLAINT_BYTES).collect();
     Err(format!("it ended with {status} and printed {said:?}: {complaint}"))
 }

@@ -1,8 +1,14 @@
 //! What is measured, one file each. Each starts servers of its own, so that none sees what another left.
 
 mod fresh;
+mod growth;
+mod leak;
+mod memory;
+mod open;
 mod paced;
+mod phases;
 mod rivals;
+mod start;
 mod throughput;
 
 use std::time::Duration;
@@ -19,29 +25,66 @@ const WARMING_RUNS: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) fresh: Pace,
+    pub(super) open: Pace,
+    /// Sandboxes that are opened and closed.
+    pub(super) openings: usize,
     pub(super) rivals: Pace,
     /// Of each number of callers.
     pub(super) throughput: Duration,
     /// Blocks of arrivals, and arrivals in each.
     pub(super) paced: (usize, usize),
+    pub(super) starts: usize,
+    /// Open at once.
+    pub(super) sandboxes: usize,
+    pub(super) phases: usize,
+    pub(super) leak_runs: usize,
+    pub(super) growth: Growth,
+}
+
+/// Where curves of growth have their points.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Growth {
+    pub(super) sandboxes: [usize; 4],
+    pub(super) stored: [usize; 3],
+    pub(super) files: [usize; 3],
 }
 
 impl Sizes {
-    pub(super) fn new(is_quick: bool, _runs: Option<usize>) -> Self {
+    /// Few or many; the runs of the leak check can be asked for.
+    pub(super) fn new(is_quick: bool, leak_runs: Option<usize>) -> Self {
         let settle = Duration::from_millis(10);
+        let pace = |rounds| Pace { rounds, settle };
         if is_quick {
             return Self {
-                fresh: Pace { rounds: 15, settle },
-                rivals: Pace { rounds: 10, settle },
+                fresh: pace(15),
+                open: pace(20),
+                openings: 3,
+                rivals: pace(10),
                 throughput: Duration::from_millis(800),
                 paced: (1, 15),
+                starts: 5,
+                sandboxes: 20,
+                phases: 5,
+                leak_runs: leak_runs.unwrap_or(200),
+                growth: Growth { sandboxes: [0, 10, 20, 40], stored: [0, 100, 200], files: [0, 100, 1000] },
             };
         }
         Self {
-            fresh: Pace { rounds: 200, settle },
-            rivals: Pace { rounds: 100, settle },
-            throughput: Duration::from_secs(5),
+            fresh: pace(200),
+            open: pace(200),
+            openings: 20,
+            rivals: pace(100),
+            throughput: Duration::from_secs(4),
             paced: (4, 50),
+            starts: 20,
+            sandboxes: 200,
+            phases: 50,
+            leak_runs: leak_runs.unwrap_or(2000),
+            growth: Growth {
+                sandboxes: [0, 500, 1000, 2000],
+                stored: [0, 5000, 10_000],
+                files: [0, 1000, 10_000],
+            },
         }
     }
 }
@@ -51,10 +94,28 @@ pub(super) fn measure(scenario: Scenario, bench: &mut Bench) -> Result<(), Strin
     bench.progress.begin(scenario.name());
     match scenario {
         Scenario::Fresh => fresh::measure(bench),
+        Scenario::Open => open::measure(bench),
         Scenario::Rivals => rivals::measure(bench),
         Scenario::Throughput => throughput::measure(bench),
         Scenario::Paced => paced::measure(bench),
+        Scenario::Start => start::measure(bench),
+        Scenario::Memory => memory::measure(bench),
+        Scenario::Phases => phases::measure(bench),
+        Scenario::Leak => leak::measure(bench),
+        Scenario::Growth => growth::measure(bench),
     }
+}
+
+/// Several threads at once, each with its number; the first failure.
+fn together(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .map(|result| result.unwrap_or_else(|_| Err("a caller failed".to_owned())))
+            .fold(Ok(()), Result::and)
+    })
 }
 
 /// Programs of all languages here that the server really runs; those that fail are told.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::bench::client::milliseconds;
 use crate::bench::lanes::{Lane, in_turns};
-use crate::bench::measured::Series;
+use crate::bench::measured::{PLAIN, Series};
 use crate::bench::program::Program;
-use crate::bench::rivals::{self, Ready, timed};
+use crate::bench::rivals::{self, Ready, bare, timed};
 use crate::bench::server::Server;
 use crate::bench::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Rivals;
 /// One whose run takes longer takes part in every fifth round only.
-const SLOW: Duration = Duration::from_millis(150);
+const SLOW: Duration = Duration::from_millis(200);
 const SLOW_EVERY: usize = 5;
 /// One run of a rival.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,9 +37,11 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let mut lanes: Vec<Lane<'_>> = Vec::new();
     for program in &programs {
         lanes.push(Lane::fresh(SCENARIO, client, program));
-        lanes.extend(system_python(program));
         let count = commands.borrow().len();
-        lanes.extend((0..count).filter_map(|index| rival_lane(&commands, index, program)));
+        let mut others = (0..count).filter_map(|index| rival_lane(&commands, index, program));
+        lanes.extend(others.next());
+        lanes.extend(system_python(program));
+        lanes.extend(others);
     }
     let series = in_turns(lanes, bench.sizes.rivals, &mut bench.progress);
     bench.measured.series.extend(series);
@@ -55,10 +57,10 @@ fn rival_lane<'a>(
     let (name, is_slow) = {
         let all = ready.borrow();
         let one = all.get(index)?;
-        (one.rival.name().to_owned(), one.first > SLOW)
+        (one.rival.name().to_owned(), one.took > SLOW && one.rival.name() != PLAIN)
     };
     let has_imports = program.label != program.language;
-    if has_imports && name != crate::bench::measured::PLAIN {
+    if has_imports && name != PLAIN {
         return None;
     }
     let series = Series::new(SCENARIO, &program.label, &name);
@@ -79,7 +81,7 @@ fn system_python(program: &Program) -> Option<Lane<'_>> {
     }
     let line = program.with_interpreter(SYSTEM_PYTHON).plain_command()?;
     let lane = Lane::new(Series::new(SCENARIO, &program.label, SYSTEM_SIDE), move || {
-        let mut command = std::process::Command::new(SYSTEM_PYTHON);
+        let mut command = bare(SYSTEM_PYTHON);
         command.args(line.iter().skip(1));
         timed(command, &program.stdout, PATIENCE).map(milliseconds)
     });

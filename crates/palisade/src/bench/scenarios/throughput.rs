@@ -1,7 +1,6 @@
 //! Fresh Python runs of several callers over one connection, each with its next call as soon as it has an answer;
 //! the plain interpreter beside it, started by as many threads.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,13 +8,16 @@ use crate::bench::client::{Call, milliseconds};
 use crate::bench::lanes::fresh as fresh_run;
 use crate::bench::measured::{OURS, PLAIN, Series, Unit};
 use crate::bench::program::Program;
-use crate::bench::rivals::timed;
+use crate::bench::rivals::{bare, timed};
 use crate::bench::server::Server;
+use crate::bench::serving::Served;
 use crate::bench::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Throughput;
 const CALLERS: [usize; 4] = [1, 2, 8, 32];
 const LANGUAGE: &str = "python";
+/// `palisade serve` on a unix socket, a connection for each caller.
+const OVER_HTTP: &str = "palisade serve";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
@@ -26,15 +28,25 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let server = Server::start(&bench.scene.recipe)?;
     let client = server.client()?;
     super::warm(client, &program)?;
+    let served = Served::start(&bench.scene, &program.stdout);
+    if let Err(reason) = &served {
+        bench.measured.absent(SCENARIO, OVER_HTTP, reason);
+    }
     for (index, callers) in CALLERS.into_iter().enumerate() {
         let call = Call::run(&program.language, &program.code);
-        let one = || fresh_run(client, &call, &program.stdout);
+        let one = || || fresh_run(client, &call, &program.stdout);
         // What is sized by demand learns of it first.
         load(callers, bench.sizes.throughput / 4, &one);
         let ours = load(callers, bench.sizes.throughput, &one);
         keep(bench, OURS, callers, ours);
-        let plain = load(callers, bench.sizes.throughput, &|| plain_run(&program));
+        let plain = load(callers, bench.sizes.throughput, &|| || plain_run(&program));
         keep(bench, PLAIN, callers, plain);
+        if let Ok(served) = &served {
+            let of_caller = || served.caller(&call);
+            load(callers, bench.sizes.throughput / 4, &of_caller);
+            let ours = load(callers, bench.sizes.throughput, &of_caller);
+            keep(bench, OVER_HTTP, callers, ours);
+        }
         bench.progress.step(index + 1, CALLERS.len());
     }
     Ok(())
@@ -46,12 +58,17 @@ struct Load {
     took: Duration,
 }
 
-/// So many callers for so long. Calls that are under way at the end are waited for and counted, with their time.
-fn load(callers: usize, duration: Duration, call: &(impl Fn() -> Result<f64, String> + Sync)) -> Load {
+/// So many callers for so long, each with a way to call of its own. Calls that are under way at the end are waited
+/// for and counted, with their time.
+fn load<F>(callers: usize, duration: Duration, of_caller: &(impl Fn() -> F + Sync)) -> Load
+where
+    F: FnMut() -> Result<f64, String>,
+{
     let is_over = AtomicBool::new(false);
     let began = Instant::now();
     let samples = std::thread::scope(|scope| {
         let caller = || {
+            let mut call = of_caller();
             let mut samples = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 samples.push(call());
@@ -79,7 +96,7 @@ fn keep(bench: &mut Bench, side: &str, callers: usize, load: Load) {
 pub(super) fn plain_run(program: &Program) -> Result<f64, String> {
     let line = program.plain_command().ok_or("it cannot be started without a file")?;
     let (interpreter, arguments) = line.split_first().ok_or("it has no command line")?;
-    let mut command = Command::new(interpreter);
+    let mut command = bare(interpreter);
     command.args(arguments);
     timed(command, &program.stdout, PATIENCE).map(milliseconds)
 }
