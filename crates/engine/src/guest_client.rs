@@ -142,6 +142,14 @@ impl GuestReader {
         }
     }
 
+    /// Nothing is awaited for a while.
+    pub(crate) fn settle(&mut self) {
+        self.buffer.settle();
+        if self.backlog.is_empty() {
+            self.backlog = VecDeque::new();
+        }
+    }
+
     /// What the guest had sent before it was killed.
     pub(crate) async fn rest(&mut self) -> Option<FromGuest> {
         self.next().await.ok()

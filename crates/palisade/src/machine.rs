@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
 use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cli::Options;
 use crate::config::Settings;
@@ -58,6 +59,7 @@ where
     F: Future<Output = T>,
 {
     let spawner = start_spawner(become_guest)?;
+    raise_descriptor_limit();
     let runtime = match life {
         Life::Once | Life::ForOne => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         Life::ForMany => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
@@ -76,6 +78,14 @@ where
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
     Ok(result)
+}
+
+/// A shell gives 1024 descriptors at first and more when asked; what can be open at once is counted from there. The
+/// spawner keeps what it had, and sandboxes have limits of their own.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // What cannot be had is done without: see `sandboxes` and `seats`.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
 }
 
 /// What a jail turns into once its walls stand.

@@ -77,8 +77,15 @@ pub trait Sandbox: Send {
     fn usage(&mut self) -> Usage;
 
     /// Begins a new measurement, before the program to be measured starts: usage counts from now on, and these are the
-    /// limits that the host watches.
-    fn measure_anew<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, ()>;
+    /// limits that the host watches. Whoever just looked at a lasting workspace tells what it holds; otherwise it is
+    /// looked at here.
+    fn measure_anew<'a>(&'a mut self, limits: &'a Limits, held: Option<DiskHeld>) -> BoxFuture<'a, ()>;
+
+    /// Whether no process inside ran since the last look, so that another would find what that one found. Cheap; where
+    /// it cannot be told, it is not so.
+    fn is_quiet(&mut self) -> bool {
+        false
+    }
 
     /// One look at the limits that only the host can watch, for a sandbox in which no run is on.
     fn look(&mut self) -> BoxFuture<'_, Option<Ending>>;
@@ -88,6 +95,15 @@ pub trait Sandbox: Send {
 
     /// Kills everything inside and waits until it is dead; calling it again changes nothing.
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
+}
+
+/// What a workspace on disk holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskHeld {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Everything that has a name.
+    pub inodes: u64,
 }
 
 /// Why a backend ended or would end a sandbox by itself.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Backend, BackendError, BoxFuture, Ending, Enforced, Guarantee, Limits, Mechanism, Sandbox, SandboxSpec,
-    StartPhases, Usage,
+    Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, Guarantee, Limits, Mechanism, Sandbox,
+    SandboxSpec, StartPhases, Usage,
 };
 
 type Script = dyn Fn(UnixStream) + Send + Sync;
@@ -183,7 +183,7 @@ impl Sandbox for FakeSandbox {
         self.usage
     }
 
-    fn measure_anew<'a>(&'a mut self, _: &'a Limits) -> BoxFuture<'a, ()> {
+    fn measure_anew<'a>(&'a mut self, _: &'a Limits, _: Option<DiskHeld>) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 

@@ -12,7 +12,7 @@ mod limits;
 mod outcome;
 mod spec;
 
-pub use backend::{Backend, BackendError, BoxFuture, Ending, Sandbox, StartPhases, Usage};
+pub use backend::{Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, StartPhases, Usage};
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use limits::Limits;
 pub use outcome::Outcome;

@@ -87,6 +87,14 @@ impl FrameBuffer {
         &mut self.bytes
     }
 
+    /// Gives its memory back, if nothing is in it.
+    pub fn settle(&mut self) {
+        self.forget_taken();
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     fn forget_taken(&mut self) {
         if self.start > 0 {
             self.bytes.drain(..self.start);

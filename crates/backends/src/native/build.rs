@@ -191,7 +191,7 @@ impl Building {
         sandbox.become_ready(enforced, stream);
         if spec.workspace.is_some() {
             // Before a program is sent: what it writes is its own.
-            sandbox.measure_anew(&spec.limits).await;
+            sandbox.measure_anew(&spec.limits, None).await;
         }
         Ok(sandbox)
     }

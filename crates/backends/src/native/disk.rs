@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ::sandbox::DiskHeld;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::tree;
@@ -28,16 +29,8 @@ const SLACK_BYTES: u64 = 1 << 20;
 /// With less than this free on the host's disk no run may take more of it, whatever its limit.
 const HOST_RESERVE_BYTES: u64 = 512 << 20;
 
-/// What was found in a workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Held {
-    pub(super) bytes: u64,
-    pub(super) inodes: u64,
-}
-
-impl Held {
-    const UNCOUNTABLE: Self = Self { bytes: u64::MAX, inodes: u64::MAX };
-}
+/// More than can be counted.
+const UNCOUNTABLE: DiskHeld = DiskHeld { bytes: u64::MAX, inodes: u64::MAX };
 
 /// The use of one workspace, looked at now and then.
 pub(super) struct DiskUse {
@@ -46,7 +39,7 @@ pub(super) struct DiskUse {
     pid: i32,
     next: Instant,
     /// What was there when the run began, if that was too much already.
-    surplus: Option<Held>,
+    surplus: Option<DiskHeld>,
     /// What the host's disk had free then.
     free_bytes: u64,
 }
@@ -57,17 +50,24 @@ impl DiskUse {
     }
 
     /// A new run: what is there already is not its fault. Called before its program starts, or what that writes at
-    /// once would pass for what was there.
-    pub(super) async fn begin(&mut self, bytes_max: u64, inodes_max: u64) {
+    /// once would pass for what was there. What is `known` was found a moment ago; files without a name are not in it,
+    /// and what those hold beyond a limit ends the sandbox between runs.
+    pub(super) async fn begin(&mut self, bytes_max: u64, inodes_max: u64, known: Option<DiskHeld>) {
         self.free_bytes = free_bytes(&self.path).unwrap_or(u64::MAX);
-        let held = self.look(bytes_max, inodes_max).await.unwrap_or_default();
+        let held = match known {
+            Some(held) => {
+                self.next = Instant::now() + PAUSE_MIN;
+                held
+            }
+            None => self.look(bytes_max, inodes_max).await.unwrap_or_default(),
+        };
         let is_full = held.bytes > bytes_max || held.inodes > inodes_max;
-        self.surplus = (is_full && held != Held::UNCOUNTABLE).then_some(held);
+        self.surplus = (is_full && held != UNCOUNTABLE).then_some(held);
     }
 
     /// Whether more is there than there may be; looks only when it is time again.
     pub(super) async fn is_beyond(&mut self, bytes_max: u64, inodes_max: u64) -> bool {
-        if Instant::now() < self.next {
+        if !self.is_due() {
             return false;
         }
         // A workspace that cannot be looked at has been removed, and its sandbox with it.
@@ -78,7 +78,12 @@ impl DiskUse {
             || self.is_host_nearly_full()
     }
 
-    async fn look(&mut self, bytes_max: u64, inodes_max: u64) -> Option<Held> {
+    /// Whether it is time to look again.
+    pub(super) fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    async fn look(&mut self, bytes_max: u64, inodes_max: u64) -> Option<DiskHeld> {
         let started = Instant::now();
         let (path, pid) = (self.path.clone(), self.pid);
         let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
@@ -107,9 +112,9 @@ fn free_bytes(path: &PathBuf) -> Option<u64> {
 }
 
 /// Everything beneath a directory, until more than this was found.
-pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Result<Held> {
+pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Result<DiskHeld> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut held = Held::default();
+    let mut held = DiskHeld::default();
     let mut waiting = vec![rustix::fs::openat(CWD, path, flags, Mode::empty())?];
     while let Some(top) = waiting.pop() {
         let mut open = vec![Dir::new(top)?];
@@ -138,7 +143,7 @@ pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Res
                 Ok(inner) if waiting.len() < WAITING_MAX => waiting.push(inner),
                 // Removed or replaced meanwhile.
                 Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {}
-                _ => return Ok(Held::UNCOUNTABLE),
+                _ => return Ok(UNCOUNTABLE),
             }
         }
     }
@@ -201,11 +206,11 @@ mod tests {
         let top = std::env::temp_dir().join(format!("palisade-disk-first-{}", std::process::id()));
         std::fs::create_dir_all(&top).unwrap();
         let mut disk = DiskUse::new(top.clone(), 1);
-        disk.begin(1 << 20, 100).await;
+        disk.begin(1 << 20, 100, None).await;
         std::fs::write(top.join("file"), vec![7; 3 << 20]).unwrap();
         disk.next = Instant::now();
         let is_beyond = disk.is_beyond(1 << 20, 100).await;
-        disk.begin(1 << 20, 100).await;
+        disk.begin(1 << 20, 100, None).await;
         disk.next = Instant::now();
         let is_beyond_later = disk.is_beyond(1 << 20, 100).await;
         std::fs::remove_dir_all(&top).unwrap();

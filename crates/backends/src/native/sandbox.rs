@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use ::sandbox::{
-    BackendError, BoxFuture, Ending, Enforced, Limits, Sandbox, SandboxSpec, StartPhases, Usage,
+    BackendError, BoxFuture, DiskHeld, Ending, Enforced, Limits, Sandbox, SandboxSpec, StartPhases, Usage,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -95,7 +95,7 @@ impl NativeSandbox {
         self.limits = limits.clone();
         // Lowered, they cannot be raised again.
         self.headroom = None;
-        self.watch.begin(limits, &self.cgroups).await;
+        self.watch.begin(limits, None, &self.cgroups).await;
         Ok(())
     }
 
@@ -141,8 +141,12 @@ impl Sandbox for NativeSandbox {
         self.ended.unwrap_or_else(|| self.watch.usage(&self.cgroups))
     }
 
-    fn measure_anew<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, ()> {
-        Box::pin(self.watch.begin(limits, &self.cgroups))
+    fn measure_anew<'a>(&'a mut self, limits: &'a Limits, held: Option<DiskHeld>) -> BoxFuture<'a, ()> {
+        Box::pin(self.watch.begin(limits, held, &self.cgroups))
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.watch.is_quiet(&self.cgroups)
     }
 
     fn look(&mut self) -> BoxFuture<'_, Option<Ending>> {

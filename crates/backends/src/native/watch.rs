@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ::sandbox::{Ending, Limits, SandboxSpec, Usage};
+use ::sandbox::{DiskHeld, Ending, Limits, SandboxSpec, Usage};
 use jail::Wall;
 
 use super::cgroup::CgroupSet;
@@ -32,6 +32,8 @@ pub(super) struct Watch {
     before: Usage,
     /// At the last look, where no cgroup counts it.
     memory_now_bytes: u64,
+    /// Processor time when the last look began, where it can be read cheaply.
+    looked_at_ns: Option<u64>,
 }
 
 impl Watch {
@@ -45,7 +47,13 @@ impl Watch {
             seen: Usage::default(),
             before: Usage::default(),
             memory_now_bytes: 0,
+            looked_at_ns: None,
         }
+    }
+
+    /// Whether no process ran since the last look: then nothing inside can have changed.
+    pub(super) fn is_quiet(&self, cgroups: &CgroupSet) -> bool {
+        self.looked_at_ns.is_some() && self.looked_at_ns == cgroups.cpu_ns()
     }
 
     /// Process 1, and a descriptor of the writable space.
@@ -54,8 +62,9 @@ impl Watch {
     }
 
     /// Begins anew: nothing is used yet, and these are the limits.
-    pub(super) async fn begin(&mut self, limits: &Limits, cgroups: &CgroupSet) {
+    pub(super) async fn begin(&mut self, limits: &Limits, held: Option<DiskHeld>, cgroups: &CgroupSet) {
         self.limits = limits.clone();
+        self.looked_at_ns = None;
         cgroups.forget_peaks();
         self.before = cgroups.counters();
         if !cgroups.counts_cpu() {
@@ -63,7 +72,7 @@ impl Watch {
         }
         self.seen = Usage::default();
         if let Some(workspace) = &mut self.workspace {
-            workspace.begin(limits.disk_bytes, limits.disk_inodes).await;
+            workspace.begin(limits.disk_bytes, limits.disk_inodes, held).await;
         }
     }
 
@@ -88,6 +97,9 @@ impl Watch {
 
     /// Whether a limit is passed now.
     pub(super) async fn look_once(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
+        // Whatever happens while it looks is for the next look.
+        let is_whole = self.workspace.as_ref().is_some_and(DiskUse::is_due);
+        let cpu_ns = if is_whole { cgroups.cpu_ns() } else { self.looked_at_ns };
         self.look(cgroups);
         let (bytes, inodes) = (self.limits.disk_bytes, self.limits.disk_inodes);
         if let Some(workspace) = &mut self.workspace
@@ -96,6 +108,7 @@ impl Watch {
             self.seen.disk_full = true;
             return Some(Ending::Disk);
         }
+        self.looked_at_ns = cpu_ns;
         self.passed(cgroups)
     }
 

@@ -32,6 +32,7 @@ pub use id::SandboxId;
 pub(crate) use room::SandboxRecord;
 pub(crate) use session::Ties;
 
+use self::night::Night;
 use self::room::{NotHeld, Room, Slot};
 use crate::clock;
 use crate::principal::Principal;
@@ -96,11 +97,20 @@ pub struct Sandboxes {
     store: Store,
     state_dir: PathBuf,
     rooms: Mutex<HashMap<SandboxId, Arc<Room>>>,
+    night: Night,
+    own: Weak<Self>,
 }
 
 impl Sandboxes {
     pub(crate) fn new(engine: Arc<Engine>, store: Store, state_dir: PathBuf) -> Arc<Self> {
-        let sandboxes = Arc::new(Self { engine, store, state_dir, rooms: Mutex::default() });
+        let sandboxes = Arc::new_cyclic(|own| Self {
+            engine,
+            store,
+            state_dir,
+            rooms: Mutex::default(),
+            night: Night::default(),
+            own: own.clone(),
+        });
         if tokio::runtime::Handle::try_current().is_ok() {
             tokio::spawn(upkeep(Arc::downgrade(&sandboxes)));
         }

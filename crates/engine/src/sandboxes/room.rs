@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
 
 use sandbox::{LastingWorkspace, Limits};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
@@ -22,11 +23,15 @@ use crate::principal::Principal;
 use crate::result::RunError;
 use crate::run::{OWN_FILES, Stop};
 use crate::unstarted::Unstarted;
-use crate::workspace::{Owner, Quota, Workspace};
+use crate::workspace::{Owner, Pace, Quota, Used, Workspace};
 
 /// Runs that wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
 const RETRY_MS: u64 = 500;
+/// What was looked at less than this ago is still in the machine's memory.
+const RECENT_MS: u64 = 60_000;
+const SMALL_INODES: u64 = 48;
+const QUICK: Duration = Duration::from_millis(2);
 const LOCK: &str = "lock";
 const WORKSPACE: &str = "workspace";
 
@@ -57,6 +62,8 @@ pub(super) struct Room {
     pub(super) closing: watch::Sender<bool>,
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
+    /// Whether its files were few, and soon looked at, the last time.
+    is_small: AtomicBool,
     runs: AtomicU64,
     /// What it keeps while it is awake, as far as was looked.
     pub(super) memory_bytes: AtomicU64,
@@ -97,6 +104,7 @@ impl Room {
             closing: watch::Sender::new(false),
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
+            is_small: AtomicBool::new(false),
             runs: AtomicU64::new(record.runs),
             memory_bytes: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
@@ -208,6 +216,18 @@ impl Room {
 
     pub(super) fn awake(&self) -> Vec<String> {
         self.awake.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How to look at its files: at once, if that was quick a moment ago.
+    pub(super) fn pace(&self) -> Pace {
+        let is_recent = clock::unix_ms().saturating_sub(self.used_ms()) < RECENT_MS;
+        if is_recent && self.is_small.load(Ordering::Relaxed) { Pace::AtOnce } else { Pace::Aside }
+    }
+
+    /// Notes how much there was to look at.
+    pub(super) fn note_size(&self, used: Option<Used>, took: Duration) {
+        let is_small = used.is_some_and(|used| used.is_complete && used.inodes <= SMALL_INODES);
+        self.is_small.store(is_small && took < QUICK, Ordering::Relaxed);
     }
 
     /// Learns when it was used last.

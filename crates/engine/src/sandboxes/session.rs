@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use policy::{Allowed, Decision};
-use sandbox::{Ending, Limits, Outcome, Usage};
+use sandbox::{DiskHeld, Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Sandboxes;
@@ -24,7 +24,7 @@ use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End, Verdict};
-use crate::workspace::{Changes, Snapshot, Workspace};
+use crate::workspace::{Changes, Pace, Snapshot, Workspace};
 use crate::{clock, run};
 
 /// A disk with less than this part of it free is full to a program that failed.
@@ -47,6 +47,8 @@ struct Visit<'a> {
     room: &'a Arc<Room>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
+    /// What the files hold, if that is known.
+    held: Option<DiskHeld>,
 }
 
 impl Sandboxes {
@@ -70,12 +72,17 @@ impl Sandboxes {
         let mut slot = room.turn(&mut ties.stop).await?;
         room.open_up();
         let files = self.files(&room)?;
-        check_disk(&room, &files, &request).await?;
-        let before = files.snapshot().await.map_err(|error| Unstarted::from(error.to_run_error()))?;
+        let pace = room.pace();
+        let before = files.snapshot(pace).await.map_err(|error| Unstarted::from(error.to_run_error()))?;
+        check_disk(&room, before.used().bytes, &request)?;
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let mut ran = if runtime.is_live() {
-            let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime };
+            let used = before.used();
+            // What could not be counted to its end is looked at again by whoever guards the disk.
+            let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
+            let held = used.is_complete.then_some(held);
+            let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime, held };
             self.run_live(visit, request, ties).await
         } else {
             let mut request = request;
@@ -87,12 +94,12 @@ impl Sandboxes {
         };
         room.tidy(&own_files);
         if let Ok(result) = &mut ran {
-            look_at_files(&room, &files, before, result).await;
+            look_at_files(&room, &files, (before, pace), result).await;
             suit_remedy(result);
         }
         room.note_use(&slot);
         if slot.living.is_some() {
-            night::watch_over(&room);
+            night::watch_over(self, &room);
         }
         let used = SandboxUse {
             id,
@@ -116,7 +123,7 @@ impl Sandboxes {
         request: RunRequest,
         ties: Ties,
     ) -> Result<RunResult, Unstarted> {
-        let Visit { room, slot, runtime } = visit;
+        let Visit { room, slot, runtime, held } = visit;
         let (allowed, fixed) = self.allow(&request, &room.record.limits)?;
         let engine = &self.engine;
         if slot.living.is_none() {
@@ -137,7 +144,7 @@ impl Sandboxes {
         let mut ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
         let mut is_second = false;
         let (began, played) = loop {
-            living.sandbox.measure_anew(&allowed.limits).await;
+            living.sandbox.measure_anew(&allowed.limits, held).await;
             let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, ties.events.clone())?;
             let sent = turn.begin(&request).await;
             let began = Instant::now();
@@ -195,18 +202,13 @@ fn far_beyond(most: u64) -> u64 {
 }
 
 /// Refuses what would make a workspace fuller than it may be. One that is a little too full can still be tidied up.
-async fn check_disk(room: &Room, files: &Workspace, request: &RunRequest) -> Result<(), Unstarted> {
+fn check_disk(room: &Room, used: u64, request: &RunRequest) -> Result<(), Unstarted> {
     let placed = request.inputs.iter().map(|input| input.content.len() as u64).sum::<u64>();
     let most = room.record.limits.disk_bytes;
     let far = far_beyond(most);
-    let is_fine = |used: u64| if placed == 0 { used <= far } else { used.saturating_add(placed) <= most };
-    if is_fine(room.disk_bytes.load(Ordering::Relaxed)) {
-        return Ok(());
-    }
-    // What was known may be old: files can be removed from outside, too.
-    let used = files.usage().await.map_err(|error| Unstarted::from(error.to_run_error()))?.bytes;
     room.disk_bytes.store(used, Ordering::Relaxed);
-    if is_fine(used) {
+    let is_fine = if placed == 0 { used <= far } else { used.saturating_add(placed) <= most };
+    if is_fine {
         return Ok(());
     }
     let (message, remedy) = if used > far {
@@ -224,14 +226,23 @@ async fn check_disk(room: &Room, files: &Workspace, request: &RunRequest) -> Res
 }
 
 /// What a run did to the files, and whether it failed because they fill the disk.
-async fn look_at_files(room: &Room, files: &Workspace, before: Snapshot, result: &mut RunResult) {
-    let changes = files.changes_since(before).await.unwrap_or_else(|error| Changes {
+async fn look_at_files(
+    room: &Room,
+    files: &Workspace,
+    (before, pace): (Snapshot, Pace),
+    result: &mut RunResult,
+) {
+    let started = Instant::now();
+    let looked = files.changes_since(before, pace).await;
+    let used = looked.as_ref().ok().map(|changes| changes.used);
+    room.note_size(used, started.elapsed());
+    let changes = looked.unwrap_or_else(|error| Changes {
         notes: vec![format!("what became of the files is not known: {}", error.to_run_error().message)],
         ..Changes::default()
     });
     result.warnings.extend(changes.notes);
     result.lasting = Some(Lasting { sandbox: room.record.id.clone(), files: changes.files });
-    let Ok(used) = files.usage().await else { return };
+    let Some(used) = used else { return };
     let has_grown = used.bytes > room.disk_bytes.swap(used.bytes, Ordering::Relaxed);
     let limits = &room.record.limits;
     let is_full = used.bytes.saturating_add(limits.disk_bytes / NEARLY) >= limits.disk_bytes
@@ -274,6 +285,7 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut result, played, mut living, slot, allowed, permit } = concluding;
     let Played { end, output, done, refused, shown, interpreter, .. } = played;
     let usage = living.sandbox.usage();
+    living.inside.reader.settle();
     match interpreter {
         Afterwards::Gone => slot.lost = "the sandbox ended unexpectedly",
         Afterwards::Killed => {

@@ -151,8 +151,8 @@ async fn pipes_sockets_and_devices_are_not_opened_and_nothing_waits_for_them() {
         let appending = tokio::time::timeout(Duration::from_secs(5), place.workspace.append(&asked, vec![1]));
         assert_eq!(appending.await.unwrap().unwrap_err().code(), "not_a_file", "{asked}");
     }
-    let before = place.workspace.snapshot().await.unwrap();
-    assert!(place.workspace.changes_since(before).await.unwrap().files.is_empty());
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
+    assert!(place.workspace.changes_since(before, Pace::Aside).await.unwrap().files.is_empty());
 }
 
 #[tokio::test]
@@ -196,24 +196,24 @@ async fn a_tree_too_deep_to_walk_is_noticed_and_not_followed() {
 #[tokio::test]
 async fn names_that_are_not_text_are_shown_and_lead_nowhere() {
     let place = Place::new();
-    let before = place.workspace.snapshot().await.unwrap();
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     fs::write(place.inside("").join(std::ffi::OsStr::from_bytes(b"a\xff\n")), "x").unwrap();
     let list = place.workspace.list(None, Reach::Flat).await.unwrap();
     assert_eq!((list.entries[0].path.as_str(), list.entries[0].is_nameless), ("a\\xff\n", true));
-    let changes = place.workspace.changes_since(before).await.unwrap();
+    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
     assert!(changes.files.is_empty() && changes.notes[0].contains("not text"), "{changes:?}");
 }
 
 #[tokio::test]
 async fn a_file_of_holes_costs_neither_memory_nor_time() {
     let place = Place::with(Quota { bytes: 10 << 20, inodes: 100 });
-    let before = place.workspace.snapshot().await.unwrap();
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     let began = Instant::now();
     fs::File::create(place.inside("holes")).unwrap().set_len(1 << 42).unwrap();
     let part = place.workspace.read(&path("holes"), 1 << 41, usize::MAX).await.unwrap();
     assert_eq!((part.bytes.len(), part.size_bytes), (READ_BYTES_MAX, 1 << 42));
     assert!(place.workspace.usage().await.unwrap().bytes < 1 << 20);
-    let changes = place.workspace.changes_since(before).await.unwrap();
+    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
     assert_eq!((changes.files[0].size_bytes, &changes.files[0].sha256), (1 << 42, &None));
     assert!(began.elapsed() < Duration::from_secs(5));
 }

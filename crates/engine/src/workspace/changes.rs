@@ -4,21 +4,25 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::Stat;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::walk::{EntryKind, Then, walk};
+use super::walk::{EntryKind, Found, Then, Used, WALK_PATIENCE, walk_for};
 use super::write::is_draft;
-use super::{FileError, FilePath, OpenFile, beneath, read::READ_BYTES_MAX};
+use super::{FileError, FilePath, OpenFile, Root, beneath, read::READ_BYTES_MAX};
 use crate::handle::hex;
 
 /// Files of a snapshot.
 pub const SNAPSHOT_FILES_MAX: usize = 20_000;
 /// Their paths together.
 const SNAPSHOT_PATH_BYTES_MAX: usize = 4 << 20;
+/// Names up to which a workspace is small, and how long such a one may take.
+const SMALL_NAMES_MAX: u64 = 64;
+const SMALL_PATIENCE: Duration = Duration::from_micros(500);
 /// Changed files that are described.
 pub const CHANGED_FILES_MAX: usize = 64;
 /// A larger file gets no digest.
@@ -26,11 +30,14 @@ pub const HASH_BYTES_MAX: u64 = 64 << 20;
 /// Nor do files beyond this together.
 const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
-/// What was there at one moment: regular files outside of directories that are set aside, and no drafts of ours.
+/// What was there at one moment: regular files outside of directories that are set aside, and no drafts of ours. What
+/// everything holds is found on the same way.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     files: HashMap<Box<[u8]>, Stamp>,
+    path_bytes: usize,
     is_complete: bool,
+    used: Used,
     /// By the clock that stamps files.
     taken: (i64, i64),
 }
@@ -65,6 +72,8 @@ pub struct Changes {
     pub files: Vec<ChangedFile>,
     /// What should be known about the rest.
     pub notes: Vec<String>,
+    /// What the workspace holds now.
+    pub used: Used,
 }
 
 /// Names of changed files, and whether there may be more.
@@ -76,26 +85,61 @@ pub(super) struct Changed {
 }
 
 impl Snapshot {
-    pub(super) fn take(root: &OwnedFd) -> Result<Self, FileError> {
+    /// Goes through everything.
+    pub(super) fn take(root: &Root) -> Result<Self, FileError> {
+        Self::within(WALK_PATIENCE, root, root.entries_max())
+    }
+
+    /// The same, if that is little.
+    pub(super) fn take_small(root: &Root) -> Result<Option<Self>, FileError> {
+        let taken = Self::within(SMALL_PATIENCE, root, SMALL_NAMES_MAX)?;
+        Ok(taken.used.is_complete.then_some(taken))
+    }
+
+    fn within(patience: Duration, root: &Root, names_max: u64) -> Result<Self, FileError> {
         let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
-        let (mut files, mut path_bytes) = (HashMap::new(), 0);
-        let directory = beneath::directory(root, Path::new("."))?;
-        let is_complete = walk(directory, |found| {
-            match found.kind {
-                EntryKind::File if is_draft(found.path) => return Then::Pass,
-                EntryKind::File => {}
-                EntryKind::Directory if found.is_set_aside => return Then::Pass,
-                EntryKind::Directory => return Then::Enter,
-                EntryKind::Link | EntryKind::Other => return Then::Pass,
-            }
-            path_bytes += found.path.len();
-            if files.len() == SNAPSHOT_FILES_MAX || path_bytes > SNAPSHOT_PATH_BYTES_MAX {
-                return Then::Stop;
-            }
-            files.insert(found.path.into(), Stamp::of(found.stat));
-            Then::Pass
+        let mut snapshot = Self {
+            files: HashMap::new(),
+            path_bytes: 0,
+            is_complete: true,
+            used: Used::default(),
+            taken: (now.tv_sec, now.tv_nsec),
+        };
+        let directory = beneath::directory(&root.directory, Path::new("."))?;
+        let walked = walk_for(patience, directory, |found| {
+            snapshot.used.count(found.stat);
+            snapshot.add(found);
+            if snapshot.used.inodes > names_max { Then::Stop } else { Then::Enter }
         })?;
-        Ok(Self { files, is_complete, taken: (now.tv_sec, now.tv_nsec) })
+        snapshot.used.is_complete = walked.is_complete;
+        snapshot.is_complete &= walked.is_complete_outside;
+        Ok(snapshot)
+    }
+
+    /// Remembers a file, if it is one that counts and there is room for it.
+    fn add(&mut self, found: &Found<'_>) {
+        if found.kind != EntryKind::File || found.is_beneath_set_aside || is_draft(found.path) {
+            return;
+        }
+        let path_bytes = self.path_bytes + found.path.len();
+        if self.files.len() == SNAPSHOT_FILES_MAX || path_bytes > SNAPSHOT_PATH_BYTES_MAX {
+            self.is_complete = false;
+            return;
+        }
+        self.path_bytes = path_bytes;
+        self.files.insert(found.path.into(), Stamp::of(found.stat));
+    }
+
+    /// What everything held at that moment.
+    pub fn used(&self) -> Used {
+        self.used
+    }
+}
+
+impl Changed {
+    /// Whether nothing need be read to tell what changed.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.paths.is_empty()
     }
 }
 

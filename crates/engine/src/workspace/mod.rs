@@ -49,6 +49,16 @@ const WALKS_MAX: usize = 4;
 static OPERATIONS: Semaphore = Semaphore::const_new(OPERATIONS_MAX);
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
 
+/// Where a walk is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// By whoever asks, if it turns out to be a few system calls: handing it to another thread and back costs more. For
+    /// a workspace that was small a moment ago, so that nothing need be fetched from a disk.
+    AtOnce,
+    /// On a thread that may wait.
+    Aside,
+}
+
 /// How long an operation may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -172,17 +182,33 @@ impl Workspace {
     }
 
     /// What is there now, to find out later what changed.
-    pub async fn snapshot(&self) -> Result<Snapshot, FileError> {
+    pub async fn snapshot(&self, pace: Pace) -> Result<Snapshot, FileError> {
+        if pace == Pace::AtOnce
+            && let Some(snapshot) = Snapshot::take_small(&self.root)?
+        {
+            return Ok(snapshot);
+        }
         let root = Arc::clone(&self.root);
-        blocking(Work::Walk, move || Snapshot::take(&root.directory)).await
+        blocking(Work::Walk, move || Snapshot::take(&root)).await
     }
 
     /// Files that were made or changed since then, with what they are; at most [`CHANGED_FILES_MAX`].
-    pub async fn changes_since(&self, before: Snapshot) -> Result<Changes, FileError> {
+    pub async fn changes_since(&self, before: Snapshot, pace: Pace) -> Result<Changes, FileError> {
+        if pace == Pace::AtOnce
+            && let Some(after) = Snapshot::take_small(&self.root)?
+        {
+            let changed = changes::between(&before, &after);
+            if changed.is_nothing() {
+                // Nothing is read for these words.
+                let described = changes::describe(&self.root.directory, &changed);
+                return Ok(Changes { used: after.used(), ..described });
+            }
+        }
         let root = Arc::clone(&self.root);
         blocking(Work::Walk, move || {
-            let after = Snapshot::take(&root.directory)?;
-            Ok(changes::describe(&root.directory, &changes::between(&before, &after)))
+            let after = Snapshot::take(&root)?;
+            let described = changes::describe(&root.directory, &changes::between(&before, &after));
+            Ok(Changes { used: after.used(), ..described })
         })
         .await
     }

@@ -135,10 +135,10 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
 #[tokio::test]
 async fn drafts_are_no_artifacts_and_abandoned_ones_are_removed() {
     let place = Place::new();
-    let before = place.workspace.snapshot().await.unwrap();
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     let mut upload = place.workspace.upload(&path("a/big"), MB, None).await.unwrap();
     upload.write(vec![0; 1000]).await.unwrap();
-    assert!(place.workspace.changes_since(before).await.unwrap().files.is_empty());
+    assert!(place.workspace.changes_since(before, Pace::Aside).await.unwrap().files.is_empty());
     // As if the server had been killed.
     std::mem::forget(upload);
     assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 1);
@@ -253,7 +253,7 @@ async fn changes_are_what_was_made_or_changed() {
     for file in ["same", "changed", "removed", "touched"] {
         place.put(file, "old");
     }
-    let before = place.workspace.snapshot().await.unwrap();
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     place.put("changed", "new");
     place.put("sub/made.csv", "a,b\n");
     place.put("__pycache__/cached", "x");
@@ -263,7 +263,7 @@ async fn changes_are_what_was_made_or_changed() {
     let old = fs::metadata(place.inside("touched")).unwrap().modified().unwrap();
     place.put("touched", "NEW");
     fs::File::options().write(true).open(place.inside("touched")).unwrap().set_modified(old).unwrap();
-    let changes = place.workspace.changes_since(before).await.unwrap();
+    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
     let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["changed", "sub/made.csv", "touched"]);
     assert_eq!(changes.files[1].media_type, "text/csv");
@@ -275,13 +275,13 @@ async fn changes_are_what_was_made_or_changed() {
 #[tokio::test]
 async fn many_and_large_changes_are_summed_up() {
     let place = Place::with(Quota { bytes: 1 << 40, inodes: 10_000 });
-    let before = place.workspace.snapshot().await.unwrap();
+    let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     for number in 0..CHANGED_FILES_MAX + 5 {
         place.put(&format!("file{number:03}"), "x");
     }
     let large = fs::File::create(place.inside("a-large")).unwrap();
     large.set_len(HASH_BYTES_MAX + 1).unwrap();
-    let changes = place.workspace.changes_since(before).await.unwrap();
+    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
     assert_eq!(changes.files.len(), CHANGED_FILES_MAX);
     assert_eq!(changes.files[0].sha256, None);
     assert!(changes.notes[0].starts_with("6 more files"), "{:?}", changes.notes);

@@ -19,7 +19,7 @@ pub const LIST_ENTRIES_MAX: usize = 1000;
 const USAGE_ENTRIES_MAX: u64 = 1 << 20;
 /// Deeper directories are not entered: each level holds a descriptor.
 const DEPTH_MAX: usize = 48;
-const WALK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const WALK_PATIENCE: Duration = Duration::from_secs(5);
 /// Blocks as stat(2) counts them.
 const BLOCK_BYTES: u64 = 512;
 const SET_ASIDE: [&[u8]; 2] = [b"__pycache__", b"node_modules"];
@@ -73,7 +73,7 @@ pub struct Listing {
 }
 
 /// What a workspace holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
     /// On the disk: holes cost nothing, a file with two names counts twice.
     pub bytes: u64,
@@ -91,6 +91,21 @@ pub(super) struct Found<'a> {
     pub(super) stat: &'a Stat,
     /// Its name, or its depth, says not to enter it.
     pub(super) is_set_aside: bool,
+    /// A directory above it was set aside.
+    pub(super) is_beneath_set_aside: bool,
+}
+
+/// How far a walk came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Walked {
+    /// To the end of everything that was to be entered.
+    pub(super) is_complete: bool,
+    /// The same but for what is set aside.
+    pub(super) is_complete_outside: bool,
+}
+
+impl Walked {
+    const BROKEN_OFF: Self = Self { is_complete: false, is_complete_outside: false };
 }
 
 /// What to do after something was found.
@@ -105,14 +120,23 @@ pub(super) enum Then {
 }
 
 /// Goes through everything beneath a directory; returns whether it came to the end.
-pub(super) fn walk(directory: OwnedFd, mut visit: impl FnMut(&Found<'_>) -> Then) -> Result<bool, FileError> {
-    let until = Instant::now() + WALK_PATIENCE;
-    let mut open = vec![(Dir::new(directory)?, 0)];
-    let (mut path, mut is_complete) = (Vec::new(), true);
+pub(super) fn walk(directory: OwnedFd, visit: impl FnMut(&Found<'_>) -> Then) -> Result<Walked, FileError> {
+    walk_for(WALK_PATIENCE, directory, visit)
+}
+
+/// The same within a time.
+pub(super) fn walk_for(
+    patience: Duration,
+    directory: OwnedFd,
+    mut visit: impl FnMut(&Found<'_>) -> Then,
+) -> Result<Walked, FileError> {
+    let until = Instant::now() + patience;
+    let mut open = vec![(Dir::new(directory)?, 0, false)];
+    let (mut path, mut walked) = (Vec::new(), Walked { is_complete: true, is_complete_outside: true });
     loop {
         let depth = open.len();
-        let Some((current, above)) = open.last_mut() else { break };
-        let above = *above;
+        let Some((current, above, is_aside)) = open.last_mut() else { break };
+        let (above, is_aside) = (*above, *is_aside);
         let Some(entry) = current.read() else {
             open.pop();
             continue;
@@ -123,7 +147,7 @@ pub(super) fn walk(directory: OwnedFd, mut visit: impl FnMut(&Found<'_>) -> Then
             continue;
         }
         if Instant::now() > until {
-            return Ok(false);
+            return Ok(Walked::BROKEN_OFF);
         }
         let place = current.fd()?;
         // What vanished meanwhile is not there.
@@ -137,8 +161,9 @@ pub(super) fn walk(directory: OwnedFd, mut visit: impl FnMut(&Found<'_>) -> Then
         path.extend_from_slice(name);
         let kind = kind_of(&stat);
         let is_set_aside = name.starts_with(b".") || SET_ASIDE.contains(&name);
-        match visit(&Found { path: &path, kind, stat: &stat, is_set_aside }) {
-            Then::Stop => return Ok(false),
+        let (path_now, is_beneath_set_aside) = (path.as_slice(), is_aside);
+        match visit(&Found { path: path_now, kind, stat: &stat, is_set_aside, is_beneath_set_aside }) {
+            Then::Stop => return Ok(Walked::BROKEN_OFF),
             Then::Enter if kind == EntryKind::Directory => {}
             Then::Enter | Then::Pass => continue,
         }
@@ -149,14 +174,17 @@ pub(super) fn walk(directory: OwnedFd, mut visit: impl FnMut(&Found<'_>) -> Then
         match below {
             Ok(below) => {
                 let length = path.len();
-                open.push((Dir::new(below)?, length));
+                open.push((Dir::new(below)?, length, is_aside || is_set_aside));
             }
             // It was replaced or removed meanwhile.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(_) => is_complete = false,
+            Err(_) => {
+                walked.is_complete = false;
+                walked.is_complete_outside &= is_aside || is_set_aside;
+            }
         }
     }
-    Ok(is_complete)
+    Ok(walked)
 }
 
 fn entry_name(name: &[u8]) -> Result<&std::ffi::OsStr, Errno> {
@@ -178,7 +206,7 @@ pub(super) fn list(root: &OwnedFd, path: Option<&FilePath>, reach: Reach) -> Res
     };
     let prefix = path.map(|path| format!("{path}/")).unwrap_or_default().into_bytes();
     let mut entries = Vec::new();
-    let is_complete = walk(directory, |found| {
+    let walked = walk(directory, |found| {
         if entries.len() == LIST_ENTRIES_MAX {
             return Then::Stop;
         }
@@ -187,6 +215,7 @@ pub(super) fn list(root: &OwnedFd, path: Option<&FilePath>, reach: Reach) -> Res
         entries.push(entry(&[prefix.as_slice(), found.path].concat(), found.kind, found.stat, is_unopened));
         if is_entered { Then::Enter } else { Then::Pass }
     })?;
+    let is_complete = walked.is_complete;
     entries.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Listing { entries, is_complete })
 }
@@ -213,14 +242,29 @@ fn visible(bytes: &[u8]) -> String {
 /// What a workspace holds; no more is counted than is needed to see that the quota is exceeded.
 pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
     let directory = beneath::directory(&root.directory, Path::new("."))?;
-    let most = root.quota.inodes.min(USAGE_ENTRIES_MAX);
-    let (mut bytes, mut inodes) = (0_u64, 0_u64);
-    let is_complete = walk(directory, |found| {
-        inodes += 1;
-        bytes = bytes.saturating_add(u64::try_from(found.stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
-        if inodes > most { Then::Stop } else { Then::Enter }
+    let most = root.entries_max();
+    let mut used = Used::default();
+    let walked = walk(directory, |found| {
+        used.count(found.stat);
+        if used.inodes > most { Then::Stop } else { Then::Enter }
     })?;
-    Ok(Used { bytes, inodes, is_complete })
+    used.is_complete = walked.is_complete;
+    Ok(used)
+}
+
+impl Root {
+    /// As many names as are counted.
+    pub(super) fn entries_max(&self) -> u64 {
+        self.quota.inodes.min(USAGE_ENTRIES_MAX)
+    }
+}
+
+impl Used {
+    /// Adds one name.
+    pub(super) fn count(&mut self, stat: &Stat) {
+        self.inodes += 1;
+        self.bytes = self.bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
+    }
 }
 
 fn kind_of(stat: &Stat) -> EntryKind {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::workspace::{Quota, Snapshot};
+use engine::workspace::{Pace, Quota, Snapshot};
 use rmcp::model::{CallToolResult, JsonObject};
 
 use super::*;
@@ -184,9 +184,9 @@ async fn large_files_go_by_links_where_there_are_any() {
 async fn artifacts_have_addresses_digests_and_links() {
     let bench = Bench::over_http();
     let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
-    let before: Snapshot = workspace.snapshot().await.unwrap();
+    let before: Snapshot = workspace.snapshot(Pace::Aside).await.unwrap();
     bench.workspaces.put("out/a b.csv", "1,2\n");
-    let changes = workspace.changes_since(before).await.unwrap();
+    let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
     let (fields, blocks) = artifacts(&bench.caller(), SANDBOX, &changes.files);
     assert_eq!(fields[0]["uri"], format!("palisade://sandboxes/{SANDBOX}/files/out/a%20b.csv"));
     assert_eq!((&fields[0]["mime_type"], &fields[0]["size_bytes"]), (&json!("text/csv"), &json!(4)));
@@ -200,13 +200,13 @@ async fn artifacts_have_addresses_digests_and_links() {
 async fn small_pictures_among_the_artifacts_are_shown() {
     let bench = Bench::new();
     let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
-    let before = workspace.snapshot().await.unwrap();
+    let before = workspace.snapshot(Pace::Aside).await.unwrap();
     for number in 0..PICTURES_MAX + 1 {
         bench.workspaces.put(&format!("plot{number}.png"), PNG);
     }
     bench.workspaces.put("fake.png", "text");
     bench.workspaces.put("a-large.png", [PNG, &vec![0; IMAGE_BYTES_MAX]].concat());
-    let changes = workspace.changes_since(before).await.unwrap();
+    let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
     let blocks = pictures(&workspace, &changes.files).await;
     assert_eq!(blocks.len(), PICTURES_MAX);
     assert_eq!(serde_json::to_value(&blocks[0]).unwrap()["data"], encoded(PNG));
