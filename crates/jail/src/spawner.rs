@@ -133,6 +133,8 @@ fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     // Away from the terminal: its signals are for the server to handle.
     rustix::process::setsid()?;
     rustix::process::chdir("/")?;
+    // Whatever the server's is: directories of a root must be walked through by who is inside, and programs expect it.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
