@@ -22,6 +22,8 @@ CONTROL_FD_HOME = 100
 FIELD_BYTES_MAX = 65536
 JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
+# A copy of a warm interpreter whose program does not come at once was made ahead.
+PATIENCE_MS = 5
 
 # Flags of compile(), written out because the modules that name them are slow to import.
 ONLY_AST = 0x400
@@ -139,6 +141,14 @@ class Channel:
         self.identity = fstat(self.fd)[1:3]
         # A child that holds the socket would keep the host waiting for its end.
         register_at_fork(after_in_child=self.leave)
+
+    def is_silent(self, milliseconds):
+        """Whether nothing comes in that time."""
+        from select import POLLIN, poll
+
+        waiting = poll()
+        waiting.register(self.fd, POLLIN)
+        return not waiting.poll(milliseconds)
 
     def is_ours(self):
         """False in a forked child, and once the program closed or replaced the descriptor."""
@@ -756,15 +766,17 @@ def drive(dunders, packages):
         warm_up(dunders, screen)
         if not load_part(STEM, "stem", dunders["__file__"])["become"](packages):
             return None
-        # From here on this is a copy, in a sandbox of its own, and has time until its program comes: it gets its own
-        # copies of the pages that every run writes to.
-        warm_up(dunders, screen)
+        # From here on this is a copy, in a sandbox of its own.
     session = Session(dunders, folder, screen)
     try:
         channel.connect()
     except OSError:
         return "driver: descriptor 3 is not a control channel"
     channel.send(["ready"])
+    if packages is not None and channel.is_silent(PATIENCE_MS):
+        # There is time until the program comes: for copies of the pages that every run writes to.
+        warm_up(dunders, screen)
+        sys.modules["__main__"] = session.module
     leave_with = None
     while True:
         message = channel.receive()

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
@@ -362,20 +363,12 @@ impl Root {
         write_file(blank, Path::new(EMPTY_FILE), &[])?;
         rustix::fs::mkdirat(blank, EMPTY_DIRECTORY, Mode::from_raw_mode(0o755))?;
         let in_proc = |name: &str| Path::new("proc").join(name);
-        let kind = |name: &str| {
-            let found = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some(FileType::from_raw_mode(found.st_mode))
-        };
-        for name in MASKED {
-            match kind(name) {
-                Some(FileType::Directory) => {
-                    self.cover((blank, Path::new(EMPTY_DIRECTORY)), &in_proc(name))?
-                }
-                Some(_) => self.cover((blank, Path::new(EMPTY_FILE)), &in_proc(name))?,
-                None => {}
-            }
+        let here = covered(proc.as_fd());
+        for (name, is_directory) in &here.masked {
+            let from = if *is_directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
+            self.cover((blank, Path::new(from)), &in_proc(name))?;
         }
-        for name in READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()) {
+        for name in &here.readonly {
             self.cover((root, &in_proc(name)), &in_proc(name))?;
         }
         self.boot_id(blank)?;
@@ -409,6 +402,35 @@ impl Root {
         let place = self.mount_point(Path::new("/host"), true)?;
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
+}
+
+/// What of a procfs is covered on this kernel.
+struct Covered {
+    /// Name, and whether it is a directory.
+    masked: Vec<(&'static str, bool)>,
+    readonly: Vec<&'static str>,
+}
+
+/// Found out once: these entries are the kernel's, the same in every procfs. Clones of a process that knows know it too.
+fn covered(proc: BorrowedFd<'_>) -> &'static Covered {
+    static COVERED: OnceLock<Covered> = OnceLock::new();
+    COVERED.get_or_init(|| {
+        let kind = |name: &str| {
+            let found = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(FileType::from_raw_mode(found.st_mode))
+        };
+        Covered {
+            masked: MASKED.into_iter().filter_map(|name| Some((name, kind(name)?.is_dir()))).collect(),
+            readonly: READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()).collect(),
+        }
+    })
+}
+
+/// Finds that out ahead, for clones.
+pub(crate) fn look_at_procfs() -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    covered(rustix::fs::open("/proc", flags, Mode::empty())?.as_fd());
+    Ok(())
 }
 
 fn write_file(base: BorrowedFd<'_>, place: &Path, content: &[u8]) -> io::Result<()> {
