@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use wire::{CHUNK_BYTES_MAX, Exit, FileKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::driver::DriverEar;
+use crate::feed::Feed;
 use crate::guest_client::{self, GuestReader, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::result::Artifact;
@@ -34,6 +35,7 @@ pub(crate) struct Session {
     pub(crate) ear: DriverEar,
     /// Present until the program is ready and the driver was told to run it.
     pub(crate) preparation: Option<Preparation>,
+    pub(crate) stdin: Feed,
     pub(crate) events: Option<mpsc::Sender<RunEvent>>,
     /// News that the caller has not taken yet; nothing more is read from the guest meanwhile.
     pub(crate) untold: Option<RunEvent>,
@@ -97,6 +99,11 @@ impl Session {
             FromGuest::Failed { request: PLACED, errno, .. } => Some(End::Unplaced(errno)),
             _ => None,
         }
+    }
+
+    /// Whether the program has not been heard of.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.output.stdout.is_empty() && self.output.stderr.is_empty() && self.ear.done().is_none()
     }
 
     /// The program is ready, or never will be.

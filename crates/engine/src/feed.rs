@@ -1,5 +1,7 @@
 //! Standard input of a run, in pieces that the guest has room for.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 use wire::CHUNK_BYTES_MAX;
 
@@ -7,7 +9,7 @@ use crate::request::Stdin;
 
 /// Standard input in pieces.
 pub(crate) enum Feed {
-    Bytes(Vec<u8>, usize),
+    Bytes(Arc<Vec<u8>>, usize),
     Stream(mpsc::Receiver<Vec<u8>>, Vec<u8>),
     Over,
 }
@@ -17,9 +19,23 @@ impl Feed {
         match stdin {
             // Its end left with the order.
             Stdin::Empty => Self::Over,
-            Stdin::Bytes(bytes) => Self::Bytes(bytes, 0),
+            Stdin::Bytes(bytes) => Self::Bytes(Arc::new(bytes), 0),
             Stdin::Stream(receiver) => Self::Stream(receiver, Vec::new()),
         }
+    }
+
+    /// The same from its beginning, for a second try; what comes from somebody else comes once.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        match self {
+            Self::Bytes(bytes, _) => Some(Self::Bytes(Arc::clone(bytes), 0)),
+            Self::Stream(..) => None,
+            Self::Over => Some(Self::Over),
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Over)
     }
 
     pub(crate) fn wants(&self, window: usize) -> bool {

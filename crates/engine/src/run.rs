@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use policy::{Allowed, Ask, Decision};
-use sandbox::{LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
+use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use wire::{OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
@@ -23,10 +23,10 @@ use crate::feed::Feed;
 use crate::guest_client::{GuestError, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
-use crate::request::{RunRequest, Stdin};
+use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
 use crate::runtimes::{Call, Runtime, is_among};
-use crate::unstarted::Unstarted;
+use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
 
@@ -37,6 +37,8 @@ pub(crate) const OWN_FILES: &str = ".palisade-";
 /// How long that may take.
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A spare that is gone so soon was dead when it was taken.
+const STILLBORN_MAX: Duration = Duration::from_millis(50);
 /// How much of the end of standard error is looked through for what happened.
 const LAST_WORDS_BYTES: usize = 64 << 10;
 
@@ -227,7 +229,7 @@ impl Prepared {
     async fn run(
         mut self,
         engine: &Engine,
-        request: RunRequest,
+        mut request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
@@ -239,18 +241,19 @@ impl Prepared {
         result.clamped = std::mem::take(&mut self.allowed.clamped);
         result.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
-        let opened = self.open_in_living(engine, &request).await;
+        let stdin = Feed::new(std::mem::take(&mut request.stdin));
+        let opened = self.open_in_living(engine, &request, &stdin).await;
         result.enforced = self.lease.sandbox.enforced().clone();
         result.phases.parts_us.append(&mut self.lease.phases.parts_us);
         let mut session = match opened {
-            Ok(session) => session,
+            Ok(session) => Session { events, stdin, ..session },
             Err(error) => return self.fail(result, &error).await,
         };
-        session.events = events;
         result.usage.start_ms = millis(self.started.elapsed());
         result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
-        let end = self.follow(&mut session, request.stdin, stop).await;
+        let end = self.follow_living(engine, &request, &mut session, stop).await;
+        result.enforced = self.lease.sandbox.enforced().clone();
         match end {
             End::Unplaced(errno) => return self.fail(result, &GuestError::Refused { errno }).await,
             End::NotStarted(errno) => return self.fail(result, &GuestError::NotStarted { errno }).await,
@@ -277,21 +280,51 @@ impl Prepared {
 
     /// A spare may die in the very moment in which it is taken. Nothing was run in it then: one that is built now takes
     /// its place, once.
-    async fn open_in_living(&mut self, engine: &Engine, request: &RunRequest) -> Result<Session, GuestError> {
-        let opened = self.open_session(request).await;
+    async fn open_in_living(
+        &mut self,
+        engine: &Engine,
+        request: &RunRequest,
+        stdin: &Feed,
+    ) -> Result<Session, GuestError> {
+        let opened = self.open_session(request, stdin).await;
         match opened {
             Err(GuestError::Gone | GuestError::Io(_)) if self.lease.is_spare => {
                 let Ok(sandbox) = engine.create(&self.spec).await else { return opened };
                 self.lease = Lease::cold(sandbox);
-                self.open_session(request).await
+                self.open_session(request, stdin).await
             }
             opened => opened,
         }
     }
 
+    /// The same where that is found out only after everything was sent: the spare is gone at once, and nothing was heard
+    /// of the program. Should it have begun all the same, what it did went with the sandbox.
+    async fn follow_living(
+        &mut self,
+        engine: &Engine,
+        request: &RunRequest,
+        session: &mut Session,
+        mut stop: oneshot::Receiver<Stop>,
+    ) -> End {
+        let (started, again) = (Instant::now(), session.stdin.copy());
+        let end = self.follow(session, &mut stop).await;
+        let is_stillborn = self.lease.is_spare
+            && matches!(end, End::Lost | End::Watch(Ending::Gone))
+            && started.elapsed() < STILLBORN_MAX
+            && session.is_silent();
+        let Some(stdin) = again.filter(|_| is_stillborn) else { return end };
+        let Ok(sandbox) = engine.create(&self.spec).await else { return end };
+        self.lease = Lease::cold(sandbox);
+        match self.open_session(request, &stdin).await {
+            Ok(opened) => *session = Session { events: session.events.take(), stdin, ..opened },
+            Err(_) => return end,
+        }
+        self.follow(session, &mut stop).await
+    }
+
     /// Sends the files and the order together; the interpreter has been starting meanwhile. What cannot be placed is
     /// told by the guest, which then drops the order.
-    async fn open_session(&mut self, request: &RunRequest) -> Result<Session, GuestError> {
+    async fn open_session(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Session, GuestError> {
         let (reader, mut writer) = self.lease.connect().await?;
         for input in &request.inputs {
             writer.put_file(PLACED, &input.path, &input.content).await?;
@@ -309,7 +342,7 @@ impl Prepared {
             }
             None => self.order(&mut writer, request).await?,
         };
-        if matches!(request.stdin, Stdin::Empty) {
+        if stdin.is_over() {
             writer.queue(&ToGuest::StdinEnd { process: MAIN })?;
         }
         writer.flush().await?;
@@ -319,6 +352,7 @@ impl Prepared {
             output: Output::new(self.allowed.limits.output_bytes),
             ear: DriverEar::default(),
             preparation,
+            stdin: Feed::Over,
             events: None,
             untold: None,
             unsent: Vec::new(),
@@ -350,23 +384,17 @@ impl Prepared {
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
     /// that does not listen, or a guest that does not read, only holds up its own program.
-    async fn follow(
-        &mut self,
-        session: &mut Session,
-        stdin: Stdin,
-        mut stop: oneshot::Receiver<Stop>,
-    ) -> End {
+    async fn follow(&mut self, session: &mut Session, stop: &mut oneshot::Receiver<Stop>) -> End {
         let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
         tokio::pin!(clock);
-        let mut stdin = Feed::new(stdin);
         let mut watch = self.lease.sandbox.watch();
         let mut stop_open = !stop.is_terminated();
         loop {
             let window = session.unsent_window;
-            let Session { reader, writer, events, untold, unsent, .. } = &mut *session;
+            let Session { reader, writer, events, untold, unsent, stdin, .. } = &mut *session;
             tokio::select! {
                 biased;
-                stopped = &mut stop, if stop_open => match stopped {
+                stopped = &mut *stop, if stop_open => match stopped {
                     Ok(stop) => return End::Stopped(stop),
                     Err(_) => stop_open = false,
                 },
@@ -379,7 +407,7 @@ impl Prepared {
                 },
                 written = writer.write(unsent), if !unsent.is_empty() => {
                     // Nobody reads any more; what the guest said before still decides.
-                    if written.is_err() { unsent.clear(); stdin = Feed::Over }
+                    if written.is_err() { unsent.clear(); *stdin = Feed::Over }
                 }
                 piece = stdin.next(window), if unsent.is_empty() && stdin.wants(window) => session.feed(piece),
             }
@@ -451,33 +479,6 @@ impl Prepared {
         result.error = Some(told);
         result
     }
-}
-
-/// The program of a run in a sandbox that lasts could not be placed.
-pub(crate) fn unplaced(error: &GuestError) -> RunError {
-    let mut told = RunError::new("sandbox_failed", "the program's files could not be placed in the sandbox")
-        .remedy("try again");
-    told.cause = Some(error.to_string());
-    if let GuestError::Refused { errno } = error {
-        (told.code, told.remedy) = explain_refusal(*errno);
-    }
-    told
-}
-
-/// Why a file could not be placed, from the kernel's answer inside the sandbox.
-fn explain_refusal(errno: i32) -> (String, Option<String>) {
-    const EFBIG: i32 = 27;
-    const ENOSPC: i32 = 28;
-    const EDQUOT: i32 = 122;
-    let (code, remedy) = if [EFBIG, ENOSPC, EDQUOT].contains(&errno) {
-        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
-    } else {
-        (
-            "bad_inputs",
-            "check the inputs' paths: one may be a directory of another, or longer than a name may be",
-        )
-    };
-    (code.to_owned(), Some(remedy.to_owned()))
 }
 
 pub(crate) fn in_workspace(name: &str) -> String {

@@ -2,6 +2,7 @@
 
 use sandbox::{BackendError, Outcome, Usage};
 
+use crate::guest_client::GuestError;
 use crate::result::{RunError, RunResult};
 use crate::run::Stop;
 use crate::runtimes::RuntimeError;
@@ -71,4 +72,31 @@ impl Unstarted {
         let remedy = "run `palisade doctor` on the server; an operator may accept the absence by name";
         RunError::new("guarantee_missing", message).remedy(remedy).into()
     }
+}
+
+/// The program of a run in a sandbox that lasts could not be placed.
+pub(crate) fn unplaced(error: &GuestError) -> RunError {
+    let mut told = RunError::new("sandbox_failed", "the program's files could not be placed in the sandbox")
+        .remedy("try again");
+    told.cause = Some(error.to_string());
+    if let GuestError::Refused { errno } = error {
+        (told.code, told.remedy) = explain_refusal(*errno);
+    }
+    told
+}
+
+/// Why a file could not be placed, from the kernel's answer inside the sandbox.
+pub(crate) fn explain_refusal(errno: i32) -> (String, Option<String>) {
+    const EFBIG: i32 = 27;
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    let (code, remedy) = if [EFBIG, ENOSPC, EDQUOT].contains(&errno) {
+        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
+    } else {
+        (
+            "bad_inputs",
+            "check the inputs' paths: one may be a directory of another, or longer than a name may be",
+        )
+    };
+    (code.to_owned(), Some(remedy.to_owned()))
 }

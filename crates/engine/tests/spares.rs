@@ -31,7 +31,6 @@ fn guest(mut stream: UnixStream, is_mortal: bool) {
                     say(&mut stream, &FromGuest::Control { process: MAIN, data: b"1\0ready\0".to_vec() });
                 }
                 ToGuest::PutFile { .. } if is_mortal => return,
-                ToGuest::PutFile { request, .. } => say(&mut stream, &FromGuest::Done { request }),
                 ToGuest::Control { .. } => {
                     let data = b"42\n".to_vec();
                     say(&mut stream, &FromGuest::Output { process: MAIN, stream: Stream::Stdout, data });
@@ -96,7 +95,7 @@ async fn a_spare_that_dies_as_it_is_taken_is_not_noticed() {
     let engine = engine(&folder, &mortal);
     mortal.store(true, Ordering::SeqCst);
     // Its own guest dies of it too: only a spare's death is put right.
-    assert_eq!(run(&engine, program("x")).await.outcome, Outcome::Unavailable);
+    assert_eq!(run(&engine, program("x")).await.outcome, Outcome::Killed);
     until_ready(&engine).await;
     mortal.store(false, Ordering::SeqCst);
     let result = run(&engine, program("x")).await;

@@ -14,6 +14,7 @@ use super::night;
 use super::room::{Room, Slot};
 use super::turn::{Afterwards, Ears, Played, Turn};
 use crate::admission::Permit;
+use crate::clock;
 use crate::conclusion::Conclusion;
 use crate::guest_client::GuestError;
 use crate::principal::Principal;
@@ -22,10 +23,9 @@ use crate::result::{Lasting, RunError, RunResult};
 use crate::run::{OWN_FILES, RunEvent, Stop, check_names, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
-use crate::unstarted::Unstarted;
+use crate::unstarted::{Unstarted, unplaced};
 use crate::verdict::{self, End, Verdict};
 use crate::workspace::{Changes, Pace, Snapshot, Workspace};
-use crate::{clock, run};
 
 /// A disk with less than this part of it free is full to a program that failed.
 const NEARLY: u64 = 50;
@@ -160,7 +160,7 @@ impl Sandboxes {
                     (slot.lost, is_second) = ("the sandbox ended unexpectedly", true);
                 }
                 Ok(played) => break (began, played),
-                Err(error) => return Err(run::unplaced(&error).into()),
+                Err(error) => return Err(unplaced(&error).into()),
             }
         };
         result.usage.start_ms = millis(began.duration_since(started));
@@ -174,7 +174,7 @@ impl Sandboxes {
         if let End::Unplaced(errno) = played.end {
             // A file that has no place there is no reason to lose the state.
             slot.living = Some(living);
-            return Err(run::unplaced(&GuestError::Refused { errno }).into());
+            return Err(unplaced(&GuestError::Refused { errno }).into());
         }
         Ok(conclude(Concluding { result, played, living, slot, allowed, permit }))
     }
