@@ -21,6 +21,7 @@ Examples:
   palisade check typescript main.ts        syntax and imports, without running it
   palisade shell                           a sandbox to talk to (with `palisade serve`)
   palisade doctor                          what this machine can enforce
+  palisade bench --quick                   how fast it is, beside what else is installed
   palisade setup claude-code               connect an MCP client";
 
 /// Runs code written by AI agents, safely and in milliseconds.

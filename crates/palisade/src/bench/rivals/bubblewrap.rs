@@ -26,11 +26,12 @@ pub(super) fn find(scene: &Scene) -> Candidates {
     for (name, target) in root_links() {
         flags.extend(["--symlink".to_owned(), text(target), format!("/{name}")]);
     }
+    let fresh = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/workspace"];
+    flags.extend(fresh.map(str::to_owned));
+    // After the fresh folders: an interpreter may live beneath one of them.
     for folder in installations(scene) {
         flags.extend(["--ro-bind".to_owned(), text(folder.clone()), text(folder)]);
     }
-    let fresh = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/workspace"];
-    flags.extend(fresh.map(str::to_owned));
     flags.extend(["--chdir", "/workspace", "--"].map(str::to_owned));
     Ok(vec![Box::new(Bubblewrap { binary, flags })])
 }

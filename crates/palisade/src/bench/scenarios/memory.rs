@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_secs(1);
 const OPENERS: usize = 4;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let server = Server::start(&bench.scene.recipe)?;
+    let server = Server::start(&bench.scene.recipe_in("memory")?)?;
     let client = server.client()?;
     let Some(program) = super::main_program(bench, "python") else {
         bench.measured.absent(SCENARIO, "python", "it is not installed");

@@ -38,7 +38,7 @@ struct Statement {
 }
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let server = Server::start(&bench.scene.recipe)?;
+    let server = Server::start(&bench.scene.recipe_in("open")?)?;
     let client = server.client()?;
     let openings = openings(bench, client);
     bench.measured.series.extend(openings);

@@ -20,7 +20,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let client = server.client()?;
     super::warm(client, &program)?;
     let call = Call::run(&program.language, &program.code);
-    let names = ["queued_ms", "start_ms", "wall_ms", "the rest: protocol, records, end"];
+    let names = ["queued_ms", "start_ms", "wall_ms", "the rest (protocol, end)"];
     let mut parts = names.map(|name| Series::new(SCENARIO, name, OURS));
     for number in 0..bench.sizes.phases {
         let (result, ms) = client.call(&call)?;
