@@ -19,6 +19,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("policy", &["sandbox"]),
     ("backends", &["sandbox", "jail"]),
     ("guest", &["wire"]),
+    ("stem", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
     ("palisade", &["engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax"]),
 ];
