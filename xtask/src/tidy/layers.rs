@@ -11,7 +11,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// Crate, and the crates of the workspace it may use.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
