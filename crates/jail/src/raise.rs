@@ -70,6 +70,7 @@ pub(crate) fn raise_in_stem(
     plan: &JailPlan,
     filter: &seccomp::Filter,
     handed: Handed,
+    workspace: Option<OwnedFd>,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     steps.take("cgroups", || join_groups(plan, &handed.report))?;
@@ -78,7 +79,7 @@ pub(crate) fn raise_in_stem(
     let root = steps.take("root", Root::of_stem)?;
     steps.take("scratch", || root.leave_scratch(&plan.scratch))?;
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
-    steps.take("workspace", || root.leave_workspaces(plan))?;
+    steps.take("workspace", || root.take_workspace(plan, workspace))?;
     steps.take("devices", || root.terminals())?;
     steps.take("procfs", || root.procfs_for_stems(&scratch))?;
     steps.take("scratch", || root.leave_staging())?;

@@ -182,7 +182,7 @@ impl Root {
         own.into_iter().chain(writable).try_for_each(|path| self.directories(&relative(path)?))
     }
 
-    /// Shows a directory of the host to a stem, and to no sandbox (see [`Root::leave_workspaces`]).
+    /// Shows a directory of the host to a stem, and to no sandbox (see [`Root::take_workspace`]).
     pub(crate) fn workspaces(&self, mut source: Source) -> io::Result<()> {
         source.target = PathBuf::from(WORKSPACES);
         self.workspace(source)
@@ -194,17 +194,19 @@ impl Root {
         places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))
     }
 
-    /// Takes the one workspace that is planned and lets go of the others. A stem that has any serves only such plans.
-    pub(crate) fn leave_workspaces(&self, plan: &JailPlan) -> io::Result<()> {
-        if let Some((path, target)) = &plan.workspace {
-            let beneath = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let all = rustix::fs::open(WORKSPACES, beneath, Mode::empty())?;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-            let tree = rustix::fs::openat2(&all, path, beneath, Mode::empty(), resolve)?;
-            self.workspace(Source { target: target.clone(), tree, is_directory: true })?;
-            rustix::mount::unmount(WORKSPACES, UnmountFlags::DETACH)?;
+    /// Takes the workspace that is planned: the mount that was handed over, or the one of those that the stem shows, and
+    /// lets go of the others. A stem that shows any serves only such plans.
+    pub(crate) fn take_workspace(&self, plan: &JailPlan, handed: Option<OwnedFd>) -> io::Result<()> {
+        let Some((path, target)) = &plan.workspace else { return Ok(()) };
+        if let Some(mount) = handed {
+            return self.attach_workspace(&mount, target);
         }
-        Ok(())
+        let beneath = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let all = rustix::fs::open(WORKSPACES, beneath, Mode::empty())?;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+        let tree = rustix::fs::openat2(&all, path, beneath, Mode::empty(), resolve)?;
+        self.workspace(Source { target: target.clone(), tree, is_directory: true })?;
+        Ok(rustix::mount::unmount(WORKSPACES, UnmountFlags::DETACH)?)
     }
 
     /// Shows the sources, read-only.
@@ -216,8 +218,12 @@ impl Root {
     /// Shows the workspace: the one part of the host that can be written, without devices and set-uid.
     pub(crate) fn workspace(&self, source: Source) -> io::Result<()> {
         let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
+        self.attach_workspace(&tree, &source.target)
+    }
+
+    fn attach_workspace(&self, tree: &OwnedFd, target: &Path) -> io::Result<()> {
         sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().nosuid().nodev())?;
-        let place = self.mount_point(&source.target, true)?;
+        let place = self.mount_point(target, true)?;
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 

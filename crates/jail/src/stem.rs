@@ -69,11 +69,18 @@ impl Stem {
         &self.requests
     }
 
-    /// Asks for one jail, as [`crate::Spawner::spawn`] does.
-    pub fn spawn(&self, plan: &JailPlan, stream: &OwnedFd, report: &OwnedFd) -> io::Result<()> {
+    /// Asks for one jail, as [`crate::Spawner::spawn`] does; with the mount of a workspace where the stem cannot reach it.
+    pub fn spawn(
+        &self,
+        plan: &JailPlan,
+        stream: &OwnedFd,
+        report: &OwnedFd,
+        workspace: Option<&OwnedFd>,
+    ) -> io::Result<()> {
         // What they have in common is there already.
         let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
-        ask(self.requests.as_fd(), &Request::Jail(Box::new(own)), &[stream.as_fd(), report.as_fd()])
+        let descriptors: Vec<_> = [stream, report].into_iter().chain(workspace).map(AsFd::as_fd).collect();
+        ask(self.requests.as_fd(), &Request::Jail(Box::new(own)), &descriptors)
     }
 }
 
@@ -191,9 +198,13 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return Left::Ended(1),
         };
-        let (Ok(Request::Jail(plan)), Ok([stream, report])) =
-            (postcard::from_bytes::<Request>(&bytes[..length]), <[OwnedFd; 2]>::try_from(descriptors))
-        else {
+        let mut descriptors = descriptors.into_iter();
+        let (Ok(Request::Jail(plan)), Some(stream), Some(report), workspace) = (
+            postcard::from_bytes::<Request>(&bytes[..length]),
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+        ) else {
             continue;
         };
         match clone_sandbox(&report) {
@@ -201,7 +212,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
             Ok(Cloned::Child) => {
                 // Its number is the stream's from now on.
                 std::mem::forget(requests);
-                become_guest(&plan, &filter, Handed { stream, report }, guest);
+                become_guest(&plan, &filter, (Handed { stream, report }, workspace), guest);
                 before.restore();
                 return Left::AsInterpreter;
             }
@@ -226,10 +237,15 @@ fn clone_sandbox(report: &OwnedFd) -> Result<Cloned, JailError> {
 }
 
 /// Comes back only in the copy that becomes the interpreter.
-fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: fn(OwnedFd, OwnedFd) -> Left) {
+fn become_guest(
+    plan: &JailPlan,
+    filter: &Filter,
+    (handed, workspace): (Handed, Option<OwnedFd>),
+    guest: fn(OwnedFd, OwnedFd) -> Left,
+) {
     sys::reset_signals();
     let Ok((handed, failures)) = settle(handed) else { exit(1) };
-    match raise::raise_in_stem(plan, filter, handed) {
+    match raise::raise_in_stem(plan, filter, handed, workspace) {
         Ok((stream, report)) => {
             drop(failures);
             if let Left::Ended(status) = guest(stream, report) {

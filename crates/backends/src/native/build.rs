@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
 use jail::{IdMap, JailPlan, Message, StemPlan};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -35,7 +37,9 @@ impl NativeBackend {
         self.stems.ready(spec, |stem| {
             let ids = self.identities.of_stem(spec.workspace.is_some());
             let wall = self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
-            let workspaces = spec.workspace.as_ref().map(|lasting| lasting.among.clone());
+            // Where we may hand over a mount, nothing but that need be seen.
+            let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
+            let workspaces = lasting.map(|lasting| lasting.among.clone());
             StemPlan { wall, ids, workspaces, argv: stem.argv.clone(), env: stem.env.clone() }
         })
     }
@@ -51,7 +55,11 @@ impl NativeBackend {
         match stem {
             None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
             Some(planted) => {
-                planted.stem.spawn(&plan, &OwnedFd::from(theirs), &report_theirs).map_err(at("stem"))?;
+                let workspace = self.hand_over(spec).map_err(at("workspace"))?;
+                planted
+                    .stem
+                    .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, workspace.as_ref())
+                    .map_err(at("stem"))?;
                 drop(report_theirs);
             }
         }
@@ -76,6 +84,19 @@ impl NativeBackend {
         phases.parts_us.push(("verify", micros(looked)));
         phases.parts_us.push(("total", micros(started)));
         Ok(sandbox.with_phases(phases))
+    }
+
+    /// The mount of a workspace that lasts, for a clone of a stem: as root, whose directories no stem can walk into.
+    fn hand_over(&self, spec: &SandboxSpec) -> io::Result<Option<OwnedFd>> {
+        let Some(lasting) = spec.workspace.as_ref().filter(|_| self.identities.are_unused()) else {
+            return Ok(None);
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::openat2(CWD, &lasting.path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let copied =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        Ok(Some(rustix::mount::open_tree(&directory, "", copied)?))
     }
 
     fn plan(

@@ -95,6 +95,11 @@ impl Identities {
         }
     }
 
+    /// Whether we are root and sandboxes are nobody.
+    pub(super) fn are_unused(&self) -> bool {
+        matches!(self, Self::Unused { .. })
+    }
+
     pub(super) fn are_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }

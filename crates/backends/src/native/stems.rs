@@ -52,8 +52,7 @@ impl Planted {
         plan.unified_cgroup = None;
         // It always waits for us before it goes on.
         plan.joins_groups = true;
-        if let Some((path, _)) = &mut plan.workspace {
-            let all = self.workspaces.as_ref().ok_or_else(unsuited)?;
+        if let (Some((path, _)), Some(all)) = (&mut plan.workspace, &self.workspaces) {
             *path = path.strip_prefix(all).map_err(|_| unsuited())?.to_owned();
         }
         Ok(())
