@@ -244,7 +244,9 @@ fn become_guest(
     guest: fn(OwnedFd, OwnedFd) -> Left,
 ) {
     sys::reset_signals();
-    let Ok((handed, failures)) = settle(handed) else { exit(1) };
+    // Out of the low numbers too, before anything is put there.
+    let away = workspace.map(|mount| rustix::io::fcntl_dupfd_cloexec(mount, 64)).transpose();
+    let (Ok(workspace), Ok((handed, failures))) = (away, settle(handed)) else { exit(1) };
     match raise::raise_in_stem(plan, filter, handed, workspace) {
         Ok((stream, report)) => {
             drop(failures);
