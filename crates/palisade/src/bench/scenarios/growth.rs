@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::memory::awake;
 use super::open::open;
+use super::throughput::plain_run;
 use super::together;
 use crate::bench::client::{Call, Client};
 use crate::bench::lanes::{Lane, Pace, fresh as fresh_run, in_turns};
-use crate::bench::measured::{OURS, Series};
+use crate::bench::measured::{OURS, PLAIN, Series};
 use crate::bench::program::Program;
 use crate::bench::server::Server;
 use crate::bench::{Bench, Scenario};
@@ -90,10 +91,14 @@ fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
 }
 
 fn fresh_runs(bench: &mut Bench, client: &Client, program: &Program, (name, count): (&str, usize)) {
-    let mut lane = Lane::fresh(SCENARIO, client, program);
-    lane.series.name = format!("{name} x{count}");
-    lane.series.at = Some(count as f64);
-    let series = in_turns(vec![lane], pace(bench), &mut bench.progress);
+    // Points are minutes apart, so the plain interpreter takes its turn: it shows what the machine did meanwhile.
+    let plain = Lane::new(Series::new(SCENARIO, &program.label, PLAIN), || plain_run(program));
+    let mut lanes = vec![Lane::fresh(SCENARIO, client, program), plain];
+    for lane in &mut lanes {
+        lane.series.name = format!("{name} x{count}");
+        lane.series.at = Some(count as f64);
+    }
+    let series = in_turns(lanes, pace(bench), &mut bench.progress);
     bench.measured.series.extend(series);
 }
 

@@ -126,16 +126,17 @@ fn growth(measured: &Measured) -> Vec<Panel> {
         |one: &Series| one.name.rsplit_once(" x").map_or(one.name.clone(), |(what, _)| what.to_owned());
     let names = once(series.iter().map(|one| what(one)));
     let panel = |name: &String| {
-        let curve = |(statistic, is_dashed): (&str, bool)| {
-            let own = series.iter().filter(|one| what(one) == *name);
+        let curve = |(colour, side, statistic): (usize, &str, &str)| {
+            let own = series.iter().filter(|one| what(one) == *name && one.side == side);
             let points = own.filter_map(|one| Some((one.at?, one.summary()?.figure(statistic)?))).collect();
-            Curve { name: statistic.to_owned(), colour: 0, is_dashed, points }
+            Curve { name: format!("{side}, {statistic}"), colour, is_dashed: statistic != "p50", points }
         };
+        let curves = [(0, OURS, "p50"), (0, OURS, "p95"), (1, PLAIN, "p50")].map(curve);
         Panel {
             heading: format!("a run beside {name}").replace("beside files: ", "beside files, "),
             x_label: name.split(':').next().unwrap_or(name).to_owned(),
             y_label: "milliseconds".to_owned(),
-            curves: [("p50", false), ("p95", true)].map(curve).into_iter().collect(),
+            curves: curves.into_iter().filter(|curve| !curve.points.is_empty()).collect(),
         }
     };
     names.iter().map(panel).collect()
