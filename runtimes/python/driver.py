@@ -33,6 +33,9 @@ FUTURE_FLAGS = 0x1FE0000
 CO_COROUTINE = 0x80
 
 
+# The channel, once it is connected.
+OPEN = []
+
 # What `site` would find out, written here by the probe when it compiles this file: search path, prefixes, and the
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
@@ -772,6 +775,7 @@ def drive(dunders, packages):
         channel.connect()
     except OSError:
         return "driver: descriptor 3 is not a control channel"
+    OPEN.append(channel)
     channel.send(["ready"])
     if packages is not None and channel.is_silent(PATIENCE_MS):
         # There is time until the program comes: for copies of the pages that every run writes to.
@@ -842,6 +846,9 @@ def end(leave):
     if not flush(sys.stdout):
         status = 120
     flush(sys.stderr)
+    for channel in OPEN:
+        # Nothing of the program is left: whoever waits for its end need not wait until its pages are given back.
+        channel.send(["leaving", str(status)])
     leave_now(status)
 
 

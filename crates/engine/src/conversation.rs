@@ -88,7 +88,8 @@ impl Session {
             }
             FromGuest::Control { data, .. } => {
                 self.ear.hear(&data);
-                None
+                // Everything that it wrote was sent before this. What is left of it dies with its sandbox.
+                self.ear.leaving().map(|status| End::Program(Exit::Code(i32::from(status))))
             }
             FromGuest::StdinTaken { process: MAIN, bytes } => {
                 self.unsent_window = (self.unsent_window + bytes as usize).min(STDIN_WINDOW_BYTES);

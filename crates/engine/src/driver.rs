@@ -12,6 +12,8 @@ pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
 const FIELDS_MAX: usize = 64;
 /// The first words of every driver.
 const READY: &[u8] = b"1\0ready\0";
+/// The last word of a driver whose process ends.
+const LEAVING: &str = "leaving";
 /// How the words of something that is shown begin: the count of fields, then the first of them.
 const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
 /// The longest such words: content as base64, its type, what is said about it.
@@ -97,6 +99,8 @@ pub(crate) struct DriverEar {
     awaited: Option<String>,
     /// The last such.
     answer: Option<Done>,
+    /// What its process is about to end with.
+    leaving: Option<u8>,
 }
 
 impl DriverEar {
@@ -176,6 +180,17 @@ impl DriverEar {
         if done.is_some() {
             self.answer = done;
         }
+        if let [kind, status] = fields.as_slice()
+            && kind == LEAVING
+        {
+            self.leaving = status.parse().ok();
+        }
+    }
+
+    /// What its process is about to end with, if it said so: the program is over and its output is out. A program that says
+    /// so itself ends itself, with a status that is its own choice in any case.
+    pub(crate) fn leaving(&self) -> Option<u8> {
+        self.leaving
     }
 
     /// The last `done` that was said, if the words make sense up to there.
@@ -262,6 +277,15 @@ mod tests {
             (done.error_message.as_deref(), done.error_line, done.error_column),
             (Some("boom"), Some(3), Some(7))
         );
+    }
+
+    #[test]
+    fn who_leaves_says_with_what() {
+        let mut ear = DriverEar::default();
+        ear.hear(b"1\0ready\x002\0leaving\0300\0");
+        assert_eq!(ear.leaving(), None);
+        ear.hear(b"2\0leaving\x007\0");
+        assert_eq!(ear.leaving(), Some(7));
     }
 
     #[test]

@@ -114,12 +114,15 @@ pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<
 
 /// Runs in the copy.
 fn settle_copy(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
-    // Like any program of the sandbox: its user may look at it.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
     prepare(directory, descriptors)?;
     // SAFETY: takes no pointers. Owners of the closed descriptors are forgotten by the callers.
     let result = unsafe { libc::syscall(libc::SYS_close_range, descriptors.len(), u32::MAX, 0) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // Like any program of the sandbox, its user may look at it: but not before it holds nothing of the guest's any more.
+    // What an earlier program left running waits for that moment.
+    Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?)
 }
 
 fn exec(

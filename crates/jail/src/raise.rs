@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
@@ -86,6 +88,7 @@ pub(crate) fn raise_in_stem(
     steps.take("loopback", || if Wall::Network.off() { Ok(()) } else { sys::raise_loopback() })?;
     // By value: no descriptor may outlive this and close what takes its number.
     drop(root);
+    steps.take("streams", streams_of_its_own)?;
     // From here on it has privilege over nothing that was there before.
     steps.take("user namespace", || plan.id_map.leave_stem())?;
     close_up(plan, filter, (handed, scratch), steps)
@@ -161,6 +164,14 @@ fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
         }
     }
     sys::unshare_cgroup_namespace()
+}
+
+/// Those of a stem are pipes, which two of its clones could open again and speak through.
+fn streams_of_its_own() -> io::Result<()> {
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    Ok(rustix::stdio::dup2_stderr(&nothing)?)
 }
 
 fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {

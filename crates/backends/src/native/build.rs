@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
 use jail::{IdMap, JailPlan, Message, StemPlan};
@@ -20,14 +20,17 @@ use super::sandbox::NativeSandbox;
 use super::stems::Planted;
 use super::{NativeBackend, at, micros, plan, verify, watched};
 
+/// A clone is there in milliseconds; a stem that needs longer than this is not waited for.
+const STEM_PATIENCE: Duration = Duration::from_secs(3);
+
 impl NativeBackend {
     /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
     pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         if let Some(planted) = self.stem_for(spec) {
-            match self.raise(spec, Some(&planted)).await {
-                Ok(sandbox) => return Ok(sandbox),
-                // Whatever is wrong with it: a wall can be built without.
-                Err(_) => self.stems.discard(&planted),
+            match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(&planted))).await {
+                Ok(Ok(sandbox)) => return Ok(sandbox),
+                // Whatever is wrong with it, and be it that it does not answer: a wall can be built without.
+                Ok(Err(_)) | Err(_) => self.stems.discard(&planted),
             }
         }
         self.raise(spec, None).await

@@ -133,6 +133,7 @@ impl Stems {
                     workspaces: spec.workspace.as_ref().map(|lasting| lasting.among.clone()),
                 };
                 beds.push(Bed { kind, planted: None, is_planting: false, used: now, not_before: now });
+                tokio::spawn(sweep(Arc::downgrade(&self.beds), without_opening(spec)));
                 beds.last_mut()?
             }
         };
@@ -163,14 +164,11 @@ impl Nursery {
     fn plant(&self, plan: StemPlan, spec: &SandboxSpec, beds: Weak<Mutex<Vec<Bed>>>) -> io::Result<()> {
         let library = self.library()?;
         let spawner = Arc::clone(&self.spawner);
-        let spec = SandboxSpec { opening: Vec::new(), ..spec.clone() };
+        let spec = without_opening(spec);
         tokio::spawn(async move {
             let planted = tokio::time::timeout(PLANT_PATIENCE, until_ready(&spawner, plan, &library)).await;
             let planted = planted.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)));
-            let planted = planted.ok().map(Arc::new);
-            let watched = planted.as_ref().map(Arc::downgrade);
-            settle(&beds, &spec, planted);
-            sweep(beds, spec, watched.unwrap_or_default()).await;
+            settle(&beds, &spec, planted.ok().map(Arc::new));
         });
         Ok(())
     }
@@ -229,13 +227,13 @@ fn settle(beds: &Weak<Mutex<Vec<Bed>>>, spec: &SandboxSpec, planted: Option<Arc<
     });
 }
 
-/// Lets go of a stem that nobody uses, with its bed; one that was replaced is gone already.
-async fn sweep(beds: Weak<Mutex<Vec<Bed>>>, spec: SandboxSpec, planted: Weak<Planted>) {
-    while planted.strong_count() > 0 {
+/// Lets go of a bed that nobody uses, whether a stem is in it or not.
+async fn sweep(beds: Weak<Mutex<Vec<Bed>>>, spec: SandboxSpec) {
+    loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let is_idle = with_bed(&beds, &spec, |bed| bed.used.elapsed() >= IDLE_MAX && !bed.is_planting);
         match (is_idle, beds.upgrade()) {
-            (Some(false), Some(_)) => {}
+            (Some(false), _) => {}
             (Some(true), Some(beds)) => {
                 let mut beds = beds.lock().unwrap_or_else(PoisonError::into_inner);
                 beds.retain(|bed| !spec.stem.as_ref().is_some_and(|stem| bed.kind.is_of(&spec, stem)));
@@ -244,6 +242,11 @@ async fn sweep(beds: Weak<Mutex<Vec<Bed>>>, spec: SandboxSpec, planted: Weak<Pla
             _ => return,
         }
     }
+}
+
+/// What of a spec says which stem suits it.
+fn without_opening(spec: &SandboxSpec) -> SandboxSpec {
+    SandboxSpec { opening: Vec::new(), ..spec.clone() }
 }
 
 fn with_bed<T>(

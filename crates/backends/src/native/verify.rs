@@ -55,6 +55,7 @@ impl Seen<'_> {
         if !Wall::Verify.off() {
             self.namespaces()?;
             self.privileges()?;
+            self.identity()?;
             self.mounts()?;
             self.network()?;
             rlimits(self.pid, &self.plan.rlimits)?;
@@ -92,6 +93,29 @@ impl Seen<'_> {
         is("Uid", &format!("{outer}\t{outer}\t{outer}\t{outer}"))?;
         if !matches!(self.plan.id_map.outside(), IdMap::Own { .. }) {
             is("Groups", "")?;
+        }
+        Ok(())
+    }
+
+    /// Its user namespace knows one identity and no other: it is neither ours nor that of a stem. And a clone of a stem holds
+    /// no stream of it.
+    fn identity(&self) -> Result<(), BackendError> {
+        let (uid, gid) = self.plan.id_map.numbers();
+        for (name, outside) in [("uid_map", uid), ("gid_map", gid)] {
+            let text = kernel_file::read(format!("/proc/{}/{name}", self.pid))
+                .map_err(|error| incomplete(format!("its {name} cannot be read: {error}")))?;
+            let found: Vec<&str> = text.split_whitespace().collect();
+            if found != [jail::INSIDE_ID.to_string(), outside.to_string(), "1".to_owned()] {
+                return Err(incomplete(format!("its {name} is {}", found.join(" "))));
+            }
+        }
+        if matches!(self.plan.id_map, IdMap::OfStem { .. }) {
+            for number in 0..=2 {
+                let stream = fs::read_link(format!("/proc/{}/fd/{number}", self.pid));
+                if stream.as_ref().is_ok_and(|stream| stream != Path::new("/dev/null")) || stream.is_err() {
+                    return Err(incomplete(format!("its stream {number} is {stream:?}")));
+                }
+            }
         }
         Ok(())
     }
