@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn who_leaves_says_with_what() {
         let mut ear = DriverEar::default();
-        ear.hear(b"1\0ready\x002\0leaving\0300\0");
+        ear.hear(b"1\0ready\x002\0leaving\x00300\0");
         assert_eq!(ear.leaving(), None);
         ear.hear(b"2\0leaving\x007\0");
         assert_eq!(ear.leaving(), Some(7));

@@ -215,6 +215,7 @@ fn programs_that_bring_a_module_of_the_name_of_a_package_get_their_own() {
 
 /// A process that an earlier run left behind looks at every new copy of the interpreter, as early as it can be seen.
 const LIE_IN_WAIT: &str = "import os, sys\n\
+open('/workspace/most', 'w').write('0')\n\
 if os.fork() == 0:\n    \
     os.setsid(); most = 0\n    \
     deadline = __import__('time').time() + 8\n    \
@@ -223,7 +224,8 @@ if os.fork() == 0:\n    \
             if pid.isdigit() and int(pid) not in (1, os.getpid(), os.getppid()):\n                \
                 try:\n                    \
                     held = os.listdir('/proc/%s/fd' % pid)\n                    \
-                    most = max(most, len(held)); open('/workspace/most', 'w').write(str(most))\n                \
+                    if len(held) > most:\n                        \
+                        most = len(held); open('/workspace/new', 'w').write(str(most)); os.replace('/workspace/new', '/workspace/most')\n                \
                 except OSError: pass\n    \
     os._exit(0)\n\
 print('waiting')";
