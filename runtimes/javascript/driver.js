@@ -611,6 +611,7 @@ function runLast([, id, , source, code, stdinPath, count, ...rest]) {
     }
     report.send();
   });
+  sayWhenItLeaves();
   const die = (error) => {
     const place = report.failure(error, loader.programs);
     running = false;
@@ -638,6 +639,20 @@ function runLast([, id, , source, code, stdinPath, count, ...rest]) {
   defineCommonJs(loader, prepared?.uses ?? CJS_NAMES);
   define(VALUE, onValue, false);
   runModule(loader, text, prepared).then(() => { running = false; }, (error) => { running = false; fail(error, die); });
+}
+
+// Once every listener of `exit` was called, nothing of the program runs any more: whoever waits for its end need not wait
+// until Node has taken itself apart. Not after an error that was not caught: Node itself may write about it after that.
+function sayWhenItLeaves() {
+  const { emit } = process;
+  let isFatal = false;
+  process.on('uncaughtExceptionMonitor', () => { isFatal = true; });
+  process.emit = function emitAndLeave(name, ...values) {
+    const isHeard = Reflect.apply(emit, this, [name, ...values]);
+    // A program may speak of an exit of its own that way, and go on.
+    if (name === 'exit' && process._exiting && !isFatal) send(['leaving', String(Number(process.exitCode ?? values[0] ?? 0) & 255)]);
+    return isHeard;
+  };
 }
 
 // A listener of the program hears of errors of its main part, too.

@@ -33,6 +33,22 @@ fn a_program_prints_and_ends() {
 }
 
 #[test]
+fn what_runs_at_the_end_runs_to_its_end() {
+    let ended = result(
+        "process.emit('exit', 0);\nsetTimeout(() => console.log('later'), 30);\n\
+         process.on('exit', (code) => { console.log('bye', code, 'x'.repeat(50000).length); process.exitCode = 5; });",
+        &[],
+    );
+    assert_eq!((ended["stdout"].as_str().unwrap(), &ended["exit_code"]), ("later\nbye 0 50000\n", &json!(5)));
+    let broken = result(
+        "process.on('uncaughtException', () => { throw new Error('again'); });\nthrow new Error('once');",
+        &[],
+    );
+    assert!(broken["stderr"].as_str().unwrap().contains("again"), "{broken:#}");
+    assert_ne!(broken["exit_code"], json!(0));
+}
+
+#[test]
 fn import_require_and_await_work_in_one_program() {
     prints(
         "import fs, { readFileSync } from 'fs';\nimport * as path from 'node:path';\nconst os = require('os');\n\

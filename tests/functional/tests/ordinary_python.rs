@@ -13,6 +13,22 @@ fn works(code: &str) {
 }
 
 #[test]
+fn what_runs_at_the_end_runs_to_its_end() {
+    const CODE: &str = "import atexit, threading, time, sys\n\
+class Last:\n    def __del__(self): print('let go')\n\
+kept = Last()\n\
+atexit.register(lambda: print('at exit', 'x' * 50000 == 'x' * 50000))\n\
+threading.Thread(target=lambda: (time.sleep(0.05), print('thread'))).start()\n\
+sys.stdout.write('no newline')\n\
+sys.exit(7)";
+    for user in users() {
+        let ended = functional::run_json(user, "python", CODE, &[]);
+        assert_eq!(ended["stdout"], "no newlinethread\nat exit True\nlet go\n", "as {user:?}: {ended:#}");
+        assert_eq!(ended["exit_code"], 7);
+    }
+}
+
+#[test]
 fn a_pool_of_forked_processes_works() {
     works(
         "import multiprocessing as m\ndef f(x): return x * x\nwith m.get_context('fork').Pool(3) as p:\n    \
