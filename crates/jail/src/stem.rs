@@ -182,6 +182,7 @@ fn become_program(mut command: Command) -> io::Error {
 /// Returns too, with [`Left::AsInterpreter`], in each copy that a guest was told to make.
 pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
+    let arguments = sys::Arguments::find();
     sys::ignore_child_signal();
     let filter = Filter::compile();
     // Without it everything works, a little later.
@@ -212,7 +213,10 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
             Ok(Cloned::Child) => {
                 // Its number is the stream's from now on.
                 std::mem::forget(requests);
+                // Process 1 shows nothing of how it came to be; the interpreter does, as any program.
+                arguments.iter().for_each(sys::Arguments::hide);
                 become_guest(&plan, &filter, (Handed { stream, report }, workspace), guest);
+                arguments.iter().for_each(sys::Arguments::show);
                 before.restore();
                 return Left::AsInterpreter;
             }

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 const TRIES_MAX: usize = 400;
 /// What an interpreter holds, and what it opens to look around.
 const STREAMS_AND_CHANNEL: usize = 6;
-/// The interpreter's arguments show where it comes from.
-const FROM_STEM: &str = "open('/proc/1/cmdline').read().count('stem')";
+/// A stem has loaded what a program finds there only if it loads it itself.
+const FROM_STEM: &str = "int('datetime' in __import__('sys').modules)";
 
 fn python(code: &str) -> Value {
     json!({"language": "python", "code": code})
