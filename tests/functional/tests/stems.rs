@@ -257,7 +257,11 @@ fn sandboxes_of_one_stem_have_no_stream_in_common() {
         let clones = until(SOON, "there are spares", || {
             // Each run takes a spare, and the next one is a clone.
             warm.run(python("1"));
-            let clones = children(stem);
+            let is_complete = |pid: &u32| {
+                fs::read_to_string(format!("/proc/{pid}/status"))
+                    .is_ok_and(|status| status.contains("Seccomp:\t2"))
+            };
+            let clones: Vec<u32> = children(stem).into_iter().filter(is_complete).collect();
             (clones.len() >= 2).then_some(clones)
         });
         for clone in clones {
