@@ -883,6 +883,13 @@ async function runKept(first) {
   return reallyExit.call(process, session.exitCode);
 }
 
+// What the first lines of nearly every program would wait for, while nobody waits yet.
+function warmUp() {
+  for (const stream of [process.stdout, process.stderr]) stream.listenerCount('error');
+  new Loader('/workspace/main.js').require.resolve('fs');
+  compiles('0');
+}
+
 function main() {
   const { emitWarning } = process;
   // The modules of vm are an experiment to Node; that is no news to the program.
@@ -894,6 +901,7 @@ function main() {
   process.execArgv = [];
   define('display', display, false);
   send(['ready']);
+  warmUp();
   const message = receiveSync();
   if (!message || message[0] !== 'run') return;
   if (message[2] === 'keep') runKept(message);
