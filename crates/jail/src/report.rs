@@ -41,8 +41,6 @@ impl JailError {
 pub enum Message {
     /// The process exists; comes with a descriptor for it.
     Cloned {
-        /// Its number in the spawner's namespace.
-        pid: i32,
         /// How long the clone took.
         clone_us: u32,
     },

@@ -186,7 +186,6 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
 /// A clone in namespaces of its own, mapped, waiting at its door for a plan.
 struct Head {
     id_map: IdMap,
-    pid: Pid,
     pidfd: OwnedFd,
     clone_us: u32,
     door: OwnedFd,
@@ -211,7 +210,7 @@ impl Head {
                 let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
                 // On an error the door closes and the clone ends by itself.
                 id_map.write(pid).map_err(at(map_step(id_map)))?;
-                Ok(Self { id_map: id_map.clone(), pid, pidfd, clone_us, door })
+                Ok(Self { id_map: id_map.clone(), pidfd, clone_us, door })
             }
             Cloned::Child => {
                 drop((door, cgroup));
@@ -222,7 +221,7 @@ impl Head {
 
     /// Hands it the request as it came, with the guest's stream and the report socket.
     fn hand(&self, request: &[u8], stream: &OwnedFd, report: &OwnedFd) -> Result<(), JailError> {
-        let announced = Message::Cloned { pid: self.pid.as_raw_nonzero().get(), clone_us: self.clone_us };
+        let announced = Message::Cloned { clone_us: self.clone_us };
         report::send(report.as_fd(), &announced, Some(self.pidfd.as_fd()))
             .and_then(|()| {
                 report::send_with_descriptors(self.door.as_fd(), request, &[stream.as_fd(), report.as_fd()])

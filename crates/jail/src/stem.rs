@@ -105,7 +105,7 @@ fn clone_stem(plan: &StemPlan, handed: &StemHanded) -> Result<(), JailError> {
             // On an error the pipe closes and the clone ends by itself.
             plan.ids.write(pid).map_err(at("id maps"))?;
             rustix::io::write(&tell_mapped, &[1]).map_err(|error| JailError::new("pipe", &error.into()))?;
-            let announced = Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us };
+            let announced = Message::Cloned { clone_us };
             report::send(handed.report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))
         }
         Cloned::Child => {
@@ -232,9 +232,9 @@ fn clone_sandbox(report: &OwnedFd) -> Result<Cloned, JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let started = Instant::now();
     let cloned = sys::clone_into_walls(ChildFlags::of_stem(namespaces()), None).map_err(at("clone"))?;
-    if let Cloned::Parent(pid, pidfd) = &cloned {
+    if let Cloned::Parent(_, pidfd) = &cloned {
         let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
-        let announced = Message::Cloned { pid: pid.as_raw_nonzero().get(), clone_us };
+        let announced = Message::Cloned { clone_us };
         report::send(report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))?;
     }
     Ok(cloned)

@@ -141,7 +141,7 @@ impl Building {
     /// The clone's number, once it is there.
     async fn until_cloned(&mut self, phases: &mut StartPhases) -> Result<i32, BackendError> {
         match self.next_message().await? {
-            Some((Message::Cloned { clone_us, .. }, Some(pidfd))) => self.is_cloned(pidfd, clone_us, phases),
+            Some((Message::Cloned { clone_us }, Some(pidfd))) => self.is_cloned(pidfd, clone_us, phases),
             Some((Message::Failed(error), _)) => Err(plan::explain(&error)),
             _ => Err(at("report")(io::Error::from(io::ErrorKind::UnexpectedEof))),
         }
@@ -168,7 +168,7 @@ impl Building {
                 return Ok(built);
             }
             match self.next_message().await? {
-                Some((Message::Cloned { clone_us, .. }, Some(pidfd))) => {
+                Some((Message::Cloned { clone_us }, Some(pidfd))) => {
                     self.is_cloned(pidfd, clone_us, phases)?;
                 }
                 Some((Message::Built { steps_us, landlock_abi }, Some(scratch))) => {
