@@ -2,6 +2,7 @@
 # family: exhaustion
 # walls: rlimits
 # limits: --disk-mb 16
+# outcome: completed|disk_full
 # without: escaped
 from attack import *
 import signal
