@@ -12,8 +12,8 @@ on the channel; a program that breaks the channel still runs to its end with its
 import sys
 from _thread import allocate_lock
 from posix import (
-    O_CLOEXEC, O_RDONLY, _exit as leave_now, close, dup2, fstat, getpid, open as open_fd, read, register_at_fork,
-    set_inheritable, write,
+    O_CLOEXEC, O_RDONLY, O_RDWR, _exit as leave_now, close, dup, dup2, fstat, getpid, open as open_fd, read,
+    register_at_fork, set_inheritable, write,
 )
 
 CONTROL_FD = 3
@@ -24,6 +24,9 @@ JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
 # A copy of a warm interpreter whose program does not come at once was made ahead.
 PATIENCE_MS = 5
+
+# What a stem and its copies run before any program does.
+REHEARSED = "x = [1, 'a', 2.5, None]\nprint(x)\nx"
 
 # Flags of compile(), written out because the modules that name them are slow to import.
 ONLY_AST = 0x400
@@ -318,8 +321,7 @@ class Session:
         try:
             self.prepare(source, stdin_path, variables, args)
             if not code and not keep:
-                with open(source, encoding="utf-8", errors="surrogateescape") as file:
-                    code = file.read()
+                code = read_source(source)
         except Exception as exc:
             report.status, report.exit_code, report.leave_with = "error", 1, 1
             report.message = "the driver could not prepare the run: " + describe(exc)
@@ -501,6 +503,11 @@ class Session:
                 task.cancel()
                 self.loop.run_until_complete(asyncio.wait([task], timeout=1))
             raise
+
+
+def read_source(path):
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def ignore_signal(number, frame):
@@ -766,7 +773,7 @@ def drive(dunders, packages):
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
     if packages is not None:
-        warm_up(dunders, screen)
+        rehearse(dunders)
         if not load_part(STEM, "stem", dunders["__file__"])["become"](packages):
             return None
         # From here on this is a copy, in a sandbox of its own.
@@ -779,8 +786,12 @@ def drive(dunders, packages):
     channel.send(["ready"])
     if packages is not None and channel.is_silent(PATIENCE_MS):
         # There is time until the program comes: for copies of the pages that every run writes to.
-        warm_up(dunders, screen)
+        rehearse(dunders)
         sys.modules["__main__"] = session.module
+    return serve(session, channel)
+
+
+def serve(session, channel):
     leave_with = None
     while True:
         message = channel.receive()
@@ -797,11 +808,28 @@ def drive(dunders, packages):
         leave_with = report.exit_code
 
 
-def warm_up(dunders, screen):
-    """Walks once through what every run walks through, so that its pages and caches are there to be shared."""
-    session = Session(dict(dunders), None, screen)
-    session.execute(Report(), "<stem>", "x = [1, 'a', 2.5, None]\nprint('', end='')\nx", False)
-    message_bytes(Report().fields("1"), FIELD_BYTES_MAX)
+def rehearse(dunders):
+    """Walks once through what every run walks through, from its order to its end and into nothing.
+
+    Then its pages and caches are there: to be shared by the copies of a stem, to be this copy's own in a copy.
+    """
+    nothing = open_fd("/dev/null", O_RDWR | O_CLOEXEC)
+    output = dup(1)
+    try:
+        dup2(nothing, 1)
+        channel = Channel()
+        channel.fd, channel.owner, channel.identity = nothing, getpid(), fstat(nothing)[1:3]
+        channel.pending = message_bytes(["run", "1", "last", "/dev/null", REHEARSED, "", "0"], FIELD_BYTES_MAX)
+        session = Session(dict(dunders), None, Screen(channel, dunders["__file__"]))
+        read_source("/dev/null")
+        exit_code(serve(session, channel))
+        take_apart(session.module)
+        flush(sys.stdout)
+        channel.send(["leaving", "0"])
+    finally:
+        dup2(output, 1)
+        close(output)
+        close(nothing)
 
 
 def start():
@@ -831,14 +859,10 @@ def end(leave):
         if threads is not None:
             threads._shutdown()
         import atexit
-        from gc import collect
 
         atexit._run_exitfuncs()
         flush(sys.stdout)
-        main = sys.modules.get("__main__")
-        if main is not None:
-            let_go(main.__dict__)
-        collect()
+        take_apart(sys.modules.get("__main__"))
     except SystemExit as again:
         status = exit_code(again.code)
     except BaseException as broken:
@@ -850,6 +874,15 @@ def end(leave):
         # Nothing of the program is left: whoever waits for its end need not wait until its pages are given back.
         channel.send(["leaving", str(status)])
     leave_now(status)
+
+
+def take_apart(main):
+    """Lets go of what is left of a program."""
+    from gc import collect
+
+    if main is not None:
+        let_go(main.__dict__)
+    collect()
 
 
 def let_go(names):

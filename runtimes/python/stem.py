@@ -12,7 +12,7 @@ LIBRARY_FD = 4
 # mapping of a stem is one more for each copy to set up.
 ORDINARY = (
     "os", "re", "json", "math", "time", "random", "datetime", "collections", "itertools", "functools", "string", "io",
-    "select",
+    "select", "atexit",
 )
 # Libraries for linear algebra start threads when they are loaded, and a copy has only the one that made it.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -185,8 +185,6 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     let arguments = sys::Arguments::find();
     sys::ignore_child_signal();
     let filter = Filter::compile();
-    // Without it everything works, a little later.
-    sys::hand_down_file_pages().ok();
     root::look_at_procfs().ok();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     if report::send(requests.as_fd(), &Message::Ready, None).is_err() {

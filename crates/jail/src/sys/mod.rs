@@ -16,7 +16,7 @@ pub(crate) use clone::{
     unshare_user_namespace, wait_for_children,
 };
 pub(crate) use descriptors::{close_from, place};
-pub(crate) use memory::{Arguments, hand_down_file_pages};
+pub(crate) use memory::Arguments;
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::raise_loopback;
 pub(crate) use process::{
