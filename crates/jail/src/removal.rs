@@ -1,4 +1,4 @@
-//! Taking away control groups, off the path of any answer.
+//! Taking away what sandboxes leave in the kernel, off the path of any answer.
 //!
 //! A group is busy for an instant after its last process died: what cannot go now is tried again while the
 //! spawner waits for its next request.
@@ -10,37 +10,47 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Between two tries.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// Before the first try, in which the answer is written, and between two.
+const PAUSE: Duration = Duration::from_millis(3);
 /// How long a group is tried; after that the next server's sweep has it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Groups that are to go.
+/// Groups and namespaces that are to go.
 #[derive(Default)]
 pub(crate) struct Removal {
-    waiting: Vec<(PathBuf, Instant)>,
+    waiting: Vec<Remains>,
     at_end: Vec<PathBuf>,
 }
 
+/// What is left of one sandbox.
+struct Remains {
+    groups: Vec<PathBuf>,
+    namespaces: Vec<OwnedFd>,
+    due: Instant,
+    deadline: Instant,
+}
+
 impl Removal {
-    pub(crate) fn add(&mut self, groups: Vec<PathBuf>) {
-        let deadline = Instant::now() + PATIENCE;
-        self.waiting.extend(groups.into_iter().map(|group| (group, deadline)));
-        self.attempt();
+    pub(crate) fn add(&mut self, groups: Vec<PathBuf>, namespaces: Vec<OwnedFd>) {
+        let now = Instant::now();
+        self.waiting.push(Remains { groups, namespaces, due: now + PAUSE, deadline: now + PATIENCE });
     }
 
     pub(crate) fn add_at_end(&mut self, groups: Vec<PathBuf>) {
         self.at_end.extend(groups);
     }
 
-    /// Waits for the next request, trying again meanwhile.
+    /// Waits for the next request, taking away meanwhile what is due.
     pub(crate) fn until_readable(&mut self, requests: &OwnedFd) {
-        while !self.waiting.is_empty() {
+        loop {
+            self.attempt();
+            let Some(due) = self.waiting.iter().map(|remains| remains.due).min() else { return };
+            let pause = due.saturating_duration_since(Instant::now());
             let mut list = [PollFd::from_borrowed_fd(requests.as_fd(), PollFlags::IN)];
-            if !matches!(rustix::event::poll(&mut list, Some(&PAUSE)), Ok(0)) {
+            let pause = Timespec::try_from(pause).unwrap_or_default();
+            if !matches!(rustix::event::poll(&mut list, Some(&pause)), Ok(0)) {
                 return;
             }
-            self.attempt();
         }
     }
 
@@ -58,7 +68,13 @@ impl Removal {
 
     fn attempt(&mut self) {
         let now = Instant::now();
-        self.waiting.retain(|(group, deadline)| !is_gone(fs::remove_dir(group)) && now < *deadline);
+        for remains in self.waiting.iter_mut().filter(|remains| remains.due <= now) {
+            remains.namespaces.clear();
+            remains.groups.retain(|group| !is_gone(fs::remove_dir(group)));
+            remains.due = now + PAUSE;
+        }
+        let is_left = |remains: &Remains| !remains.groups.is_empty() || !remains.namespaces.is_empty();
+        self.waiting.retain(|remains| is_left(remains) && now < remains.deadline);
     }
 }
 

@@ -42,10 +42,19 @@ pub(crate) enum Request {
     Jail(Box<JailPlan>),
     /// One stem; comes with its end of the socket for requests, its library and the report socket.
     Stem(Box<StemPlan>),
-    /// Remove these control groups, whose processes are dead.
+    /// One clone of a stem; comes with the guest's stream, the report socket, and what is enclosed besides.
+    Clone(Box<JailPlan>, Enclosed),
+    /// Remove these control groups, whose processes are dead; comes with their namespaces, to be let go of.
     Remove(Vec<PathBuf>),
     /// Remove these and all beneath them when the server is gone.
     RemoveAtEnd(Vec<PathBuf>),
+}
+
+/// What else comes with a request for a clone, in this order.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Enclosed {
+    pub(crate) workspace: bool,
+    pub(crate) network: bool,
 }
 
 /// A handle on the spawner; dropping it ends the spawner and all its sandboxes.
@@ -84,9 +93,11 @@ impl Spawner {
         self.ask(&Request::Jail(Box::new(plan.clone())), &[stream.as_fd(), report.as_fd()])
     }
 
-    /// Has control groups removed whose processes are dead.
-    pub fn remove(&self, groups: Vec<PathBuf>) -> io::Result<()> {
-        self.ask(&Request::Remove(groups), &[])
+    /// Has control groups removed whose processes are dead, and their namespaces let go of, a little later: both cost
+    /// the kernel time that whoever waits for an answer need not wait for.
+    pub fn remove(&self, groups: Vec<PathBuf>, namespaces: &[OwnedFd]) -> io::Result<()> {
+        let descriptors: Vec<_> = namespaces.iter().map(AsFd::as_fd).collect();
+        self.ask(&Request::Remove(groups), &descriptors)
     }
 
     /// Has control groups removed, with all beneath them, when this server is gone, however it ends.
@@ -175,10 +186,10 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
                 answer(&plan, &bytes[..length], descriptors, head_start.take(), clone);
             }
             Ok(Request::Stem(plan)) => stem::plant(&plan, descriptors),
-            Ok(Request::Remove(groups)) => removal.add(groups),
+            Ok(Request::Remove(groups)) => removal.add(groups, descriptors),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
             // The server is this very binary; a message it did not mean is no reason to die.
-            Err(_) => {}
+            Ok(Request::Clone(..)) | Err(_) => {}
         }
     }
 }
@@ -261,7 +272,7 @@ fn answer(
     }
 }
 
-pub(crate) fn namespaces() -> impl Iterator<Item = Namespace> {
+pub(crate) fn namespaces() -> impl Iterator<Item = Namespace> + Clone {
     let all = [
         (Wall::Network, Namespace::Network),
         (Wall::Pid, Namespace::Pid),

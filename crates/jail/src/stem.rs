@@ -25,8 +25,8 @@ use crate::raise::{self, Handed, Steps};
 use crate::report::{self, JailError, Message};
 use crate::root::{self, Root};
 use crate::seccomp::Filter;
-use crate::spawner::{PLAN_BYTES_MAX, Request, ask, exit, namespaces, settle};
-use crate::sys::{self, ChildFlags, Cloned, Dispositions};
+use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, namespaces, settle};
+use crate::sys::{self, ChildFlags, Cloned, Dispositions, Namespace};
 use crate::{Bind, JailPlan, StemPlan, identity, privileges};
 
 /// Where a stem finds its requests and its library.
@@ -52,6 +52,26 @@ pub enum Left {
     AsInterpreter,
 }
 
+/// What a clone of a stem may be handed that it would make itself otherwise, or cannot reach.
+#[derive(Debug, Default)]
+pub struct Takes<T> {
+    /// The mount of a workspace, where the stem cannot reach it.
+    pub workspace: Option<T>,
+    /// A network namespace of an earlier clone of this stem, in which nothing happened and nobody is.
+    pub network: Option<T>,
+}
+
+impl Takes<OwnedFd> {
+    /// Out of the low numbers, before anything is put there.
+    fn away(self) -> io::Result<Self> {
+        let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
+        Ok(Self {
+            workspace: self.workspace.map(away).transpose()?,
+            network: self.network.map(away).transpose()?,
+        })
+    }
+}
+
 /// A handle on a stem: the server's end of its requests.
 #[derive(Debug)]
 pub struct Stem {
@@ -69,18 +89,20 @@ impl Stem {
         &self.requests
     }
 
-    /// Asks for one jail, as [`crate::Spawner::spawn`] does; with the mount of a workspace where the stem cannot reach it.
+    /// Asks for one jail, as [`crate::Spawner::spawn`] does, with what it is to take over.
     pub fn spawn(
         &self,
         plan: &JailPlan,
         stream: &OwnedFd,
         report: &OwnedFd,
-        workspace: Option<&OwnedFd>,
+        takes: Takes<&OwnedFd>,
     ) -> io::Result<()> {
         // What they have in common is there already.
         let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
-        let descriptors: Vec<_> = [stream, report].into_iter().chain(workspace).map(AsFd::as_fd).collect();
-        ask(self.requests.as_fd(), &Request::Jail(Box::new(own)), &descriptors)
+        let enclosed = Enclosed { workspace: takes.workspace.is_some(), network: takes.network.is_some() };
+        let all = [stream, report].into_iter().chain(takes.workspace).chain(takes.network);
+        let descriptors: Vec<_> = all.map(AsFd::as_fd).collect();
+        ask(self.requests.as_fd(), &Request::Clone(Box::new(own), enclosed), &descriptors)
     }
 }
 
@@ -198,22 +220,22 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
             Err(_) => return Left::Ended(1),
         };
         let mut descriptors = descriptors.into_iter();
-        let (Ok(Request::Jail(plan)), Some(stream), Some(report), workspace) = (
-            postcard::from_bytes::<Request>(&bytes[..length]),
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-        ) else {
+        let (Ok(Request::Clone(plan, enclosed)), Some(stream), Some(report)) =
+            (postcard::from_bytes::<Request>(&bytes[..length]), descriptors.next(), descriptors.next())
+        else {
             continue;
         };
-        match clone_sandbox(&report) {
+        let workspace = enclosed.workspace.then(|| descriptors.next()).flatten();
+        let network = enclosed.network.then(|| descriptors.next()).flatten();
+        match clone_sandbox(&report, network.is_none()) {
             Ok(Cloned::Parent(..)) => {}
             Ok(Cloned::Child) => {
                 // Its number is the stream's from now on.
                 std::mem::forget(requests);
                 // Process 1 shows nothing of how it came to be; the interpreter does, as any program.
                 arguments.iter().for_each(sys::Arguments::hide);
-                become_guest(&plan, &filter, (Handed { stream, report }, workspace), guest);
+                let takes = Takes { workspace, network };
+                become_guest(&plan, &filter, (Handed { stream, report }, takes), guest);
                 arguments.iter().for_each(sys::Arguments::show);
                 before.restore();
                 return Left::AsInterpreter;
@@ -226,10 +248,11 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
 }
 
 /// In the clone this returns at once; the stem announces it.
-fn clone_sandbox(report: &OwnedFd) -> Result<Cloned, JailError> {
+fn clone_sandbox(report: &OwnedFd, with_network: bool) -> Result<Cloned, JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let started = Instant::now();
-    let cloned = sys::clone_into_walls(ChildFlags::of_stem(namespaces()), None).map_err(at("clone"))?;
+    let new = namespaces().filter(|namespace| with_network || *namespace != Namespace::Network);
+    let cloned = sys::clone_into_walls(ChildFlags::of_stem(new), None).map_err(at("clone"))?;
     if let Cloned::Parent(_, pidfd) = &cloned {
         let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
         let announced = Message::Cloned { clone_us };
@@ -242,14 +265,12 @@ fn clone_sandbox(report: &OwnedFd) -> Result<Cloned, JailError> {
 fn become_guest(
     plan: &JailPlan,
     filter: &Filter,
-    (handed, workspace): (Handed, Option<OwnedFd>),
+    (handed, takes): (Handed, Takes<OwnedFd>),
     guest: fn(OwnedFd, OwnedFd) -> Left,
 ) {
     sys::reset_signals();
-    // Out of the low numbers too, before anything is put there.
-    let away = workspace.map(|mount| rustix::io::fcntl_dupfd_cloexec(mount, 64)).transpose();
-    let (Ok(workspace), Ok((handed, failures))) = (away, settle(handed)) else { exit(1) };
-    match raise::raise_in_stem(plan, filter, handed, workspace) {
+    let (Ok(takes), Ok((handed, failures))) = (takes.away(), settle(handed)) else { exit(1) };
+    match raise::raise_in_stem(plan, filter, handed, takes) {
         Ok((stream, report)) => {
             drop(failures);
             if let Left::Ended(status) = guest(stream, report) {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
-use jail::{IdMap, JailPlan, Message, StemPlan};
+use jail::{IdMap, JailPlan, Message, StemPlan, Takes, Wall};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -27,13 +27,29 @@ impl NativeBackend {
     /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
     pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         if let Some(planted) = self.stem_for(spec) {
-            match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(&planted))).await {
-                Ok(Ok(sandbox)) => return Ok(sandbox),
-                // Whatever is wrong with it, and be it that it does not answer: a wall can be built without.
-                Ok(Err(_)) | Err(_) => self.stems.discard(&planted),
+            if let Some(sandbox) = self.clone_from(spec, &planted).await {
+                return Ok(sandbox);
             }
+            self.stems.discard(&planted);
         }
         self.raise(spec, None).await
+    }
+
+    /// A clone of a stem; nothing if it gives none. Whatever is wrong with it, and be it that it does not answer: a wall can
+    /// be built without.
+    async fn clone_from(&self, spec: &SandboxSpec, planted: &Arc<Planted>) -> Option<NativeSandbox> {
+        let used_again = planted.networks.take();
+        let is_used_again = used_again.is_some();
+        let origin = Origin { planted, network: used_again };
+        match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await {
+            Ok(Err(_)) if is_used_again => {
+                // Something may have happened in it: then not in a new one.
+                planted.networks.forget();
+                let origin = Origin { planted, network: None };
+                tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await.ok()?.ok()
+            }
+            built => built.ok()?.ok(),
+        }
     }
 
     fn stem_for(&self, spec: &SandboxSpec) -> Option<Arc<Planted>> {
@@ -47,21 +63,26 @@ impl NativeBackend {
         })
     }
 
-    async fn raise(&self, spec: &SandboxSpec, stem: Option<&Planted>) -> Result<NativeSandbox, BackendError> {
+    async fn raise(
+        &self,
+        spec: &SandboxSpec,
+        origin: Option<Origin<'_>>,
+    ) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let plan = self.plan(spec, number, stem, &cgroups)?;
+        let plan = self.plan(spec, number, origin.as_ref().map(|origin| &**origin.planted), &cgroups)?;
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
         stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
-        match stem {
+        match &origin {
             None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
-            Some(planted) => {
+            Some(Origin { planted, network }) => {
                 let workspace = self.hand_over(spec).map_err(at("workspace"))?;
+                let takes = Takes { workspace: workspace.as_ref(), network: network.as_ref() };
                 planted
                     .stem
-                    .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, workspace.as_ref())
+                    .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, takes)
                     .map_err(at("stem"))?;
                 drop(report_theirs);
             }
@@ -72,7 +93,7 @@ impl NativeBackend {
         let mut wait = Building { report, cgroups: None, process: None };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
-            if stem.is_some() && cgroups.unified_directory().is_some() {
+            if origin.is_some() && cgroups.unified_directory().is_some() {
                 // A stem has no right to have its clones born into it.
                 cgroups.move_in(wait.until_cloned(&mut phases).await?).map_err(at("cgroup"))?;
             }
@@ -83,7 +104,10 @@ impl NativeBackend {
         phases.parts_us.push(("cgroups", micros(asked)));
         let built = wait.until_built(&mut phases).await?;
         let looked = Instant::now();
-        let sandbox = wait.finish(spec, &plan, stream, built).await?;
+        let mut sandbox = wait.finish(spec, &plan, stream, built, origin.as_ref()).await?;
+        if spec.workspace.is_none() {
+            sandbox.hold_namespaces(origin.map(|origin| origin.planted));
+        }
         phases.parts_us.push(("verify", micros(looked)));
         phases.parts_us.push(("total", micros(started)));
         Ok(sandbox.with_phases(phases))
@@ -121,6 +145,25 @@ impl NativeBackend {
             planted.suit(&mut plan).map_err(at("stem"))?;
         }
         Ok(plan)
+    }
+}
+
+/// What a sandbox is cloned from, and the network namespace of an earlier one that it takes.
+struct Origin<'a> {
+    planted: &'a Arc<Planted>,
+    network: Option<OwnedFd>,
+}
+
+impl Origin<'_> {
+    /// A network that was used before must look like one that was not.
+    fn verify_network(&self, pid: i32) -> Result<(), BackendError> {
+        let networks = &self.planted.networks;
+        let unread = |error: io::Error| verify::incomplete(format!("its network cannot be read: {error}"));
+        match &self.network {
+            None => networks.learn(pid).map_err(unread),
+            Some(_) if Wall::Verify.off() || networks.is_as_new(pid).map_err(unread)? => Ok(()),
+            Some(_) => Err(verify::incomplete("something happened in its network before".to_owned())),
+        }
     }
 }
 
@@ -197,6 +240,7 @@ impl Building {
         plan: &jail::JailPlan,
         stream: UnixStream,
         built: Built,
+        origin: Option<&Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
         let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
         let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
@@ -205,6 +249,7 @@ impl Building {
         let mut sandbox = NativeSandbox::new(pid, pidfd, cgroups, spec, built.scratch)?;
         let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
         let enforced = seen.enforced(built.landlock_abi)?;
+        origin.map_or(Ok(()), |origin| origin.verify_network(pid))?;
         jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
         // The jail closes its end once it is hidden from its siblings.
         match self.next_message().await? {

@@ -10,6 +10,7 @@ mod disk;
 mod identity;
 mod kernel_file;
 mod lease;
+mod network;
 mod plan;
 mod sandbox;
 mod status;

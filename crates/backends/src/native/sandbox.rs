@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::sandbox::{
@@ -14,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
 use super::lease::Change;
+use super::stems::Planted;
 use super::watch::Watch;
 use super::{at, watched};
 
@@ -33,8 +35,49 @@ pub(super) struct NativeSandbox {
     limits: Limits,
     /// What its processes still have beyond that, as it was built ahead.
     headroom: Option<Limits>,
+    namespaces: Option<Held>,
     /// Usage at the end, once it has ended.
     ended: Option<Usage>,
+}
+
+/// What a sandbox leaves in the kernel.
+struct Remains {
+    cgroups: CgroupSet,
+    namespaces: Option<Held>,
+}
+
+impl Remains {
+    /// Its processes are dead.
+    fn remove(mut self) {
+        self.cgroups.remove(self.namespaces.take().map(Held::let_go).unwrap_or_default());
+    }
+}
+
+/// Namespaces that are held until the answer is out: the kernel takes long to take them down, and would while we wait for the
+/// last process.
+struct Held {
+    mounts: OwnedFd,
+    network: OwnedFd,
+    /// Where the network may be used again.
+    planted: Weak<Planted>,
+}
+
+impl Held {
+    fn open(pid: i32, planted: Option<&Arc<Planted>>) -> io::Result<Self> {
+        let open = |name: &str| std::fs::File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
+        let (mounts, network) = (open("mnt")?, open("net")?);
+        let planted = planted.map(Arc::downgrade).unwrap_or_default();
+        Ok(Self { mounts, network, planted })
+    }
+
+    /// Everybody in them is dead.
+    fn let_go(self) -> Vec<OwnedFd> {
+        let network = match self.planted.upgrade() {
+            Some(planted) => planted.networks.put(self.network),
+            None => Some(self.network),
+        };
+        network.into_iter().chain([self.mounts]).collect()
+    }
 }
 
 impl NativeSandbox {
@@ -54,6 +97,7 @@ impl NativeSandbox {
             stream: None,
             limits: spec.limits.clone(),
             headroom: spec.headroom.clone(),
+            namespaces: None,
             ended: None,
         })
     }
@@ -72,12 +116,21 @@ impl NativeSandbox {
         self
     }
 
+    /// Where they cannot be held everything works, a little later.
+    pub(super) fn hold_namespaces(&mut self, planted: Option<&Arc<Planted>>) {
+        self.namespaces = Held::open(self.watch.watched().0, planted).ok();
+    }
+
     /// Killing process 1 of a pid namespace kills all of it, in one step. See pid_namespaces(7).
     fn kill(&self) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(self.process.get_ref(), Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn take_remains(&mut self) -> Remains {
+        Remains { cgroups: std::mem::take(&mut self.cgroups), namespaces: self.namespaces.take() }
     }
 
     async fn be_leased(&mut self, limits: &Limits) -> Result<(), BackendError> {
@@ -114,7 +167,7 @@ impl NativeSandbox {
             Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
         }
         let usage = self.watch.usage(&self.cgroups);
-        self.cgroups.remove();
+        self.take_remains().remove();
         self.ended = Some(usage);
         Ok(usage)
     }
@@ -175,13 +228,13 @@ impl Drop for NativeSandbox {
             return;
         }
         let Ok(process) = self.process.get_ref().try_clone() else { return };
-        let cgroups = std::mem::take(&mut self.cgroups);
+        let remains = self.take_remains();
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(async move {
                 if let Ok(process) = watched(process) {
                     tokio::time::timeout(DROP_PATIENCE, process.readable()).await.ok();
                 }
-                drop(cgroups);
+                remains.remove();
             })),
             Err(_) => {
                 let mut list = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];

@@ -19,6 +19,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::build::report_pair;
 use super::identity;
+use super::network::Networks;
 
 /// Sandboxes that one stem gives.
 const CLONES_MAX: u32 = 1000;
@@ -40,6 +41,8 @@ pub(super) struct Planted {
     pub(super) stem: Stem,
     ids: StemIds,
     workspaces: Option<PathBuf>,
+    /// Of its sandboxes that ended.
+    pub(super) networks: Networks,
     born: Instant,
     clones: AtomicU32,
 }
@@ -209,7 +212,8 @@ async fn until_ready(spawner: &Spawner, plan: StemPlan, library: &OwnedFd) -> io
     // Written without waiting: a stem that does not take requests is of no use.
     let stem = Stem::new(requests.into_inner());
     let StemPlan { ids, workspaces, .. } = plan;
-    Ok(Planted { stem, ids, workspaces, born: Instant::now(), clones: AtomicU32::new(0) })
+    let networks = Networks::default();
+    Ok(Planted { stem, ids, workspaces, networks, born: Instant::now(), clones: AtomicU32::new(0) })
 }
 
 async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(Message, Option<OwnedFd>)>> {

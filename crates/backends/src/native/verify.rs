@@ -303,7 +303,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn incomplete(what: String) -> BackendError {
+pub(super) fn incomplete(what: String) -> BackendError {
     BackendError::Unverified { what }
 }
 

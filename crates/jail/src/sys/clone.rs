@@ -13,7 +13,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 pub(crate) struct ChildFlags(u64);
 
 /// A namespace that a test build can leave out; mount is always new.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Namespace {
     Network,
     Pid,
@@ -107,6 +107,13 @@ pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
 pub(crate) fn unshare_user_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's credentials change.
     let result = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Moves this process into a network namespace of its own.
+pub(crate) fn unshare_network_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers; only this process's view of the network changes.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

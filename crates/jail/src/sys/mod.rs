@@ -13,12 +13,12 @@ mod process;
 
 pub(crate) use clone::{
     ChildFlags, Cloned, Namespace, clone_into_walls, fork_process, unshare_cgroup_namespace,
-    unshare_user_namespace, wait_for_children,
+    unshare_network_namespace, unshare_user_namespace, wait_for_children,
 };
 pub(crate) use descriptors::{close_from, place};
 pub(crate) use memory::Arguments;
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
-pub(crate) use network::raise_loopback;
+pub(crate) use network::{is_network_unused, raise_loopback};
 pub(crate) use process::{
     Dispositions, exit_now, ignore_child_signal, reset_signals, scrub_start, with_child_signal_default,
 };

@@ -1,4 +1,4 @@
-//! Raising the loopback interface of a fresh network namespace. See netdevice(7).
+//! The loopback interface of a network namespace. See netdevice(7).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -7,8 +7,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Marks `lo` up, so that a program can talk to itself.
 pub(crate) fn raise_loopback() -> io::Result<()> {
+    // Any kind will do; this one is gone at once when it is closed.
     let socket =
-        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: an all-zero ifreq is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l' as libc::c_char;
@@ -17,4 +18,14 @@ pub(crate) fn raise_loopback() -> io::Result<()> {
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which is valid here.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether no packet ever passed an interface of this namespace.
+pub(crate) fn is_network_unused() -> io::Result<bool> {
+    let text = std::fs::read_to_string("/proc/self/net/dev")?;
+    let mut counts = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .flat_map(|(_, counts)| counts.split_whitespace());
+    Ok(counts.all(|count| count == "0"))
 }

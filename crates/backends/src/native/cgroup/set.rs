@@ -184,20 +184,21 @@ impl CgroupSet {
         }
     }
 
-    /// Has the groups removed; the processes are dead.
-    pub(in crate::native) fn remove(&mut self) {
+    /// Has the groups removed, and these namespaces let go of; the processes are dead.
+    pub(in crate::native) fn remove(&mut self, namespaces: Vec<OwnedFd>) {
         self.cpu_file = OnceLock::new();
         let directories: Vec<PathBuf> = self.groups.drain(..).map(|group| group.directory).collect();
-        if let Some(spawner) = self.spawner.as_ref().filter(|_| !directories.is_empty()) {
+        let is_nothing = directories.is_empty() && namespaces.is_empty();
+        if let Some(spawner) = self.spawner.as_ref().filter(|_| !is_nothing) {
             // Without a spawner the sandbox is gone too, and the next server's sweep removes the groups.
-            spawner.remove(directories).ok();
+            spawner.remove(directories, &namespaces).ok();
         }
     }
 }
 
 impl Drop for CgroupSet {
     fn drop(&mut self) {
-        self.remove();
+        self.remove(Vec::new());
     }
 }
 
