@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, WORKSPACE};
-use wire::{Exit, FileKind, FromGuest, OpenProcess, ToGuest};
+use wire::{Exit, FileKind, Fork, FromGuest, OpenProcess, ToGuest};
 
 use crate::Engine;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
@@ -213,7 +213,7 @@ async fn start(
     let (argv, env) = (runtime.compile_command(call), runtime.environment());
     let cwd = WORKSPACE.to_owned();
     let (process, after) = (COMPILER, PLACED);
-    let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
+    let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, fork: Fork::Never };
     writer.queue(&ToGuest::Open(open))?;
     writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use policy::{Allowed, Ask, Decision};
 use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
-use wire::{OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{Fork, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 use crate::admission::Permit;
 use crate::compile::Built;
@@ -199,8 +199,8 @@ fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
         let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-        let may_fork = has_channel && runtime.has_stem();
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
+        let fork = if has_channel && runtime.has_stem() { Fork::Once } else { Fork::Never };
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         wire::encode_into(&ToGuest::Open(open), &mut frames)
             .map_err(|error| RunError::new("language_broken", error.to_string()))
     };
@@ -336,7 +336,7 @@ impl Prepared {
                 // Drivers are opened before; a program that was compiled has none.
                 let (process, after) = (MAIN, PLACED);
                 let open =
-                    OpenProcess { process, after, argv, env, cwd, has_channel: false, may_fork: false };
+                    OpenProcess { process, after, argv, env, cwd, has_channel: false, fork: Fork::Never };
                 writer.queue(&ToGuest::Open(open))?;
                 None
             }

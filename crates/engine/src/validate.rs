@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandbox::{Limits, WORKSPACE};
 use serde::Serialize;
 use tokio::time::error::Elapsed;
-use wire::{Exit, FromGuest, OpenProcess, Stream, ToGuest};
+use wire::{Exit, Fork, FromGuest, OpenProcess, Stream, ToGuest};
 
 use crate::Engine;
 use crate::diagnostics::Said;
@@ -138,7 +138,7 @@ impl Check<'_> {
                 env,
                 cwd,
                 has_channel: false,
-                may_fork: false,
+                fork: Fork::Never,
             };
             writer.queue(&ToGuest::Open(open))?;
             writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;

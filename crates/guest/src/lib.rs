@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
-use wire::{Exit, FailureKind, FromGuest, OpenProcess, ToGuest, VERSION};
+use wire::{Exit, FailureKind, Fork, FromGuest, OpenProcess, ToGuest, VERSION};
 
 use crate::host::Host;
 use crate::process::{Channel, Process};
@@ -30,6 +30,13 @@ pub struct Gate {
     pub accept: fn(OwnedFd) -> io::Result<()>,
 }
 
+/// An interpreter that this process could go on as.
+#[derive(Clone, Copy)]
+pub struct Carried {
+    /// Gives back what only the interpreter needs, once no copy will be asked for any more.
+    pub let_go: fn(),
+}
+
 /// How [`run_in_interpreter`] came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
@@ -41,20 +48,20 @@ pub enum Left {
 
 /// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
 pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
-    match serve(stream, gate, false) {
+    match serve(stream, gate, None) {
         Ok(Left::Ended(status)) => status,
         Ok(Left::AsInterpreter) | Err(_) => 1,
     }
 }
 
 /// The same in a process that carries a warm interpreter, of which a copy is made where one is asked for.
-pub fn run_in_interpreter(stream: OwnedFd, gate: Gate) -> Left {
-    serve(stream, gate, true).unwrap_or(Left::Ended(1))
+pub fn run_in_interpreter(stream: OwnedFd, gate: Gate, carried: Carried) -> Left {
+    serve(stream, gate, Some(carried)).unwrap_or(Left::Ended(1))
 }
 
-fn serve(stream: OwnedFd, gate: Gate, carries_interpreter: bool) -> io::Result<Left> {
+fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Result<Left> {
     let mut guest = Guest {
-        carries_interpreter,
+        interpreter,
         is_copy: false,
         host: Host::new(stream)?,
         gate: Some(gate),
@@ -78,7 +85,7 @@ fn serve(stream: OwnedFd, gate: Gate, carries_interpreter: bool) -> io::Result<L
 }
 
 struct Guest {
-    carries_interpreter: bool,
+    interpreter: Option<Carried>,
     /// Whether this process is the copy that becomes the interpreter.
     is_copy: bool,
     host: Host,
@@ -217,10 +224,14 @@ impl Guest {
                 errno: 0,
             });
         }
-        let forks = open.may_fork && self.carries_interpreter;
-        match Process::start(open, forks) {
+        let interpreter = self.interpreter.filter(|_| open.fork != Fork::Never);
+        match Process::start(open, interpreter.is_some()) {
             Ok(Some(process)) => {
                 self.processes.insert(number, process);
+                if let Some(interpreter) = interpreter.filter(|_| open.fork == Fork::Once) {
+                    self.interpreter = None;
+                    (interpreter.let_go)();
+                }
                 Ok(())
             }
             Ok(None) => {

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use rustix::io::FdFlags;
@@ -205,6 +206,7 @@ fn become_program(mut command: Command) -> io::Error {
 pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
+    LUGGAGE.get_or_init(sys::Luggage::find);
     sys::ignore_child_signal();
     let filter = Filter::compile();
     root::look_at_procfs().ok();
@@ -245,6 +247,15 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     }
     sys::wait_for_children();
     Left::Ended(0)
+}
+
+/// What a clone carries only for its copy.
+static LUGGAGE: OnceLock<sys::Luggage> = OnceLock::new();
+
+/// In a clone that will make no copy any more, before a program comes: gives back the interpreter's memory, which it would
+/// have to give back when it dies, and then others wait for that.
+pub fn let_go_of_interpreter() {
+    LUGGAGE.get().into_iter().for_each(sys::Luggage::drop);
 }
 
 /// In the clone this returns at once; the stem announces it.

@@ -33,7 +33,7 @@ pub struct SandboxSpec {
 /// A warm interpreter from which sandboxes are cloned, where the backend can do that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StemSpec {
-    /// Program and arguments that start it; its copies take the place of the program that is opened with `may_fork`.
+    /// Program and arguments that start it; its copies take the place of the program that is opened with `fork`.
     pub argv: Vec<String>,
     /// Its whole environment, and that of its copies.
     pub env: Vec<(String, String)>,

@@ -23,7 +23,8 @@ pub extern "C" fn palisade_serve_stem(requests: std::ffi::c_int) -> std::ffi::c_
 /// What a clone turns into once its walls stand.
 fn become_guest(stream: OwnedFd, consent: OwnedFd) -> jail::Left {
     let gate = guest::Gate { socket: consent, accept: jail::accept_consent };
-    match guest::run_in_interpreter(stream, gate) {
+    let carried = guest::Carried { let_go: jail::let_go_of_interpreter };
+    match guest::run_in_interpreter(stream, gate, carried) {
         guest::Left::Ended(status) => jail::Left::Ended(status),
         guest::Left::AsInterpreter => jail::Left::AsInterpreter,
     }

@@ -12,6 +12,6 @@ mod message;
 
 pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode, encode_into};
 pub use message::{
-    CHUNK_BYTES_MAX, Exit, FailureKind, FileEntry, FileKind, FromGuest, LIST_ENTRIES_MAX, OpenProcess,
+    CHUNK_BYTES_MAX, Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, LIST_ENTRIES_MAX, OpenProcess,
     PATH_BYTES_MAX, STDIN_WINDOW_BYTES, Stream, ToGuest, VERSION,
 };

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -118,7 +118,18 @@ pub struct OpenProcess {
     pub has_channel: bool,
     /// Whether a copy of the interpreter that the guest carries will do, if it carries one: it was started with these
     /// arguments and this environment.
-    pub may_fork: bool,
+    pub fork: Fork,
+}
+
+/// Whether a program may be a copy of the interpreter that the guest carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fork {
+    /// It is started.
+    Never,
+    /// It may, and it is the last: the guest need not carry the interpreter any longer.
+    Once,
+    /// It may, and others after it.
+    Again,
 }
 
 /// Guest to host.

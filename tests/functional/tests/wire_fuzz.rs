@@ -40,7 +40,7 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
             env: (0..chance.below(4)).map(|_| (text(chance, 8), text(chance, 8))).collect(),
             cwd: text(chance, 10),
             has_channel: chance.below(2) == 0,
-            may_fork: chance.below(2) == 0,
+            fork: [wire::Fork::Never, wire::Fork::Once, wire::Fork::Again][chance.below(3)],
         }),
         1 => ToGuest::Control { process, after: number(chance), data: bytes(chance, 200) },
         2 => ToGuest::Stdin { process, after: number(chance), data: bytes(chance, 200) },

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandbox::{LastingWorkspace, Limits, Sandbox, SandboxSpec, WORKSPACE};
-use wire::{OpenProcess, ToGuest};
+use wire::{Fork, OpenProcess, ToGuest};
 
 use crate::Engine;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter, PLACED};
@@ -127,8 +127,9 @@ impl Inside {
 
     fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
         let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
-        let may_fork = has_channel && runtime.has_stem();
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, may_fork };
+        // A new one takes the place of one that died.
+        let fork = if has_channel && runtime.has_stem() { Fork::Again } else { Fork::Never };
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         self.writer.queue(&ToGuest::Open(open))
     }
 

@@ -1,6 +1,7 @@
-//! Memory of a process that is about to be copied many times.
+//! Memory of a process that is copied many times.
 
 use std::fs;
+use std::path::Path;
 use std::ptr::with_exposed_provenance_mut;
 
 /// Where the words are that this process was started with, which others of its sandbox can read (see proc(5), cmdline).
@@ -36,5 +37,87 @@ impl Arguments {
         let place = with_exposed_provenance_mut::<u8>(self.start);
         // SAFETY: the same bytes as before, in the same place.
         unsafe { place.copy_from_nonoverlapping(self.words.as_ptr(), self.words.len()) };
+    }
+}
+
+/// A piece of memory.
+type Range = (usize, usize);
+
+/// Memory of the interpreter that carries this code, and of nobody else: the program's code, and the large pieces that it
+/// asked the kernel for. Neither its data, through which the C library is found, nor what that manages, for this code too.
+pub(crate) struct Luggage(Vec<Range>);
+
+impl Luggage {
+    /// To be called by the stem itself, of which all others are copies. What cannot be told apart is not in it.
+    pub(crate) fn find() -> Self {
+        let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+        let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let needed = [thread_address(), (&raw const text).addr(), text.as_ptr().addr()];
+        let ranges = text.lines().filter_map(|line| range_of_interpreter(line, &program));
+        Self(
+            ranges
+                .filter(|(start, end)| !needed.iter().any(|place| (*start..*end).contains(place)))
+                .collect(),
+        )
+    }
+
+    /// Gives it back; whoever looks there again finds zeros, or the program's code.
+    pub(crate) fn drop(&self) {
+        for (start, end) in &self.0 {
+            let place = with_exposed_provenance_mut::<libc::c_void>(*start);
+            // SAFETY: private memory of an interpreter that will not run in this process any more, and of nobody else.
+            unsafe { libc::madvise(place, end - start, libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+/// Where this thread keeps what is its own.
+fn thread_address() -> usize {
+    // SAFETY: always gives a valid pointer into the memory of this thread.
+    unsafe { libc::__errno_location() }.addr()
+}
+
+/// What of a line of /proc/self/maps is the interpreter's; see proc(5).
+fn range_of_interpreter(line: &str, program: &Path) -> Option<Range> {
+    /// The C library serves requests from here on by a piece of their own, but never that large ones to this code.
+    const LARGE_BYTES: usize = 1 << 20;
+    let mut fields = line.split_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let (start, end) = (number(start)?, number(end)?);
+    let permissions = fields.next()?;
+    match fields.nth(3) {
+        None => (permissions == "rw-p" && end - start >= LARGE_BYTES).then_some((start, end)),
+        Some(path) => (permissions == "r-xp" && Path::new(path) == program).then_some((start, end)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_the_interpreters_is_given_back() {
+        let of = |line: &str| range_of_interpreter(line, Path::new("/usr/bin/python3"));
+        assert_eq!(
+            of("00400000-00500000 r-xp 00000000 fe:00 2477 /usr/bin/python3"),
+            Some((0x40_0000, 0x50_0000))
+        );
+        assert_eq!(
+            of("7f0000000000-7f0000200000 rw-p 00000000 00:00 0 "),
+            Some((0x7f00_0000_0000, 0x7f00_0020_0000))
+        );
+        for others in [
+            "7f0000000000-7f0000080000 rw-p 00000000 00:00 0 ",
+            "7f0000000000-7f0000200000 r--p 00000000 00:00 0 ",
+            "0efd6000-0fff4000 rw-p 00000000 00:00 0                  [heap]",
+            "7ffe5343c000-7fff5345d000 rw-p 00000000 00:00 0          [stack]",
+            "7f38b2f7c000-7f38b30d2000 r-xp 00026000 fe:00 326279     /usr/lib/libc.so.6",
+            "00600000-00700000 rw-p 00000000 fe:00 2477 /usr/bin/python3",
+            "00500000-00501000 r--p 00000000 fe:00 2477 /usr/bin/python3",
+            "nonsense",
+        ] {
+            assert_eq!(of(others), None, "{others}");
+        }
     }
 }
