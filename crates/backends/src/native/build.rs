@@ -106,7 +106,7 @@ impl NativeBackend {
         let looked = Instant::now();
         let mut sandbox = wait.finish(spec, &plan, stream, built, origin.as_ref()).await?;
         if spec.workspace.is_none() {
-            sandbox.hold_namespaces(origin.map(|origin| origin.planted));
+            sandbox.prepare_end(origin.map(|origin| origin.planted));
         }
         phases.parts_us.push(("verify", micros(looked)));
         phases.parts_us.push(("total", micros(started)));

@@ -2,7 +2,7 @@
 //! that such files do not have.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -29,9 +29,13 @@ pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// A file of a control group that holds one setting or a few counts: the kernel gives all of it at once.
 pub(super) fn read_value(path: &Path) -> io::Result<String> {
-    let file = open(path)?;
+    read_value_again(&open(path)?)
+}
+
+/// The same of one that is open, as it is now.
+pub(super) fn read_value_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(VALUE_BYTES);
-    rustix::io::retry_on_intr(|| rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)))?;
+    rustix::io::retry_on_intr(|| rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), 0))?;
     text(bytes)
 }
 

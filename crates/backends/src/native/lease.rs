@@ -18,7 +18,7 @@ use rustix::mount::FsPickFlags;
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::cgroup::CgroupSet;
-use super::{at, plan, tree, verify};
+use super::{at, plan, tree};
 
 /// How often the processes are listed until no new one appears. An interpreter that waits starts none.
 const ROUNDS_MAX: usize = 4;
@@ -101,7 +101,7 @@ impl Change<'_> {
                 return Ok(());
             }
             for pid in new {
-                self.limit_process(pid, &values, &wanted)?;
+                self.limit_process(pid, &values)?;
                 done.push(pid);
             }
         }
@@ -119,21 +119,13 @@ impl Change<'_> {
         if everyone.contains(&self.pid) { Ok(everyone) } else { Err(unverified("it has no first process")) }
     }
 
-    fn limit_process(
-        &self,
-        pid: i32,
-        values: &[(Resource, u64)],
-        wanted: &Rlimits,
-    ) -> Result<(), BackendError> {
+    fn limit_process(&self, pid: i32, values: &[(Resource, u64)]) -> Result<(), BackendError> {
         let is_gone = || pid != self.pid && !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
         match lower(pid, values) {
-            Ok(()) => {}
-            Err(_) if is_gone() => return Ok(()),
-            Err(error) => return Err(at("process limits")(error)),
-        }
-        match verify::rlimits(pid, wanted) {
             Err(_) if is_gone() => Ok(()),
-            looked => looked,
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unverified("a process has other limits")),
+            Err(error) => Err(at("process limits")(error)),
         }
     }
 }
@@ -163,15 +155,18 @@ fn values(wanted: &Rlimits) -> [(Resource, u64); 4] {
     })
 }
 
-/// Sets the limits of another process. The kernel lets the owner of a process's user namespace do so, root or not
-/// (`check_prlimit_permission`).
-fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<()> {
+/// Sets the limits of another process, and says whether the kernel then has them: setting them once more gives back what was
+/// there. The kernel lets the owner of a process's user namespace do so, root or not (`check_prlimit_permission`).
+fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<bool> {
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut is_set = true;
     for (resource, value) in values {
-        let limit = Rlimit { current: Some(*value), maximum: Some(*value) };
-        rustix::process::prlimit(Some(process), *resource, limit)?;
+        let limit = || Rlimit { current: Some(*value), maximum: Some(*value) };
+        rustix::process::prlimit(Some(process), *resource, limit())?;
+        let found = rustix::process::prlimit(Some(process), *resource, limit())?;
+        is_set &= Wall::Verify.off() || found == limit();
     }
-    Ok(())
+    Ok(is_set)
 }
 
 fn unverified(what: &str) -> BackendError {

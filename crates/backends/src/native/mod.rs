@@ -7,6 +7,7 @@
 mod build;
 mod cgroup;
 mod disk;
+mod free;
 mod identity;
 mod kernel_file;
 mod lease;

@@ -6,13 +6,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::free::Free;
 use super::kernel_file;
 
-/// The most that are kept for the next sandboxes of a stem.
-const FREE_MAX: usize = 32;
 /// How long none is kept after one was not as it should be.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -56,42 +55,31 @@ fn has_no_sockets(sockstat: &str, unix: &str) -> bool {
 /// Those of the sandboxes of one stem. Another's cannot be entered: its user namespace is not theirs.
 #[derive(Default)]
 pub(super) struct Networks {
-    kept: Mutex<Kept>,
+    free: Arc<Free<OwnedFd>>,
     new: OnceLock<Traces>,
-}
-
-#[derive(Default)]
-struct Kept {
-    free: Vec<OwnedFd>,
-    not_before: Option<Instant>,
+    not_before: Mutex<Option<Instant>>,
 }
 
 impl Networks {
     /// One that nobody is in.
     pub(super) fn take(&self) -> Option<OwnedFd> {
-        self.kept().free.pop()
+        self.free.take(|_| true)
     }
 
     /// Takes one back whose processes are all dead; gives it back if there are enough.
     pub(super) fn put(&self, namespace: OwnedFd) -> Option<OwnedFd> {
-        let mut kept = self.kept();
-        let is_pause = kept.not_before.is_some_and(|begin| Instant::now() < begin);
-        if kept.free.len() >= FREE_MAX || self.new.get().is_none() || is_pause {
-            return Some(namespace);
-        }
-        kept.free.push(namespace);
-        None
+        let is_pause = self.not_before().is_some_and(|begin| Instant::now() < begin);
+        if self.new.get().is_none() || is_pause { Some(namespace) } else { self.free.put(namespace) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn not_before(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets those that are free, as one was not as it should be, and takes none for a while: each costs a sandbox.
     pub(super) fn forget(&self) {
-        let mut kept = self.kept();
-        kept.free.clear();
-        kept.not_before = Some(Instant::now() + PAUSE);
+        self.free.clear();
+        *self.not_before() = Some(Instant::now() + PAUSE);
     }
 
     /// Remembers what a new one looks like.
@@ -130,8 +118,8 @@ mod tests {
         assert!(!has_no_sockets("", unix) && !has_no_sockets(text, ""), "what is not shown is not known");
     }
 
-    #[test]
-    fn none_is_kept_before_it_is_known_what_a_new_one_looks_like() {
+    #[tokio::test]
+    async fn none_is_kept_before_it_is_known_what_a_new_one_looks_like() {
         let networks = Networks::default();
         let any = || OwnedFd::from(std::fs::File::open("/proc/self/ns/net").unwrap());
         assert!(networks.put(any()).is_some());
@@ -140,10 +128,7 @@ mod tests {
         networks.learn(pid).unwrap();
         assert!(networks.put(any()).is_none());
         assert!(networks.take().is_some() && networks.take().is_none());
-        for _ in 0..FREE_MAX {
-            assert!(networks.put(any()).is_none());
-        }
-        assert!(networks.put(any()).is_some(), "more are kept than wanted");
+        assert!(networks.put(any()).is_none());
         networks.forget();
         assert!(networks.take().is_none());
         assert!(networks.put(any()).is_some(), "one is kept at once");

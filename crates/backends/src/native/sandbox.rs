@@ -49,7 +49,18 @@ struct Remains {
 impl Remains {
     /// Its processes are dead.
     fn remove(mut self) {
-        self.cgroups.remove(self.namespaces.take().map(Held::let_go).unwrap_or_default());
+        let namespaces = self.let_go();
+        self.cgroups.remove(namespaces);
+    }
+
+    /// The same, where it is known what they used: others may take what is as new.
+    fn retire(mut self, usage: &Usage, limits: &Limits) {
+        let namespaces = self.let_go();
+        self.cgroups.retire(usage, limits, namespaces);
+    }
+
+    fn let_go(&mut self) -> Vec<OwnedFd> {
+        self.namespaces.take().map(Held::let_go).unwrap_or_default()
     }
 }
 
@@ -116,9 +127,11 @@ impl NativeSandbox {
         self
     }
 
-    /// Where they cannot be held everything works, a little later.
-    pub(super) fn hold_namespaces(&mut self, planted: Option<&Arc<Planted>>) {
+    /// Takes hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
+    /// time.
+    pub(super) fn prepare_end(&mut self, planted: Option<&Arc<Planted>>) {
         self.namespaces = Held::open(self.watch.watched().0, planted).ok();
+        self.cgroups.open_meters();
     }
 
     /// Killing process 1 of a pid namespace kills all of it, in one step. See pid_namespaces(7).
@@ -148,7 +161,7 @@ impl NativeSandbox {
         self.limits = limits.clone();
         // Lowered, they cannot be raised again.
         self.headroom = None;
-        self.watch.begin(limits, None, &self.cgroups).await;
+        self.watch.begin_first(limits, &self.cgroups).await;
         Ok(())
     }
 
@@ -167,7 +180,7 @@ impl NativeSandbox {
             Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
         }
         let usage = self.watch.usage(&self.cgroups);
-        self.take_remains().remove();
+        self.take_remains().retire(&usage, &self.limits);
         self.ended = Some(usage);
         Ok(usage)
     }

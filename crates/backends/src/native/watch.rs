@@ -76,6 +76,17 @@ impl Watch {
         }
     }
 
+    /// The same in a sandbox that ran nothing yet: nothing was killed or refused there, and its highest marks are those of an
+    /// interpreter that started.
+    pub(super) async fn begin_first(&mut self, limits: &Limits, cgroups: &CgroupSet) {
+        let cpu_ns = cgroups.cpu_ns().filter(|_| cgroups.count_everything() && self.workspace.is_none());
+        let Some(cpu_ns) = cpu_ns else { return self.begin(limits, None, cgroups).await };
+        self.limits = limits.clone();
+        self.looked_at_ns = None;
+        self.before = Usage { cpu_us: cpu_ns / 1000, ..Usage::default() };
+        self.seen = Usage::default();
+    }
+
     /// Completes when a limit is passed.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
         let mut pause = FIRST;

@@ -5,6 +5,7 @@
 //! measures, and removes itself. What cannot be had here is simply absent and said so; the backend then
 //! puts a watchdog in its place.
 
+mod group;
 mod layout;
 mod set;
 
@@ -20,7 +21,8 @@ use jail::Spawner;
 use rustix::fs::FlockOperation;
 
 pub(super) use self::layout::{Hierarchy, Layout};
-pub(super) use self::set::CgroupSet;
+pub(super) use self::set::{CgroupSet, Resting};
+use super::free::Free;
 
 const PREFIX: &str = "palisade-";
 
@@ -46,6 +48,8 @@ pub(super) struct Cgroups {
     old: OnceLock<Owned>,
     /// Those of the old layout in which groups can be made, found out once.
     joinable: OnceLock<Vec<Hierarchy>>,
+    /// Those of sandboxes that ended.
+    free: Arc<Free<Resting>>,
 }
 
 /// Directories of this server, one per hierarchy; the locks say that the server lives.
@@ -70,6 +74,7 @@ impl Cgroups {
             old_layout,
             old: OnceLock::new(),
             joinable: OnceLock::new(),
+            free: Arc::default(),
         }
     }
 
@@ -89,9 +94,14 @@ impl Cgroups {
         CgroupState { memory, processes, cpu, reason }
     }
 
-    /// Makes the group that a sandbox is born into, if there is such a hierarchy.
+    /// Makes the group that a sandbox is born into, if there is such a hierarchy; or gives all groups of one that ended.
     pub(super) fn create(&self, number: u64, limits: &Limits) -> io::Result<CgroupSet> {
-        let mut set = CgroupSet::new(&self.spawner);
+        if let Some(Ok(set)) =
+            self.free.take(|resting| resting.is_quiet()).map(|resting| resting.wake(limits))
+        {
+            return Ok(set);
+        }
+        let mut set = CgroupSet::new(&self.spawner, &self.free);
         self.unified.add_to(&mut set, number, limits)?;
         Ok(set)
     }
@@ -122,7 +132,7 @@ impl Cgroups {
 
     /// Adds the groups that it joins after birth.
     pub(super) fn complete(&self, set: &mut CgroupSet, number: u64, limits: &Limits) -> io::Result<()> {
-        self.old().add_to(set, number, limits)
+        if set.has_old() { Ok(()) } else { self.old().add_to(set, number, limits) }
     }
 }
 

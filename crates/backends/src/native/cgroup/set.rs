@@ -4,18 +4,18 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use ::sandbox::{BackendError, Limits, Usage};
 use jail::{Spawner, Wall};
 
 use super::Hierarchy;
+use super::group::{Group, keyed_in};
+use crate::native::free::Free;
 use crate::native::{at, kernel_file};
 
-/// The kernel's default accounting period.
-const CPU_PERIOD_US: u64 = 100_000;
-/// Process 1 of the sandbox counts too.
-const GUEST_PROCESSES: u64 = 1;
+/// The guest and an interpreter: whoever comes next has as many.
+const PROCESSES_OF_ALL: u64 = 2;
 
 /// One sandbox's groups; dropping it removes them.
 #[derive(Debug, Default)]
@@ -25,17 +25,61 @@ pub(in crate::native) struct CgroupSet {
     spawner: Option<Arc<Spawner>>,
     /// Where processor time is read that is asked for often.
     cpu_file: OnceLock<fs::File>,
+    /// Where they may be used again.
+    home: Weak<Free<Resting>>,
 }
 
-#[derive(Debug)]
-struct Group {
-    hierarchy: Hierarchy,
-    directory: PathBuf,
+/// Groups of a sandbox that ended, and what is written there.
+pub(in crate::native) struct Resting {
+    set: CgroupSet,
+    limits: Limits,
+}
+
+impl Resting {
+    /// The groups for another sandbox, if what is written and counted there can be made as if they were new.
+    pub(super) fn wake(self, limits: &Limits) -> io::Result<CgroupSet> {
+        let Self { set, limits: written } = self;
+        for group in &set.groups {
+            group.count_anew()?;
+            group.change(&written, limits)?;
+        }
+        Ok(set)
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.set.groups.iter().all(Group::is_quiet)
+    }
 }
 
 impl CgroupSet {
-    pub(super) fn new(spawner: &Arc<Spawner>) -> Self {
-        Self { groups: Vec::new(), spawner: Some(Arc::clone(spawner)), cpu_file: OnceLock::new() }
+    pub(super) fn new(spawner: &Arc<Spawner>, home: &Arc<Free<Resting>>) -> Self {
+        let (spawner, home) = (Some(Arc::clone(spawner)), Arc::downgrade(home));
+        Self { groups: Vec::new(), spawner, cpu_file: OnceLock::new(), home }
+    }
+
+    pub(super) fn has_old(&self) -> bool {
+        self.groups.iter().any(|group| !group.hierarchy.unified)
+    }
+
+    /// Opens what will be read at the end of a run.
+    pub(in crate::native) fn open_meters(&mut self) {
+        self.groups.iter_mut().for_each(Group::open_meters);
+    }
+
+    /// The processes are dead: lets another sandbox have the groups if they are as new, else has them removed; and has these
+    /// namespaces let go of.
+    pub(in crate::native) fn retire(mut self, usage: &Usage, limits: &Limits, namespaces: Vec<OwnedFd>) {
+        let is_as_new = (usage.oom_kills, usage.process_refusals) == (0, 0)
+            && usage.processes_peak <= PROCESSES_OF_ALL
+            // Of version 2 not every count can begin anew.
+            && self.unified_directory().is_none()
+            && self.has_old();
+        let Some(home) = self.home.upgrade().filter(|_| is_as_new) else { return self.remove(namespaces) };
+        let spawner = self.spawner.clone();
+        match home.put(Resting { set: self, limits: limits.clone() }) {
+            None => drop(spawner.map(|spawner| spawner.remove(Vec::new(), &namespaces))),
+            Some(mut full) => full.set.remove(namespaces),
+        }
     }
 
     /// Makes the group in one hierarchy and writes its limits.
@@ -45,8 +89,7 @@ impl CgroupSet {
         directory: PathBuf,
         limits: &Limits,
     ) -> io::Result<()> {
-        fs::create_dir(&directory)?;
-        let group = Group { hierarchy: hierarchy.clone(), directory };
+        let group = Group::make(hierarchy.clone(), directory)?;
         let written = group.limit(limits);
         self.groups.push(group);
         written
@@ -128,9 +171,7 @@ impl CgroupSet {
 
     /// Every process inside, if there is a group that knows.
     pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
-        let group = self.groups.first()?;
-        let listed = kernel_file::read(group.directory.join("cgroup.procs"));
-        Some(listed.map(|text| text.lines().filter_map(|line| line.trim().parse().ok()).collect()))
+        self.groups.first().map(Group::processes)
     }
 
     /// What was used; fields that no group counts stay zero.
@@ -177,10 +218,9 @@ impl CgroupSet {
 
     /// Lets the kernel's highest marks begin anew, where it can.
     pub(in crate::native) fn forget_peaks(&self) {
-        for group in self.groups.iter().filter(|group| group.hierarchy.memory) {
-            let file = if group.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
+        for group in &self.groups {
             // An older kernel keeps the mark; then the peak is that of the sandbox's whole life.
-            fs::write(group.directory.join(file), "0").ok();
+            group.forget_peak().ok();
         }
     }
 
@@ -202,200 +242,9 @@ impl Drop for CgroupSet {
     }
 }
 
-impl Group {
-    fn limit(&self, limits: &Limits) -> io::Result<()> {
-        self.write(self.settings(limits))
-    }
-
-    /// Version 1 keeps memory with swap at or above memory alone at every moment.
-    fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
-        let mut settings = self.changed(from, to);
-        if memory_bytes(to) > memory_bytes(from) {
-            settings.reverse();
-        }
-        self.write(settings)
-    }
-
-    fn changed(&self, from: &Limits, to: &Limits) -> Vec<(&'static str, String)> {
-        let pairs = self.settings(from).into_iter().zip(self.settings(to));
-        pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
-    }
-
-    fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
-        for (file, value) in settings {
-            match fs::write(self.directory.join(file), &value) {
-                Ok(()) => {}
-                // A kernel without swap accounting has no such file, and swap is then limited with memory.
-                Err(_) if is_swap(file) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Files and values, in the order the kernel wants them.
-    fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
-        let mut list = Vec::new();
-        let memory = memory_bytes(limits).to_string();
-        let hierarchy = &self.hierarchy;
-        if hierarchy.memory && hierarchy.unified {
-            list.extend([("memory.max", memory), ("memory.swap.max", "0".to_owned())]);
-        } else if hierarchy.memory {
-            list.extend([("memory.limit_in_bytes", memory.clone()), ("memory.memsw.limit_in_bytes", memory)]);
-        }
-        if hierarchy.pids {
-            list.push(("pids.max", (u64::from(limits.processes) + GUEST_PROCESSES).to_string()));
-        }
-        if hierarchy.cpu {
-            let quota_us = u64::from(limits.cpus_milli) * CPU_PERIOD_US / 1000;
-            if hierarchy.unified {
-                list.push(("cpu.max", format!("{quota_us} {CPU_PERIOD_US}")));
-            } else {
-                list.push(("cpu.cfs_quota_us", quota_us.to_string()));
-            }
-        }
-        list
-    }
-
-    fn check(&self, limits: &Limits) -> Result<(), String> {
-        self.check_all(self.settings(limits))
-    }
-
-    fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
-        const PAGE_BYTES: u64 = 65_536;
-        for (file, wanted) in settings {
-            let Ok(found) = kernel_file::read_value(&self.directory.join(file)) else {
-                if is_swap(file) {
-                    continue;
-                }
-                return Err(format!("{file} cannot be read"));
-            };
-            let same = match (found.trim().parse::<u64>(), wanted.parse::<u64>()) {
-                // The kernel rounds memory down to whole pages.
-                (Ok(found), Ok(wanted)) => found <= wanted && found + PAGE_BYTES >= wanted,
-                _ => found.trim() == wanted,
-            };
-            if !same {
-                return Err(format!("{file} is {} instead of {wanted}", found.trim()));
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&self, usage: &mut Usage) {
-        self.count(usage);
-        if self.hierarchy.memory {
-            let peak = if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
-            usage.memory_peak_bytes = self.number(peak);
-        }
-        if self.hierarchy.pids {
-            usage.processes_peak = self.number("pids.peak");
-        }
-    }
-
-    fn count(&self, usage: &mut Usage) {
-        let hierarchy = &self.hierarchy;
-        if hierarchy.unified {
-            usage.cpu_us = self.keyed("cpu.stat", "usage_usec");
-        } else if hierarchy.cpuacct {
-            usage.cpu_us = self.number("cpuacct.usage") / 1000;
-        }
-        if hierarchy.memory {
-            let events = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
-            usage.oom_kills = self.keyed(events, "oom_kill");
-        }
-        if hierarchy.pids {
-            usage.process_refusals = self.keyed("pids.events", "max");
-        }
-    }
-
-    fn number(&self, file: &str) -> u64 {
-        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
-    }
-
-    fn keyed(&self, file: &str, key: &str) -> u64 {
-        let text = kernel_file::read_value(&self.directory.join(file)).unwrap_or_default();
-        keyed_in(&text, key).unwrap_or(0)
-    }
-}
-
-fn keyed_in(text: &str, key: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-    value.and_then(|number| number.trim().parse().ok())
-}
-
-fn is_swap(file: &str) -> bool {
-    file == "memory.memsw.limit_in_bytes" || file == "memory.swap.max"
-}
-
-/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory.
-fn memory_bytes(limits: &Limits) -> u64 {
-    limits.memory_bytes.saturating_add(limits.disk_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn group(unified: bool, name: &str) -> Group {
-        let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let hierarchy = Hierarchy {
-            parent: directory.clone(),
-            unified,
-            memory: true,
-            pids: true,
-            cpu: true,
-            cpuacct: false,
-        };
-        Group { hierarchy, directory }
-    }
-
-    /// Plain files stand for the kernel's: what is written is what version 2 documents.
-    #[test]
-    fn version_2_limits_are_written_checked_and_measured() {
-        let group = group(true, "v2");
-        let limits = Limits { cpus_milli: 1500, ..Limits::default() };
-        group.limit(&limits).unwrap();
-        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
-        assert_eq!(read("memory.max"), (768_u64 << 20).to_string());
-        assert_eq!(read("memory.swap.max"), "0");
-        assert_eq!(read("pids.max"), "65");
-        assert_eq!(read("cpu.max"), "150000 100000");
-        group.check(&limits).unwrap();
-        fs::write(group.directory.join("pids.max"), "max").unwrap();
-        assert!(group.check(&limits).unwrap_err().contains("pids.max"));
-        fs::write(group.directory.join("cpu.stat"), "usage_usec 1234\nuser_usec 1\n").unwrap();
-        fs::write(group.directory.join("memory.events"), "oom 5\noom_kill 2\n").unwrap();
-        fs::write(group.directory.join("pids.events"), "max 3\n").unwrap();
-        let mut usage = Usage::default();
-        group.measure(&mut usage);
-        fs::remove_dir_all(&group.directory).unwrap();
-        assert_eq!((usage.cpu_us, usage.oom_kills, usage.process_refusals), (1234, 2, 3));
-    }
-
-    #[test]
-    fn only_what_changed_is_written_and_memory_in_the_order_that_version_1_wants() {
-        let group = group(false, "change");
-        let usual = Limits::default();
-        let more = Limits { memory_bytes: usual.memory_bytes * 2, processes: 128, ..usual.clone() };
-        let names = |from: &Limits, to: &Limits| -> Vec<&str> {
-            group.changed(from, to).into_iter().map(|(file, _)| file).collect()
-        };
-        assert_eq!(names(&usual, &usual), [""; 0]);
-        let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
-        assert_eq!(names(&usual, &more), [memory[0], memory[1], "pids.max"]);
-        group.change(&usual, &more).unwrap();
-        group.change(&more, &usual).unwrap();
-        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
-        let found = [memory[0], memory[1], "pids.max"].map(read);
-        let is_there = |file: &str| group.directory.join(file).exists();
-        let has_cpu = is_there("cpu.cfs_quota_us");
-        fs::remove_dir_all(&group.directory).unwrap();
-        assert_eq!(found, ["805306368", "805306368", "65"]);
-        assert!(!has_cpu, "a limit was written that stays as it is");
-    }
 
     #[test]
     fn processor_time_is_read_again_and_again_by_one_descriptor() {
@@ -403,9 +252,17 @@ mod tests {
             (false, "cpuacct.usage", ["5000\n", "7000\n"]),
             (true, "cpu.stat", ["usage_usec 5\nuser_usec 1\n", "usage_usec 7\nuser_usec 1\n"]),
         ] {
-            let mut group = group(unified, if unified { "cpu2" } else { "cpu1" });
-            group.hierarchy.cpuacct = !unified;
-            let directory = group.directory.clone();
+            let name = if unified { "cpu2" } else { "cpu1" };
+            let directory = std::env::temp_dir().join(format!("palisade-set-{name}-{}", std::process::id()));
+            let hierarchy = Hierarchy {
+                parent: directory.clone(),
+                unified,
+                memory: false,
+                pids: false,
+                cpu: false,
+                cpuacct: !unified,
+            };
+            let group = Group::make(hierarchy, directory.clone()).unwrap();
             let mut set = CgroupSet::default();
             assert_eq!(set.cpu_ns(), None, "no group counts");
             set.groups.push(group);
@@ -416,15 +273,5 @@ mod tests {
             fs::remove_dir_all(&directory).unwrap();
             assert_eq!(found, [Some(5000), Some(7000)]);
         }
-    }
-
-    #[test]
-    fn version_1_limits_are_written() {
-        let group = group(false, "v1");
-        group.limit(&Limits::default()).unwrap();
-        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
-        let (memory, quota) = (read("memory.limit_in_bytes"), read("cpu.cfs_quota_us"));
-        fs::remove_dir_all(&group.directory).unwrap();
-        assert_eq!((memory.as_str(), quota.as_str()), ("805306368", "100000"));
     }
 }

@@ -1,0 +1,317 @@
+//! One group: limits in, measurements out.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+
+use ::sandbox::{Limits, Usage};
+
+use super::Hierarchy;
+use crate::native::kernel_file;
+
+/// The kernel's default accounting period.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Process 1 of the sandbox counts too.
+const GUEST_PROCESSES: u64 = 1;
+
+/// A group of one hierarchy.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) hierarchy: Hierarchy,
+    pub(super) directory: PathBuf,
+    /// Files that are read at the end of a run, opened before.
+    meters: Vec<(&'static str, File)>,
+}
+
+impl Group {
+    /// Makes it; what it limits is written afterwards.
+    pub(super) fn make(hierarchy: Hierarchy, directory: PathBuf) -> io::Result<Self> {
+        fs::create_dir(&directory)?;
+        Ok(Self { hierarchy, directory, meters: Vec::new() })
+    }
+
+    pub(super) fn limit(&self, limits: &Limits) -> io::Result<()> {
+        self.write(self.settings(limits))
+    }
+
+    /// Opens what will be read, so that it costs less then. What cannot be opened is tried again when it is read.
+    pub(super) fn open_meters(&mut self) {
+        let Hierarchy { unified, memory, pids, cpuacct, .. } = self.hierarchy;
+        let of_memory: &[&str] = match unified {
+            true => &["memory.peak", "memory.events"],
+            false => &["memory.max_usage_in_bytes", "memory.oom_control", "memory.usage_in_bytes"],
+        };
+        let of_memory = if memory { of_memory } else { &[] };
+        let of_processes: &[&str] = if pids { &["pids.peak", "pids.events"] } else { &[] };
+        let of_cpu: &[&str] = match (unified, cpuacct) {
+            (true, _) => &["cpu.stat"],
+            (false, true) => &["cpuacct.usage"],
+            (false, false) => &[],
+        };
+        for name in [of_memory, of_processes, of_cpu].concat() {
+            if let Ok(file) = File::open(self.directory.join(name)) {
+                self.meters.push((name, file));
+            }
+        }
+    }
+
+    /// Whether nothing to speak of is charged to it any more. What is left of a sandbox goes in its own time.
+    pub(super) fn is_quiet(&self) -> bool {
+        /// The kernel keeps some in stock for each core, and a few of its own objects.
+        const QUIET_BYTES: u64 = 2 << 20;
+        !self.hierarchy.memory || self.number("memory.usage_in_bytes") <= QUIET_BYTES
+    }
+
+    /// Lets counts of version 1 begin anew.
+    pub(super) fn count_anew(&self) -> io::Result<()> {
+        if self.hierarchy.cpuacct {
+            fs::write(self.directory.join("cpuacct.usage"), "0")?;
+        }
+        self.forget_peak()
+    }
+
+    /// Lets the kernel's highest mark begin anew.
+    pub(super) fn forget_peak(&self) -> io::Result<()> {
+        match (self.hierarchy.memory, self.hierarchy.unified) {
+            (true, true) => fs::write(self.directory.join("memory.peak"), "0"),
+            (true, false) => fs::write(self.directory.join("memory.max_usage_in_bytes"), "0"),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Every process in it. Opened each time: version 1 keeps what it once listed for a descriptor.
+    pub(super) fn processes(&self) -> io::Result<Vec<i32>> {
+        let listed = kernel_file::read(self.directory.join("cgroup.procs"))?;
+        Ok(listed.lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    /// Version 1 keeps memory with swap at or above memory alone at every moment.
+    pub(super) fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        let mut settings = self.changed(from, to);
+        if memory_bytes(to) > memory_bytes(from) {
+            settings.reverse();
+        }
+        self.write(settings)
+    }
+
+    pub(super) fn changed(&self, from: &Limits, to: &Limits) -> Vec<(&'static str, String)> {
+        let pairs = self.settings(from).into_iter().zip(self.settings(to));
+        pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
+    }
+
+    fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
+        for (file, value) in settings {
+            match fs::write(self.directory.join(file), &value) {
+                Ok(()) => {}
+                // A kernel without swap accounting has no such file, and swap is then limited with memory.
+                Err(_) if is_swap(file) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Files and values, in the order the kernel wants them.
+    fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
+        let mut list = Vec::new();
+        let memory = memory_bytes(limits).to_string();
+        let hierarchy = &self.hierarchy;
+        if hierarchy.memory && hierarchy.unified {
+            list.extend([("memory.max", memory), ("memory.swap.max", "0".to_owned())]);
+        } else if hierarchy.memory {
+            list.extend([("memory.limit_in_bytes", memory.clone()), ("memory.memsw.limit_in_bytes", memory)]);
+        }
+        if hierarchy.pids {
+            list.push(("pids.max", (u64::from(limits.processes) + GUEST_PROCESSES).to_string()));
+        }
+        if hierarchy.cpu {
+            let quota_us = u64::from(limits.cpus_milli) * CPU_PERIOD_US / 1000;
+            if hierarchy.unified {
+                list.push(("cpu.max", format!("{quota_us} {CPU_PERIOD_US}")));
+            } else {
+                list.push(("cpu.cfs_quota_us", quota_us.to_string()));
+            }
+        }
+        list
+    }
+
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), String> {
+        self.check_all(self.settings(limits))
+    }
+
+    pub(super) fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
+        const PAGE_BYTES: u64 = 65_536;
+        for (file, wanted) in settings {
+            let Ok(found) = kernel_file::read_value(&self.directory.join(file)) else {
+                if is_swap(file) {
+                    continue;
+                }
+                return Err(format!("{file} cannot be read"));
+            };
+            let same = match (found.trim().parse::<u64>(), wanted.parse::<u64>()) {
+                // The kernel rounds memory down to whole pages.
+                (Ok(found), Ok(wanted)) => found <= wanted && found + PAGE_BYTES >= wanted,
+                _ => found.trim() == wanted,
+            };
+            if !same {
+                return Err(format!("{file} is {} instead of {wanted}", found.trim()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn measure(&self, usage: &mut Usage) {
+        self.count(usage);
+        if self.hierarchy.memory {
+            let peak = if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
+            usage.memory_peak_bytes = self.number(peak);
+        }
+        if self.hierarchy.pids {
+            usage.processes_peak = self.number("pids.peak");
+        }
+    }
+
+    pub(super) fn count(&self, usage: &mut Usage) {
+        let hierarchy = &self.hierarchy;
+        if hierarchy.unified {
+            usage.cpu_us = self.keyed("cpu.stat", "usage_usec");
+        } else if hierarchy.cpuacct {
+            usage.cpu_us = self.number("cpuacct.usage") / 1000;
+        }
+        if hierarchy.memory {
+            let events = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
+            usage.oom_kills = self.keyed(events, "oom_kill");
+        }
+        if hierarchy.pids {
+            usage.process_refusals = self.keyed("pids.events", "max");
+        }
+    }
+
+    fn number(&self, file: &str) -> u64 {
+        self.text(file).trim().parse().unwrap_or(0)
+    }
+
+    fn keyed(&self, file: &str, key: &str) -> u64 {
+        keyed_in(&self.text(file), key).unwrap_or(0)
+    }
+
+    fn text(&self, name: &str) -> String {
+        let text = match self.meter(name) {
+            Some(file) => kernel_file::read_value_again(file),
+            None => kernel_file::read_value(&self.directory.join(name)),
+        };
+        text.unwrap_or_default()
+    }
+
+    fn meter(&self, name: &str) -> Option<&File> {
+        self.meters.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
+    }
+}
+
+pub(super) fn keyed_in(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    value.and_then(|number| number.trim().parse().ok())
+}
+
+fn is_swap(file: &str) -> bool {
+    file == "memory.memsw.limit_in_bytes" || file == "memory.swap.max"
+}
+
+/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory.
+fn memory_bytes(limits: &Limits) -> u64 {
+    limits.memory_bytes.saturating_add(limits.disk_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(unified: bool, name: &str) -> Group {
+        let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let hierarchy = Hierarchy {
+            parent: directory.clone(),
+            unified,
+            memory: true,
+            pids: true,
+            cpu: true,
+            cpuacct: false,
+        };
+        Group { hierarchy, directory, meters: Vec::new() }
+    }
+
+    /// Plain files stand for the kernel's: what is written is what version 2 documents.
+    #[test]
+    fn version_2_limits_are_written_checked_and_measured() {
+        let group = group(true, "v2");
+        let limits = Limits { cpus_milli: 1500, ..Limits::default() };
+        group.limit(&limits).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        assert_eq!(read("memory.max"), (768_u64 << 20).to_string());
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!(read("pids.max"), "65");
+        assert_eq!(read("cpu.max"), "150000 100000");
+        group.check(&limits).unwrap();
+        fs::write(group.directory.join("pids.max"), "max").unwrap();
+        assert!(group.check(&limits).unwrap_err().contains("pids.max"));
+        fs::write(group.directory.join("cpu.stat"), "usage_usec 1234\nuser_usec 1\n").unwrap();
+        fs::write(group.directory.join("memory.events"), "oom 5\noom_kill 2\n").unwrap();
+        fs::write(group.directory.join("pids.events"), "max 3\n").unwrap();
+        let mut usage = Usage::default();
+        group.measure(&mut usage);
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!((usage.cpu_us, usage.oom_kills, usage.process_refusals), (1234, 2, 3));
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_memory_in_the_order_that_version_1_wants() {
+        let group = group(false, "change");
+        let usual = Limits::default();
+        let more = Limits { memory_bytes: usual.memory_bytes * 2, processes: 128, ..usual.clone() };
+        let names = |from: &Limits, to: &Limits| -> Vec<&str> {
+            group.changed(from, to).into_iter().map(|(file, _)| file).collect()
+        };
+        assert_eq!(names(&usual, &usual), [""; 0]);
+        let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+        assert_eq!(names(&usual, &more), [memory[0], memory[1], "pids.max"]);
+        group.change(&usual, &more).unwrap();
+        group.change(&more, &usual).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let found = [memory[0], memory[1], "pids.max"].map(read);
+        let is_there = |file: &str| group.directory.join(file).exists();
+        let has_cpu = is_there("cpu.cfs_quota_us");
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!(found, ["805306368", "805306368", "65"]);
+        assert!(!has_cpu, "a limit was written that stays as it is");
+    }
+
+    #[test]
+    fn version_1_limits_are_written() {
+        let group = group(false, "v1");
+        group.limit(&Limits::default()).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let (memory, quota) = (read("memory.limit_in_bytes"), read("cpu.cfs_quota_us"));
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!((memory.as_str(), quota.as_str()), ("805306368", "100000"));
+    }
+
+    #[test]
+    fn what_is_opened_before_is_read_again() {
+        let mut group = group(false, "meters");
+        let write = |file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
+        write("memory.max_usage_in_bytes", "10\n");
+        write("memory.usage_in_bytes", "20\n");
+        group.open_meters();
+        let write = |file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
+        write("memory.max_usage_in_bytes", "30\n");
+        write("cgroup.procs", "1\n2\n3\n");
+        let mut usage = Usage::default();
+        group.measure(&mut usage);
+        let (processes, was_quiet) = (group.processes().unwrap(), group.is_quiet());
+        write("memory.usage_in_bytes", &(64 << 20).to_string());
+        let is_quiet = group.is_quiet();
+        fs::remove_dir_all(&group.directory).unwrap();
+        assert_eq!((usage.memory_peak_bytes, processes), (30, vec![1, 2, 3]));
+        assert!(was_quiet && !is_quiet);
+    }
+}
