@@ -19,7 +19,7 @@ const SURPLUS_IDLE: Duration = Duration::from_secs(30);
 /// The first of a key are built this much after somebody asked, who has a sandbox built meanwhile: that goes first.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// While there is one left, the next is built this much later: the run that took one goes first.
-const REFILL_PAUSE: Duration = Duration::from_millis(5);
+const REFILL_PAUSE: Duration = Duration::from_millis(10);
 /// After a failed build, doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
