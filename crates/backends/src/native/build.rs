@@ -90,7 +90,7 @@ impl NativeBackend {
         // Cloning takes a while: meanwhile the groups are made that the clone will join.
         let asked = Instant::now();
         let mut phases = StartPhases::default();
-        let mut wait = Building { report, cgroups: None, process: None };
+        let mut wait = Building { report, stream, cgroups: None, process: None };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
@@ -104,7 +104,7 @@ impl NativeBackend {
         phases.parts_us.push(("cgroups", micros(asked)));
         let built = wait.until_built(&mut phases).await?;
         let looked = Instant::now();
-        let mut sandbox = wait.finish(spec, &plan, stream, built, origin.as_ref()).await?;
+        let mut sandbox = wait.finish(spec, &plan, built, origin.as_ref()).await?;
         if spec.workspace.is_none() {
             sandbox.prepare_end(origin.map(|origin| origin.planted));
         }
@@ -170,6 +170,8 @@ impl Origin<'_> {
 /// A process whose walls are being raised; dropping it at any point leaves nothing behind.
 struct Building {
     report: AsyncFd<OwnedFd>,
+    /// To the guest.
+    stream: UnixStream,
     cgroups: Option<CgroupSet>,
     process: Option<(i32, OwnedFd)>,
 }
@@ -238,7 +240,6 @@ impl Building {
         mut self,
         spec: &SandboxSpec,
         plan: &jail::JailPlan,
-        stream: UnixStream,
         built: Built,
         origin: Option<&Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
@@ -257,7 +258,7 @@ impl Building {
             Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
             Some(_) => return Err(missing()),
         }
-        sandbox.become_ready(enforced, stream);
+        sandbox.become_ready(enforced, self.stream);
         if spec.workspace.is_some() {
             // Before a program is sent: what it writes is its own.
             sandbox.measure_anew(&spec.limits, None).await;
