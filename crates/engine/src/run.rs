@@ -369,8 +369,9 @@ impl Prepared {
         writer.put_file(PLACED, &self.source, request.code.as_bytes()).await?;
         let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
-        // The code is in the file: a driver reads it from there much faster than from the channel.
-        let run = DriverRun { source: &path, code: "", variables: &variables, args: &request.args };
+        // The code is in the file, too: some drivers read it from there much faster than from the channel.
+        let code = self.runtime.told(&request.code);
+        let run = DriverRun { source: &path, code, variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
         let Some(preparing) = self.runtime.preparing(&Call { mode: FRESH, source: &path }) else {
             writer.control(MAIN, PLACED, &order)?;

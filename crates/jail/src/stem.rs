@@ -210,6 +210,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     sys::ignore_child_signal();
     let filter = Filter::compile();
     root::look_at_procfs().ok();
+    sys::fill_heap();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     if report::send(requests.as_fd(), &Message::Ready, None).is_err() {
         return Left::Ended(1);

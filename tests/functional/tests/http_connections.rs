@@ -74,7 +74,8 @@ fn thousands_of_idle_connections_keep_nobody_out() {
     until(SOON, "the seats are free again", || {
         (server.metric("palisade_http_connections") < 10.0).then_some(())
     });
-    until(SOON, "the descriptors are closed", || (open_files(&server) < 100).then_some(()));
+    // Spares have a dozen each.
+    until(SOON, "the descriptors are closed", || (open_files(&server) < 250).then_some(()));
 }
 
 #[test]

@@ -360,3 +360,29 @@ fn a_single_run_and_a_pool_that_is_off_build_nothing_ahead() {
         assert_eq!((guests(warm.server.pid()).len(), warm.hits()), (0, 0), "as {user:?}");
     }
 }
+
+#[test]
+fn groups_that_are_used_again_count_and_limit_anew() {
+    const LARGE: &str =
+        "x = bytearray(90 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nsum(range(3000000))";
+    const BEYOND: &str = "x = bytearray(700 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1";
+    for user in users() {
+        let warm = Warm::start(user);
+        warm.warm_up("python", "print(1)");
+        for _ in 0..6 {
+            let large = warm.leased(python(LARGE, json!({"memory_mb": 512})));
+            assert_eq!(large["outcome"], "completed", "{large:#}");
+            assert!(large["usage"]["memory_peak_bytes"].as_u64().unwrap() > 90 << 20, "{large:#}");
+            for _ in 0..3 {
+                let small = warm.leased(python("print(1)", json!({})));
+                let peak = small["usage"]["memory_peak_bytes"].as_u64().unwrap();
+                assert!(peak < 60 << 20, "as {user:?}: an earlier program's memory is counted: {small:#}");
+                let cpu_ms = small["usage"]["cpu_ms"].as_f64().unwrap();
+                let large_ms = large["usage"]["cpu_ms"].as_f64().unwrap();
+                assert!(cpu_ms < large_ms, "as {user:?}: an earlier program's time is counted: {small:#}");
+            }
+            let beyond = warm.leased(python(BEYOND, json!({"memory_mb": 64})));
+            assert_ne!(beyond["outcome"], "completed", "as {user:?}: an earlier limit holds: {beyond:#}");
+        }
+    }
+}

@@ -286,3 +286,46 @@ fn a_stem_that_does_not_answer_is_done_without() {
         }
     }
 }
+
+/// What a program sees of its network before it uses it, and how it then uses it.
+const LOOK_AROUND: &str = "import os, socket\n\
+def shown(name): return open('/proc/net/' + name).read()\n\
+print(os.readlink('/proc/self/ns/net'), hash((shown('dev'), shown('snmp'), shown('snmp6'), shown('netstat'), shown('ip6_flowlabel'))), \
+shown('unix').count('@') + shown('unix').count('/'), len(shown('tcp').split('\\n')), len(shown('udp').split('\\n')))\n";
+const USES: [&str; 5] = [
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x', ('127.0.0.1', 9))",
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'x', ('192.0.2.1', 9))\nexcept OSError: pass",
+    "s = socket.socket(socket.AF_UNIX); s.bind('\\0trace'); s.listen()",
+    "a = socket.create_server(('127.0.0.1', 7654)); b = socket.create_connection(('127.0.0.1', 7654)); a.accept()[0].close(); b.close()",
+    "try:\n    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.sendto(b'x', ('2001:db8::1', 9))\nexcept OSError: pass",
+];
+
+/// The namespace, and everything that could tell what happened in it.
+fn network(warm: &Warm, then: &str) -> (String, String) {
+    let said = cloned(warm, &format!("{LOOK_AROUND}{then}"));
+    let (namespace, traces) = said.split_once(' ').unwrap();
+    (namespace.to_owned(), traces.to_owned())
+}
+
+#[test]
+fn a_network_is_used_again_only_if_nothing_happened_in_it() {
+    for user in users() {
+        let warm = Warm::start(user);
+        until_stem(&warm);
+        let unused: Vec<_> = (0..40).map(|_| network(&warm, "")).collect();
+        let namespaces: BTreeSet<_> = unused.iter().map(|(namespace, _)| namespace).collect();
+        assert!(namespaces.len() < unused.len(), "as {user:?}: none was used again");
+        let new = &unused[0].1;
+        for round in 0..8 {
+            for how in USES {
+                let (_, traces) = network(&warm, how);
+                assert_eq!(
+                    &traces, new,
+                    "as {user:?}, round {round}: something is left of an earlier program"
+                );
+            }
+        }
+        let (_, traces) = network(&warm, "");
+        assert_eq!(&traces, new, "as {user:?}");
+    }
+}

@@ -155,6 +155,9 @@ pub(crate) struct Drive {
     /// Whether its driver keeps an interpreter between runs (mode `keep`).
     #[serde(default)]
     pub(crate) live: bool,
+    /// Whether its driver has a short program sooner from the channel than from the file.
+    #[serde(default)]
+    pub(crate) told: bool,
     /// Names that no variable can have.
     #[serde(default)]
     pub(crate) reserved: Vec<String>,

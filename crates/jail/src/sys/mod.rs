@@ -16,7 +16,7 @@ pub(crate) use clone::{
     unshare_network_namespace, unshare_user_namespace, wait_for_children,
 };
 pub(crate) use descriptors::{close_from, place};
-pub(crate) use memory::{Arguments, Luggage};
+pub(crate) use memory::{Arguments, Luggage, fill_heap};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::{is_network_unused, raise_loopback};
 pub(crate) use process::{
