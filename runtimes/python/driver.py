@@ -774,7 +774,9 @@ def drive(dunders, packages):
         sys.stdout.reconfigure(line_buffering=True)
     if packages is not None:
         rehearse(dunders)
-        if not load_part(STEM, "stem", dunders["__file__"])["become"](packages):
+        # Not let go of: every copy would have to write to it.
+        names = load_part(STEM, "stem", dunders["__file__"])
+        if not names["become"](packages):
             return None
         # From here on this is a copy, in a sandbox of its own.
     session = Session(dunders, folder, screen)

@@ -18,6 +18,7 @@ ORDINARY = (
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # Of a package, the part that programs use.
 PARTS = {"matplotlib": "matplotlib.pyplot"}
+KEPT = []
 
 
 def become(packages):
@@ -34,12 +35,14 @@ def become(packages):
         return False
     gc.collect()
     gc.freeze()
+    # Looked up here, and not in every copy. Kept for good: to let go of something is to write to it.
+    serve, after_fork = library.palisade_serve_stem, ctypes.pythonapi.PyOS_AfterFork_Child
+    KEPT.extend((library, serve, after_fork))
     # What is done before a fork is done once, what is done after it in every copy.
     ctypes.pythonapi.PyOS_BeforeFork()
-    is_copy = library.palisade_serve_stem(REQUESTS_FD)
-    if not is_copy:
+    if not serve(REQUESTS_FD):
         os._exit(0)
-    ctypes.pythonapi.PyOS_AfterFork_Child()
+    after_fork()
     renew()
     return True
 

@@ -207,6 +207,8 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
     LUGGAGE.get_or_init(sys::Luggage::find);
+    // Here, and not in every clone.
+    sys::reset_signals();
     sys::ignore_child_signal();
     let filter = Filter::compile();
     root::look_at_procfs().ok();
@@ -280,7 +282,7 @@ fn become_guest(
     (handed, takes): (Handed, Takes<OwnedFd>),
     guest: fn(OwnedFd, OwnedFd) -> Left,
 ) {
-    sys::reset_signals();
+    sys::heed_child_signal();
     let (Ok(takes), Ok((handed, failures))) = (takes.away(), settle(handed)) else { exit(1) };
     match raise::raise_in_stem(plan, filter, handed, takes) {
         Ok((stream, report)) => {

@@ -288,9 +288,9 @@ fn a_stem_that_does_not_answer_is_done_without() {
 }
 
 /// What a program sees of its network before it uses it, and how it then uses it.
-const LOOK_AROUND: &str = "import os, socket\n\
+const LOOK_AROUND: &str = "import os, socket, zlib\n\
 def shown(name): return open('/proc/net/' + name).read()\n\
-print(os.readlink('/proc/self/ns/net'), hash((shown('dev'), shown('snmp'), shown('snmp6'), shown('netstat'), shown('ip6_flowlabel'))), \
+print(os.readlink('/proc/self/ns/net'), zlib.crc32((shown('dev') + shown('snmp') + shown('snmp6') + shown('netstat') + shown('ip6_flowlabel')).encode()), \
 shown('unix').count('@') + shown('unix').count('/'), len(shown('tcp').split('\\n')), len(shown('udp').split('\\n')))\n";
 const USES: [&str; 5] = [
     "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x', ('127.0.0.1', 9))",

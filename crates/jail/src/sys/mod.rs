@@ -20,5 +20,6 @@ pub(crate) use memory::{Arguments, Luggage, fill_heap};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::{is_network_unused, raise_loopback};
 pub(crate) use process::{
-    Dispositions, exit_now, ignore_child_signal, reset_signals, scrub_start, with_child_signal_default,
+    Dispositions, exit_now, heed_child_signal, ignore_child_signal, reset_signals, scrub_start,
+    with_child_signal_default,
 };

@@ -19,7 +19,7 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
 }
 
-/// What every signal does, to be put back later.
+/// What signals do where that is not the usual, to be put back later.
 pub(crate) struct Dispositions {
     actions: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -31,13 +31,15 @@ impl Dispositions {
             // SAFETY: an all-zero action is a valid value.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: asks only; the block is valid for writing.
-            if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } == 0 {
+            let is_known = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } == 0;
+            if is_known && action.sa_sigaction != libc::SIG_DFL {
                 actions.push((signal, action));
             }
         }
         Self { actions }
     }
 
+    /// Where all others do the usual.
     pub(crate) fn restore(&self) {
         for (signal, action) in &self.actions {
             // SAFETY: puts back what was set by the program that this process is a copy of; what cannot be set stays.
@@ -52,10 +54,15 @@ pub(crate) fn ignore_child_signal() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Runs something that must wait for a child of its own.
-pub(crate) fn with_child_signal_default<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// The usual again.
+pub(crate) fn heed_child_signal() {
     // SAFETY: sets a disposition only.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Runs something that must wait for a child of its own.
+pub(crate) fn with_child_signal_default<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    heed_child_signal();
     let result = work();
     ignore_child_signal();
     result
