@@ -81,7 +81,6 @@ pub(crate) fn raise_in_stem(
     steps.take("identity", || plan.id_map.take_of_stem())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
     let root = steps.take("root", Root::of_stem)?;
-    steps.take("scratch", || root.leave_scratch(&plan.scratch))?;
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
     steps.take("workspace", || root.take_workspace(plan, takes.workspace))?;
     steps.take("devices", || root.terminals())?;

@@ -188,7 +188,7 @@ impl Root {
         self.workspace(source)
     }
 
-    /// Lets go of the stem's own writable space.
+    /// Lets go of the writable space that a stem had while it loaded packages: by the stem, before its first clone.
     pub(crate) fn leave_scratch(&self, scratch: &Scratch) -> io::Result<()> {
         let mut places = scratch.directories.iter().map(|(_, inside, _)| inside);
         places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))

@@ -214,6 +214,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     root::look_at_procfs().ok();
     sys::fill_heap();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
+    let mut has_scratch = true;
     if report::send(requests.as_fd(), &Message::Ready, None).is_err() {
         return Left::Ended(1);
     }
@@ -232,6 +233,10 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
         };
         let workspace = enclosed.workspace.then(|| descriptors.next()).flatten();
         let network = enclosed.network.then(|| descriptors.next()).flatten();
+        if std::mem::take(&mut has_scratch) && leave_scratch(&plan).is_err() {
+            // No clone may find it.
+            return Left::Ended(1);
+        }
         match clone_sandbox(&report, network.is_none()) {
             Ok(Cloned::Parent(..)) => {}
             Ok(Cloned::Child) => {
@@ -250,6 +255,11 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     }
     sys::wait_for_children();
     Left::Ended(0)
+}
+
+/// Its own writable space is in the way of those of its clones, and of nobody's use any more.
+fn leave_scratch(plan: &JailPlan) -> io::Result<()> {
+    Root::of_stem()?.leave_scratch(&plan.scratch)
 }
 
 /// What a clone carries only for its copy.
