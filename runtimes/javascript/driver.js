@@ -3,7 +3,8 @@
 //
 // What runs is not the source but what `palisade __parse` made of it: the same lines, a note whether it is a
 // module, and the last expression handed to a function. Without that note (the parser gave up) the source runs
-// as Node reads it. Nothing said on the control channel decides an outcome: the program shares this process.
+// as Node reads it. Nothing said on the control channel decides an outcome but
+// `leaving`, which ends the run: the program shares this process, and could end itself.
 //
 // Holds: nothing beyond what Node has loaded is required on the way to a program that only prints; lines of the
 // code are lines of the source; a program that breaks the channel still runs to its end with its own status.

@@ -2,8 +2,8 @@
 
 Start-up time is the point of this file: on the way to a program that only prints, nothing is imported
 that the interpreter did not load by itself. Whatever costs time (json, asyncio, traceback) is imported
-where it is needed and nowhere else. Nothing said on the control channel decides an outcome: the program
-shares this process and could say it too.
+where it is needed and nowhere else. Nothing said on the control channel decides an outcome but `leaving`, which
+ends the run: the program shares this process and could say it too, and end itself.
 
 Holds: programs run in a fresh `__main__` that has none of the names below; a forked child never speaks
 on the channel; a program that breaks the channel still runs to its end with its own status.

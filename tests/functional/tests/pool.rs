@@ -386,3 +386,39 @@ fn groups_that_are_used_again_count_and_limit_anew() {
         }
     }
 }
+
+/// What is counted for a session as a whole must not be counted for whoever has its groups next.
+#[test]
+fn what_was_killed_in_a_session_is_not_told_to_strangers() {
+    const FAIL: &str = "raise SystemExit(3)";
+    for user in users() {
+        let warm = Warm::start(user);
+        warm.warm_up("python", "print(1)");
+        for _ in 0..3 {
+            let opened = warm.server.call("sandbox_open", json!({"limits": {"memory_mb": 64, "disk_mb": 8}}));
+            let id = opened["sandbox_id"].as_str().expect("a sandbox").to_owned();
+            for code in ["x = bytearray(300 << 20)", "print(2)"] {
+                warm.run(json!({"language": "python", "code": code, "sandbox_id": id}));
+            }
+            warm.server.call("sandbox_close", json!({"sandbox_id": id}));
+            for _ in 0..8 {
+                let result = warm.run(python(FAIL, json!({})));
+                assert_eq!(result["outcome"], "failed", "as {user:?}: {result:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_leave_no_descriptors_in_the_server() {
+    let warm = Warm::start(users()[0]);
+    warm.warm_up("python", "print(1)");
+    let open = || fs::read_dir(format!("/proc/{}/fd", warm.server.pid())).unwrap().count();
+    let run = |count: usize| (0..count).for_each(|_| drop(warm.run(python("print(1)", json!({})))));
+    run(100);
+    let before = open();
+    run(300);
+    let after = open();
+    // Of more spares than before each has a dozen.
+    assert!(after < before + 200, "{before} descriptors before, {after} after");
+}

@@ -292,7 +292,20 @@ const LOOK_AROUND: &str = "import os, socket, zlib\n\
 def shown(name): return open('/proc/net/' + name).read()\n\
 print(os.readlink('/proc/self/ns/net'), zlib.crc32((shown('dev') + shown('snmp') + shown('snmp6') + shown('netstat') + shown('ip6_flowlabel')).encode()), \
 shown('unix').count('@') + shown('unix').count('/'), len(shown('tcp').split('\\n')), len(shown('udp').split('\\n')))\n";
-const USES: [&str; 5] = [
+/// Whether a port is free, of every kind; nothing is sent.
+const BIND: &str = "def is_free(family, kind):\n    s = socket.socket(family, kind)\n    try: s.bind(('::' if family == 10 else '0.0.0.0', 8080)); return 1\n\
+\x20   except OSError: return 0\n    finally: s.close()\n\
+print([is_free(family, kind) for family in (2, 10) for kind in (1, 2)])\n";
+/// A socket with a port at the end of a chain of others, each on its way through the next: the kernel frees one after the other.
+const CHAIN: &str = "import array\n\
+def send(over, *what): over.sendmsg([b'x'], [(1, 1, array.array('i', [w.fileno() for w in what]))])\n\
+x = socket.socket(10, 1); x.bind(('::', 8080)); x.listen(5)\n\
+a, b = socket.socketpair()\n\
+try:\n    for i in range(100): p, q = socket.socketpair(); send(p, x); p.close(); x.close(); x = q\n\
+\x20   send(a, a, b, x); send(b, a, b); x.close()\n\
+except OSError: pass  # as many as a user may have on their way";
+const USES: [&str; 6] = [
+    CHAIN,
     "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x', ('127.0.0.1', 9))",
     "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'x', ('192.0.2.1', 9))\nexcept OSError: pass",
     "s = socket.socket(socket.AF_UNIX); s.bind('\\0trace'); s.listen()",
@@ -302,7 +315,7 @@ const USES: [&str; 5] = [
 
 /// The namespace, and everything that could tell what happened in it.
 fn network(warm: &Warm, then: &str) -> (String, String) {
-    let said = cloned(warm, &format!("{LOOK_AROUND}{then}"));
+    let said = cloned(warm, &format!("{LOOK_AROUND}{BIND}{then}"));
     let (namespace, traces) = said.split_once(' ').unwrap();
     (namespace.to_owned(), traces.to_owned())
 }
@@ -316,6 +329,7 @@ fn a_network_is_used_again_only_if_nothing_happened_in_it() {
         let namespaces: BTreeSet<_> = unused.iter().map(|(namespace, _)| namespace).collect();
         assert!(namespaces.len() < unused.len(), "as {user:?}: none was used again");
         let new = &unused[0].1;
+        assert!(new.contains("[1, 1, 1, 1]"), "{new}");
         for round in 0..8 {
             for how in USES {
                 let (_, traces) = network(&warm, how);

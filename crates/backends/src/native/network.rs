@@ -26,30 +26,52 @@ pub(super) struct Traces(Vec<String>);
 impl Traces {
     /// As the namespace of that process shows them.
     pub(super) fn read(pid: i32) -> io::Result<Self> {
-        let shown = |name: &str| match kernel_file::read(format!("/proc/{pid}/net/{name}")) {
-            // A kernel without IPv6 has none of its files.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            shown => shown,
-        };
-        TRACES.into_iter().map(shown).collect::<io::Result<_>>().map(Self)
+        TRACES.into_iter().map(|name| shown(pid, name)).collect::<io::Result<_>>().map(Self)
     }
 }
 
-/// Whether there are no sockets by which something could be reached or heard, nor connections that are over but not
-/// forgotten. `sockstat` says how many of each protocol there are, beside figures of the whole machine. `unix` names those that
-/// have a name; the new guest has two without, and one without that nobody holds any more is out of reach.
-fn has_no_sockets(sockstat: &str, unix: &str) -> bool {
-    const FIELDS_WITHOUT_NAME: usize = 7;
-    let count = |line: &str, name: &str| {
-        let counts = sockstat.lines().find_map(|found| found.strip_prefix(line)).unwrap_or("");
-        counts.split_whitespace().skip_while(|word| *word != name).nth(1).map(str::to_owned)
-    };
-    let counts =
-        [count("TCP:", "inuse"), count("TCP:", "tw"), count("UDP:", "inuse"), count("RAW:", "inuse")];
-    let mut sockets = unix.lines();
-    sockets.next().is_some()
-        && sockets.all(|socket| socket.split_whitespace().count() == FIELDS_WITHOUT_NAME)
-        && counts.iter().all(|count| count.as_deref() == Some("0"))
+/// What is said of sockets: how many of each protocol there are, and local ones one by one.
+struct Sockets {
+    counts: [String; 2],
+    unix: String,
+}
+
+impl Sockets {
+    fn read(pid: i32) -> io::Result<Self> {
+        Ok(Self { counts: [shown(pid, "sockstat")?, shown(pid, "sockstat6")?], unix: shown(pid, "unix")? })
+    }
+
+    /// Whether there are none but the two of a guest, which have no name, nor connections that are over but not forgotten. A
+    /// socket of a dead process that is still on its way to another is found by the local ones that hold it.
+    fn are_those_of_a_guest(&self) -> bool {
+        const OF_A_GUEST: usize = 2;
+        const FIELDS_WITHOUT_NAME: usize = 7;
+        let counts = self.counts.iter().flat_map(|text| text.lines()).filter_map(|line| line.split_once(':'));
+        // The other figures are those of the whole machine.
+        let mut used = counts.filter(|(kind, _)| *kind != "sockets").flat_map(|(_, counts)| {
+            let words: Vec<&str> = counts.split_whitespace().collect();
+            words
+                .windows(2)
+                .filter(|pair| ["inuse", "tw"].contains(&pair[0]))
+                .map(|pair| pair[1].to_owned())
+                .collect::<Vec<_>>()
+        });
+        let is_told = self.counts[0].contains("TCP: inuse") && self.unix.contains("Inode");
+        let mut local = self.unix.lines().skip(1);
+        is_told
+            && used.all(|count| count == "0")
+            && self.unix.lines().count() <= 1 + OF_A_GUEST
+            && local.all(|socket| socket.split_whitespace().count() == FIELDS_WITHOUT_NAME)
+    }
+}
+
+/// A file of /proc/PID/net. A kernel without IPv6 has none of its files.
+fn shown(pid: i32, name: &str) -> io::Result<String> {
+    match kernel_file::read(format!("/proc/{pid}/net/{name}")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && name.ends_with('6') => Ok(String::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && name.starts_with("ip6") => Ok(String::new()),
+        shown => shown,
+    }
 }
 
 /// Those of the sandboxes of one stem. Another's cannot be entered: its user namespace is not theirs.
@@ -94,9 +116,8 @@ impl Networks {
     /// Whether the namespace of that process looks like a new one.
     pub(super) fn is_as_new(&self, pid: i32) -> io::Result<bool> {
         let traces = Traces::read(pid)?;
-        let [sockstat, unix] =
-            ["sockstat", "unix"].map(|name| kernel_file::read(format!("/proc/{pid}/net/{name}")));
-        Ok(has_no_sockets(&sockstat?, &unix?) && self.new.get().is_some_and(|new| *new == traces))
+        let is_free = Sockets::read(pid)?.are_those_of_a_guest();
+        Ok(is_free && self.new.get().is_some_and(|new| *new == traces))
     }
 }
 
@@ -106,16 +127,23 @@ mod tests {
 
     #[test]
     fn sockets_of_the_namespace_are_told_from_those_of_the_machine() {
-        let unix = "Num       RefCount Protocol Flags    Type St Inode Path\n";
-        let text =
-            "sockets: used 2\nTCP: inuse 0 orphan 0 tw 0 alloc 1 mem 81\nUDP: inuse 0 mem 0\nRAW: inuse 0\n";
-        assert!(has_no_sockets(text, unix));
-        assert!(!has_no_sockets(&text.replace("tw 0", "tw 1"), unix));
-        assert!(!has_no_sockets(&text.replace("UDP: inuse 0", "UDP: inuse 1"), unix));
-        let unnamed = format!("{unix}00: 00000002 00000000 00000000 0001 03 4711\n");
-        assert!(has_no_sockets(text, &unnamed), "that of a guest");
-        assert!(!has_no_sockets(text, &unnamed.replace("4711", "4711 @name")));
-        assert!(!has_no_sockets("", unix) && !has_no_sockets(text, ""), "what is not shown is not known");
+        let four =
+            "sockets: used 9\nTCP: inuse 0 orphan 0 tw 0 alloc 1 mem 81\nUDP: inuse 0 mem 0\nRAW: inuse 0\n";
+        let six = "TCP6: inuse 0\nUDP6: inuse 0\nRAW6: inuse 0\nFRAG6: inuse 0 memory 0\n";
+        let names = "Num       RefCount Protocol Flags    Type St Inode Path\n";
+        let one = "00: 00000002 00000000 00000000 0001 03 4711\n";
+        let is_free = |four: &str, six: &str, unix: &str| {
+            Sockets { counts: [four.to_owned(), six.to_owned()], unix: unix.to_owned() }
+                .are_those_of_a_guest()
+        };
+        assert!(is_free(four, six, names) && is_free(four, "", names));
+        assert!(is_free(four, six, &format!("{names}{one}{one}")), "those of a guest");
+        assert!(!is_free(four, six, &format!("{names}{one}{one}{one}")), "one more is on its way");
+        assert!(!is_free(four, six, &format!("{names}{}", one.replace("4711", "4711 @name"))));
+        assert!(!is_free(&four.replace("tw 0", "tw 1"), six, names));
+        assert!(!is_free(&four.replace("UDP: inuse 0", "UDP: inuse 1"), six, names));
+        assert!(!is_free(four, &six.replace("TCP6: inuse 0", "TCP6: inuse 1"), names));
+        assert!(!is_free("", six, names) && !is_free(four, six, ""), "what is not shown is not known");
     }
 
     #[tokio::test]

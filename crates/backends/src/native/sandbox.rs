@@ -47,20 +47,19 @@ struct Remains {
 }
 
 impl Remains {
-    /// Its processes are dead.
+    /// Whatever became of its processes.
     fn remove(mut self) {
-        let namespaces = self.let_go();
-        self.cgroups.remove(namespaces);
+        let namespaces = self.namespaces.take().map(|held| vec![held.network, held.mounts]);
+        self.cgroups.remove(namespaces.unwrap_or_default());
     }
 
-    /// The same, where it is known what they used: others may take what is as new.
+    /// Its processes are dead, and it is known what they used: others may take what is as new. Not of a sandbox that lasted:
+    /// what is known is its last run.
     fn retire(mut self, usage: &Usage, limits: &Limits) {
-        let namespaces = self.let_go();
-        self.cgroups.retire(usage, limits, namespaces);
-    }
-
-    fn let_go(&mut self) -> Vec<OwnedFd> {
-        self.namespaces.take().map(Held::let_go).unwrap_or_default()
+        match self.namespaces.take() {
+            Some(held) => self.cgroups.retire(usage, limits, held.let_go()),
+            None => self.remove(),
+        }
     }
 }
 

@@ -49,6 +49,10 @@ impl Group {
             (false, false) => &[],
         };
         for name in [of_memory, of_processes, of_cpu].concat() {
+            if self.meter(name).is_some() {
+                // Of the sandbox that had the group before.
+                continue;
+            }
             if let Ok(file) = File::open(self.directory.join(name)) {
                 self.meters.push((name, file));
             }
@@ -302,6 +306,8 @@ mod tests {
         write("memory.max_usage_in_bytes", "10\n");
         write("memory.usage_in_bytes", "20\n");
         group.open_meters();
+        group.open_meters();
+        let count = group.meters.len();
         let write = |file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
         write("memory.max_usage_in_bytes", "30\n");
         write("cgroup.procs", "1\n2\n3\n");
@@ -313,5 +319,6 @@ mod tests {
         fs::remove_dir_all(&group.directory).unwrap();
         assert_eq!((usage.memory_peak_bytes, processes), (30, vec![1, 2, 3]));
         assert!(was_quiet && !is_quiet);
+        assert_eq!(count, 2, "opened twice");
     }
 }

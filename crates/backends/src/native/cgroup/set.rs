@@ -39,6 +39,9 @@ impl Resting {
     /// The groups for another sandbox, if what is written and counted there can be made as if they were new.
     pub(super) fn wake(self, limits: &Limits) -> io::Result<CgroupSet> {
         let Self { set, limits: written } = self;
+        if !is_clean(&set.usage()) {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
         for group in &set.groups {
             group.count_anew()?;
             group.change(&written, limits)?;
@@ -49,6 +52,11 @@ impl Resting {
     pub(super) fn is_quiet(&self) -> bool {
         self.set.groups.iter().all(Group::is_quiet)
     }
+}
+
+/// Whether nobody was killed or refused, and there were no processes but those that everybody has: what cannot be counted anew.
+fn is_clean(usage: &Usage) -> bool {
+    (usage.oom_kills, usage.process_refusals) == (0, 0) && usage.processes_peak <= PROCESSES_OF_ALL
 }
 
 impl CgroupSet {
@@ -69,11 +77,8 @@ impl CgroupSet {
     /// The processes are dead: lets another sandbox have the groups if they are as new, else has them removed; and has these
     /// namespaces let go of.
     pub(in crate::native) fn retire(mut self, usage: &Usage, limits: &Limits, namespaces: Vec<OwnedFd>) {
-        let is_as_new = (usage.oom_kills, usage.process_refusals) == (0, 0)
-            && usage.processes_peak <= PROCESSES_OF_ALL
-            // Of version 2 not every count can begin anew.
-            && self.unified_directory().is_none()
-            && self.has_old();
+        // Of version 2 not every count can begin anew.
+        let is_as_new = is_clean(usage) && self.unified_directory().is_none() && self.has_old();
         let Some(home) = self.home.upgrade().filter(|_| is_as_new) else { return self.remove(namespaces) };
         let spawner = self.spawner.clone();
         match home.put(Resting { set: self, limits: limits.clone() }) {
