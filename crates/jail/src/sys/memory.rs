@@ -45,27 +45,33 @@ impl Arguments {
 pub(crate) fn fill_heap() {
     /// Larger than any free piece; the C library has none that large beneath the end of its heap but by chance.
     const LARGEST: usize = 96 << 10;
-    let mut size = LARGEST;
-    // SAFETY: a piece of memory is asked for and given back.
-    let end = unsafe {
-        let piece = libc::malloc(size);
-        libc::free(piece);
-        piece.addr()
-    };
-    while size >= 16 {
-        // SAFETY: asks for memory and keeps it, unless it lies beyond what was there: then it is given back.
-        let is_free = unsafe {
-            let piece = libc::malloc(size);
-            let is_inside = !piece.is_null() && piece.addr() < end;
-            if !is_inside {
-                libc::free(piece);
-            }
-            is_inside
-        };
-        if !is_free {
+    /// A library that keeps its memory in another way never comes to an end.
+    const ALL_MAX: usize = 32 << 20;
+    let (mut size, mut taken) = (LARGEST, 0);
+    let end = ask(size);
+    give_back(end);
+    while size >= 16 && taken < ALL_MAX {
+        let piece = ask(size);
+        // Those beneath are kept.
+        if piece.is_null() || piece.addr() >= end.addr() {
+            give_back(piece);
             size = size * 3 / 4;
+        } else {
+            taken += size;
         }
     }
+}
+
+fn ask(size: usize) -> *mut libc::c_void {
+    // SAFETY: any size may be asked for; nothing is a valid answer.
+    let piece = unsafe { libc::malloc(size) };
+    // A compiler knows this function, and that nobody uses what it gives.
+    std::hint::black_box(piece)
+}
+
+fn give_back(piece: *mut libc::c_void) {
+    // SAFETY: what was asked for just before and looked at by nobody, or nothing.
+    unsafe { libc::free(piece) };
 }
 
 /// A piece of memory.
