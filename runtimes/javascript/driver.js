@@ -893,20 +893,22 @@ function warmUp() {
   const { mainModule, argv } = process;
   try {
     const report = new Report('0');
-    report.send = () => fieldText('0');
+    const nobody = () => {};
     // As the console of programs does it, into nothing.
     const nothing = { write() {}, once() {}, removeListener() {}, listenerCount: () => 0 };
     globalThis.nowhere = new console.Console({ stdout: nothing, stderr: nothing });
     const code = `nowhere.log(1, 'a', [{ a: 1 }]); ${VALUE}(() => [1, 'a', { a: 2.5 }]);`;
     pending = Buffer.from(`7\0run\0${0}\0last\0/dev/null\0${JSON.stringify({ code })}\0\0${0}\0`);
     const [, , , source, prepared, stdinPath, count, ...rest] = takeMessage();
-    for (const name of ['beforeExit', 'exit', 'uncaughtExceptionMonitor']) process.on(name, warmUp).removeListener(name, warmUp);
+    for (const name of ['beforeExit', 'exit', 'uncaughtExceptionMonitor']) process.on(name, nobody).removeListener(name, nobody);
     process.emit('rehearsed', 0);
-    const [text] = begin(loader, warmUp, source, prepared, stdinPath, count, rest);
-    loader.runCommonJs(text + readFileSync(source, 'utf8'), readPrepared(prepared), (give, awaits) => report.take(give, awaits));
-    report.send();
+    const [text] = begin(loader, nobody, source, prepared, stdinPath, count, rest);
+    loader.runCommonJs(text, readPrepared(prepared), (give, awaits) => report.take(give, awaits));
     process.stdout.write('');
+  } catch {
+    // Then the program comes upon it all first.
   } finally {
+    pending = Buffer.alloc(0);
     process.argv = argv;
     delete globalThis.nowhere;
     delete Module._cache[loader.source];

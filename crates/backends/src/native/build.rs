@@ -43,7 +43,7 @@ impl NativeBackend {
         let origin = Origin { planted, network: used_again };
         match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await {
             Ok(Err(_)) if is_used_again => {
-                // Something may have happened in it: then not in a new one.
+                // Maybe for what happened in that network: once more, with a new one.
                 planted.networks.forget();
                 let origin = Origin { planted, network: None };
                 tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await.ok()?.ok()

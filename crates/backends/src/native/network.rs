@@ -67,9 +67,9 @@ impl Sockets {
 
 /// A file of /proc/PID/net. A kernel without IPv6 has none of its files.
 fn shown(pid: i32, name: &str) -> io::Result<String> {
+    let is_of_ipv6 = name.ends_with('6') || name.starts_with("ip6");
     match kernel_file::read(format!("/proc/{pid}/net/{name}")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && name.ends_with('6') => Ok(String::new()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && name.starts_with("ip6") => Ok(String::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_ipv6 => Ok(String::new()),
         shown => shown,
     }
 }

@@ -165,6 +165,16 @@ impl Runtime {
         self.definition.drive.variables
     }
 
+    /// What its driver is told of a program; empty where it reads the file, which has line ends of its own.
+    pub(crate) fn told<'a>(&self, code: &'a str) -> &'a str {
+        const SHORT_BYTES: usize = 16 << 10;
+        if self.definition.drive.told && code.len() <= SHORT_BYTES && !code.contains('\r') {
+            code
+        } else {
+            ""
+        }
+    }
+
     fn driver_path(&self) -> PathBuf {
         let suffix = if self.found.compiled { self.definition.compiled_suffix() } else { "" };
         inside(&format!("{}{suffix}", driver_name(&self.definition)))

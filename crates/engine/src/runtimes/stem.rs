@@ -31,16 +31,6 @@ impl Runtime {
         self.definition.stem.is_some()
     }
 
-    /// What its driver is told of a program; empty where it reads the file, which has line ends of its own.
-    pub(crate) fn told<'a>(&self, code: &'a str) -> &'a str {
-        const SHORT_BYTES: usize = 16 << 10;
-        if self.definition.drive.told && code.len() <= SHORT_BYTES && !code.contains('\r') {
-            code
-        } else {
-            ""
-        }
-    }
-
     fn installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
         let is_there =
             |package: &&str| self.packages().keys().any(|known| known.eq_ignore_ascii_case(package));

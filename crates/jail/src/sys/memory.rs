@@ -43,7 +43,7 @@ impl Arguments {
 /// Takes every free piece of the C library's heap, for good. Copies then find what they ask for beyond it, side by side, and
 /// not here and there: each page that they write to is copied first.
 pub(crate) fn fill_heap() {
-    /// Larger than any free piece; the C library has none that large beneath the end of its heap but by chance.
+    /// Larger than nearly every free piece, so that this one comes from the end of the heap.
     const LARGEST: usize = 96 << 10;
     /// A library that keeps its memory in another way never comes to an end.
     const ALL_MAX: usize = 32 << 20;
@@ -113,7 +113,7 @@ fn thread_address() -> usize {
 
 /// What of a line of /proc/self/maps is the interpreter's; see proc(5).
 fn range_of_interpreter(line: &str, program: &Path) -> Option<Range> {
-    /// The C library serves requests from here on by a piece of their own, but never that large ones to this code.
+    /// This code never holds a piece that large, and the C library's own heap has a name.
     const LARGE_BYTES: usize = 1 << 20;
     let mut fields = line.split_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

@@ -14,6 +14,9 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
 
+/// What is charged to a group of version 1 now; only those are used again.
+const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
+
 /// A group of one hierarchy.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -36,19 +39,11 @@ impl Group {
 
     /// Opens what will be read, so that it costs less then. What cannot be opened is tried again when it is read.
     pub(super) fn open_meters(&mut self) {
-        let Hierarchy { unified, memory, pids, cpuacct, .. } = self.hierarchy;
-        let of_memory: &[&str] = match unified {
-            true => &["memory.peak", "memory.events"],
-            false => &["memory.max_usage_in_bytes", "memory.oom_control", "memory.usage_in_bytes"],
-        };
-        let of_memory = if memory { of_memory } else { &[] };
-        let of_processes: &[&str] = if pids { &["pids.peak", "pids.events"] } else { &[] };
-        let of_cpu: &[&str] = match (unified, cpuacct) {
-            (true, _) => &["cpu.stat"],
-            (false, true) => &["cpuacct.usage"],
-            (false, false) => &[],
-        };
-        for name in [of_memory, of_processes, of_cpu].concat() {
+        let of_memory = [self.peak_file(), self.events_file(), MEMORY_NOW_FILE];
+        let of_processes = ["pids.peak", "pids.events"];
+        let Hierarchy { memory, pids, .. } = self.hierarchy;
+        let names = of_memory.into_iter().filter(|_| memory).chain(of_processes.into_iter().filter(|_| pids));
+        for name in names.chain(self.cpu_file()) {
             if self.meter(name).is_some() {
                 // Of the sandbox that had the group before.
                 continue;
@@ -63,7 +58,28 @@ impl Group {
     pub(super) fn is_quiet(&self) -> bool {
         /// The kernel keeps some in stock for each core, and a few of its own objects.
         const QUIET_BYTES: u64 = 2 << 20;
-        !self.hierarchy.memory || self.number("memory.usage_in_bytes") <= QUIET_BYTES
+        let charged = self.text(MEMORY_NOW_FILE);
+        // What is not told is not known.
+        !self.hierarchy.memory || charged.trim().parse::<u64>().is_ok_and(|bytes| bytes <= QUIET_BYTES)
+    }
+
+    /// Where the highest mark of memory is.
+    fn peak_file(&self) -> &'static str {
+        if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" }
+    }
+
+    /// Where those are counted that were killed for want of memory.
+    fn events_file(&self) -> &'static str {
+        if self.hierarchy.unified { "memory.events" } else { "memory.oom_control" }
+    }
+
+    /// Where processor time is counted, if it is.
+    pub(super) fn cpu_file(&self) -> Option<&'static str> {
+        match (self.hierarchy.unified, self.hierarchy.cpuacct) {
+            (true, _) => Some("cpu.stat"),
+            (false, true) => Some("cpuacct.usage"),
+            (false, false) => None,
+        }
     }
 
     /// Lets counts of version 1 begin anew.
@@ -76,11 +92,7 @@ impl Group {
 
     /// Lets the kernel's highest mark begin anew.
     pub(super) fn forget_peak(&self) -> io::Result<()> {
-        match (self.hierarchy.memory, self.hierarchy.unified) {
-            (true, true) => fs::write(self.directory.join("memory.peak"), "0"),
-            (true, false) => fs::write(self.directory.join("memory.max_usage_in_bytes"), "0"),
-            (false, _) => Ok(()),
-        }
+        if self.hierarchy.memory { fs::write(self.directory.join(self.peak_file()), "0") } else { Ok(()) }
     }
 
     /// Every process in it. Opened each time: version 1 keeps what it once listed for a descriptor.
@@ -167,8 +179,7 @@ impl Group {
     pub(super) fn measure(&self, usage: &mut Usage) {
         self.count(usage);
         if self.hierarchy.memory {
-            let peak = if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
-            usage.memory_peak_bytes = self.number(peak);
+            usage.memory_peak_bytes = self.number(self.peak_file());
         }
         if self.hierarchy.pids {
             usage.processes_peak = self.number("pids.peak");
@@ -183,8 +194,7 @@ impl Group {
             usage.cpu_us = self.number("cpuacct.usage") / 1000;
         }
         if hierarchy.memory {
-            let events = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
-            usage.oom_kills = self.keyed(events, "oom_kill");
+            usage.oom_kills = self.keyed(self.events_file(), "oom_kill");
         }
         if hierarchy.pids {
             usage.process_refusals = self.keyed("pids.events", "max");

@@ -191,22 +191,18 @@ impl CgroupSet {
     /// Processor time of everything inside, to the nanosecond where version 1 counts it; a cheap look, by a descriptor that
     /// is kept.
     pub(in crate::native) fn cpu_ns(&self) -> Option<u64> {
-        let (directory, unified) = self.groups.iter().find_map(|group| {
-            let Hierarchy { unified, cpuacct, .. } = group.hierarchy;
-            (unified || cpuacct).then_some((&group.directory, unified))
-        })?;
-        let name = if unified { "cpu.stat" } else { "cpuacct.usage" };
+        let (group, name) = self.groups.iter().find_map(|group| Some((group, group.cpu_file()?)))?;
         let file = match self.cpu_file.get() {
             Some(file) => file,
             None => {
-                let opened = fs::File::open(directory.join(name)).ok()?;
+                let opened = fs::File::open(group.directory.join(name)).ok()?;
                 self.cpu_file.get_or_init(|| opened)
             }
         };
         let mut bytes = [0; 512];
         let count = rustix::io::pread(file, &mut bytes, 0).ok()?;
         let text = std::str::from_utf8(&bytes[..count]).ok()?;
-        match unified {
+        match group.hierarchy.unified {
             true => keyed_in(text, "usage_usec").map(|us| us.saturating_mul(1000)),
             false => text.trim().parse().ok(),
         }
