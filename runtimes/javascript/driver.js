@@ -886,7 +886,12 @@ async function runKept(first) {
 
 // What the first lines of nearly every program would wait for, while nobody waits yet.
 function warmUp() {
-  for (const stream of [process.stdout, process.stderr]) stream.listenerCount('error');
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.listenerCount('error');
+    // Node does not wait for a full pipe from here on; a program that never mentions these streams and writes to the
+    // descriptors itself finds them as it would without us.
+    stream._handle?.setBlocking?.(true);
+  }
   const loader = new Loader('/workspace/rehearsed.js');
   loader.require.resolve('fs');
   compiles('0');

@@ -32,6 +32,17 @@ fn a_program_prints_and_ends() {
     prints("", "");
 }
 
+/// As Node has it before a stream over the pipe exists: else writing to a full one fails instead of waiting.
+#[test]
+fn the_descriptors_of_its_streams_wait_for_their_reader() {
+    prints(
+        "const { readFileSync, writeSync } = require('fs');\n\
+         const flags = (fd) => parseInt(/flags:\\s*(\\d+)/.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))[1], 8);\n\
+         writeSync(1, String([1, 2].map((fd) => flags(fd) & 0o4000)));",
+        "0,0",
+    );
+}
+
 #[test]
 fn what_runs_at_the_end_runs_to_its_end() {
     let ended = result(
