@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::result::RunError;
+use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxId;
 use crate::variables;
 
@@ -144,6 +145,21 @@ fn bounded(what: &str, found: usize, most: usize) -> Result<(), RunError> {
 pub(crate) fn is_plain_path(path: &str) -> bool {
     let names = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     !path.is_empty() && path.len() <= PATH_BYTES_MAX && !path.contains('\0') && names
+}
+
+/// Names that this language keeps for itself.
+pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
+    if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
+        let message =
+            format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
+        return Err(RunError::bad("variables", &message, "rename it"));
+    }
+    let source = runtime.source();
+    if request.inputs.iter().any(|input| input.path == source) {
+        let message = format!("`{source}` is where the program itself goes");
+        return Err(RunError::bad("inputs", &message, "give the input another name"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::feed::Feed;
 use crate::guest_client::{GuestError, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
-use crate::request::RunRequest;
+use crate::request::{RunRequest, check_names};
 use crate::result::{RunError, RunResult};
 use crate::runtimes::{Call, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_refusal};
@@ -177,21 +177,6 @@ impl Engine {
     }
 }
 
-/// Names that this language keeps for itself.
-pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
-    if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
-        let message =
-            format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
-        return Err(RunError::bad("variables", &message, "rename it"));
-    }
-    let source = runtime.source();
-    if request.inputs.iter().any(|input| input.path == source) {
-        let message = format!("`{source}` is where the program itself goes");
-        return Err(RunError::bad("inputs", &message, "give the input another name"));
-    }
-    Ok(())
-}
-
 /// The start of the interpreter, and of what makes programs ready for it: neither needs a program, and both may go ahead
 /// while the wall is examined.
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
@@ -272,10 +257,24 @@ impl Prepared {
             }
         }
         let ended = Instant::now();
-        let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
+        let sandbox = &mut self.lease.sandbox;
+        // One that was stopped may have much to give back, and nobody waits for its answer who would not wait for that.
+        let ending = if matches!(end, End::Program(_)) { sandbox.still() } else { sandbox.destroy() };
+        let usage = ending.await.unwrap_or_default();
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
-        self.conclude(result, session, end, usage)
+        let result = self.conclude(result, session, end, usage);
+        self.bury();
+        result
+    }
+
+    /// The place is taken until everything was given back.
+    fn bury(self) {
+        let Self { mut lease, permit, .. } = self;
+        tokio::spawn(async move {
+            lease.sandbox.destroy().await.ok();
+            drop(permit);
+        });
     }
 
     /// A spare may die in the very moment in which it is taken. Nothing was run in it then: one that is built now takes

@@ -93,6 +93,12 @@ pub trait Sandbox: Send {
     /// Completes when a limit that only the host can watch was passed; pends forever otherwise.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;
 
+    /// Kills everything inside and waits until nothing of it can run any more. What the kernel then still has to take back
+    /// is awaited by [`Sandbox::destroy`], which must follow; what was used is known here already.
+    fn still(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+        self.destroy()
+    }
+
     /// Kills everything inside and waits until it is dead; calling it again changes nothing.
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
 }

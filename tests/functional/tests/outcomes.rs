@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use functional::{completed, marked, marker, outcome, run_json, run_plain, until};
+use functional::{SOON, completed, marked, marker, outcome, run_json, run_plain, until};
+use harness::mcp::Client;
 use harness::users;
 
 const SHORT: &[&str] = &["--timeout", "500ms"];
@@ -236,5 +237,40 @@ fn a_reader_that_stands_still_does_not_switch_the_clock_off() {
         let status = live.wait(Duration::from_secs(15));
         assert!(matches!(status.code(), Some(122 | 124)), "{status}");
         until(Duration::from_secs(5), "its processes end", || marked(&word).is_empty().then_some(()));
+    }
+}
+
+/// Whether a process could execute another instruction: it is there, and has memory (field 23 in proc(5)).
+fn may_run(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| fields.split_whitespace().nth(20) != Some("0"))
+}
+
+/// What was left running is killed in that moment, and each needs a processor to fall still while all others want it too.
+#[test]
+fn nothing_runs_any_more_when_the_answer_is_there() {
+    for user in users() {
+        let client = Client::new(user);
+        for count in [1, 16] {
+            for _ in 0..2 {
+                let word = marker("still");
+                let code = format!(
+                    "for i in $(seq {count}); do (exec -a {word} bash -c 'while :; do :; done') & done; sleep 1.5"
+                );
+                let run = client.begin("run", serde_json::json!({"language": "bash", "code": code}));
+                let spinning = until(SOON, "all of them run", || {
+                    let found = marked(&word);
+                    (found.len() >= count).then_some(found)
+                });
+                let result = run.result();
+                let running: Vec<_> = spinning
+                    .iter()
+                    .filter(|process| process.split(' ').next().is_some_and(may_run))
+                    .collect();
+                assert_eq!(outcome(&result), "completed", "{result:#}");
+                assert!(running.is_empty(), "as {user:?}: {running:?}");
+            }
+        }
+        assert!(client.end().success());
     }
 }

@@ -16,6 +16,7 @@ mod plan;
 mod sandbox;
 mod status;
 mod stems;
+mod stillness;
 mod tree;
 mod verify;
 mod watch;

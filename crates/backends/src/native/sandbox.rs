@@ -17,7 +17,7 @@ use super::cgroup::CgroupSet;
 use super::lease::Change;
 use super::stems::Planted;
 use super::watch::Watch;
-use super::{at, watched};
+use super::{at, stillness, watched};
 
 /// How long killed processes are waited for after dropping; the kernel needs well under a millisecond.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
@@ -36,8 +36,10 @@ pub(super) struct NativeSandbox {
     /// What its processes still have beyond that, as it was built ahead.
     headroom: Option<Limits>,
     namespaces: Option<Held>,
-    /// Usage at the end, once it has ended.
-    ended: Option<Usage>,
+    /// What was used, once nothing runs in it any more.
+    used: Option<Usage>,
+    /// Whether everything in it is dead, and what it left was given away.
+    is_dead: bool,
 }
 
 /// What a sandbox leaves in the kernel.
@@ -108,7 +110,8 @@ impl NativeSandbox {
             limits: spec.limits.clone(),
             headroom: spec.headroom.clone(),
             namespaces: None,
-            ended: None,
+            used: None,
+            is_dead: false,
         })
     }
 
@@ -164,23 +167,47 @@ impl NativeSandbox {
         Ok(())
     }
 
-    async fn end(&mut self) -> Result<Usage, BackendError> {
-        if let Some(usage) = self.ended {
-            return Ok(usage);
-        }
+    fn begin_end(&mut self) -> Result<(), BackendError> {
         self.stream = None;
         // What no cgroup counts can only be read while the processes are there.
         self.watch.last_look(&self.cgroups);
-        self.kill().map_err(at("kill"))?;
+        self.kill().map_err(at("kill"))
+    }
+
+    /// Kills, and waits until nothing runs any more; where that cannot be seen, until everything is dead.
+    async fn fall_still(&mut self) -> Result<Usage, BackendError> {
+        if let Some(usage) = self.used {
+            return Ok(usage);
+        }
+        self.begin_end()?;
+        if self.cgroups.count_everything() {
+            let usage = self.watch.usage(&self.cgroups);
+            // Counted above: what is refused from here on is no news of the program.
+            let nobody = Limits { processes: 0, ..self.limits.clone() };
+            let is_closed = self.cgroups.change(&self.limits, &nobody).is_ok();
+            self.limits = nobody;
+            if is_closed && stillness::has_come(&self.cgroups).await.unwrap_or(false) {
+                self.used = Some(usage);
+                return Ok(usage);
+            }
+        }
+        self.end().await
+    }
+
+    async fn end(&mut self) -> Result<Usage, BackendError> {
+        if let Some(usage) = self.used.filter(|_| self.is_dead) {
+            return Ok(usage);
+        }
+        self.begin_end()?;
         // Process 1 is reported dead only when everything in its namespace is.
         match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(at("wait")(error)),
             Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
         }
-        let usage = self.watch.usage(&self.cgroups);
+        let usage = self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups));
         self.take_remains().retire(&usage, &self.limits);
-        self.ended = Some(usage);
+        (self.used, self.is_dead) = (Some(usage), true);
         Ok(usage)
     }
 }
@@ -203,7 +230,7 @@ impl Sandbox for NativeSandbox {
     }
 
     fn usage(&mut self) -> Usage {
-        self.ended.unwrap_or_else(|| self.watch.usage(&self.cgroups))
+        self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups))
     }
 
     fn measure_anew<'a>(&'a mut self, limits: &'a Limits, held: Option<DiskHeld>) -> BoxFuture<'a, ()> {
@@ -227,6 +254,10 @@ impl Sandbox for NativeSandbox {
         })
     }
 
+    fn still(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+        Box::pin(self.fall_still())
+    }
+
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
         Box::pin(self.end())
     }
@@ -236,7 +267,7 @@ impl Drop for NativeSandbox {
     /// Kills; the death itself is awaited where it holds up nobody, and the groups go with it. A runtime that ends
     /// meanwhile has them removed at once, which is tried again until the last process is gone.
     fn drop(&mut self) {
-        if self.ended.is_some() || self.kill().is_err() {
+        if self.is_dead || self.kill().is_err() {
             return;
         }
         let Ok(process) = self.process.get_ref().try_clone() else { return };

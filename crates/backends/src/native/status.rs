@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use super::kernel_file;
 
 /// The lines of `status` as name and value.
@@ -29,12 +31,57 @@ impl Status {
 
 /// Processor time of a process, and of its children that were waited for, in clock ticks.
 pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
-    let Ok(text) = kernel_file::read(format!("/proc/{pid}/stat")) else { return (0, 0) };
-    // The name may hold anything; fields begin after its closing bracket.
-    let Some((_, rest)) = text.rsplit_once(')') else { return (0, 0) };
-    let field = |number: usize| {
-        // `rest` begins with field 3.
-        rest.split_whitespace().nth(number - 3).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0)
-    };
-    (field(14) + field(15), field(16) + field(17))
+    let Ok(fields) = Fields::read(pid) else { return (0, 0) };
+    let ticks = |first: usize| fields.number(first).unwrap_or(0) + fields.number(first + 1).unwrap_or(0);
+    (ticks(14), ticks(16))
+}
+
+/// Whether a thread could execute another instruction of its program: it is there, and has memory. What is told in another
+/// way than proc(5) has it may run.
+pub(super) fn may_run(thread: i32) -> bool {
+    match Fields::read(thread) {
+        Ok(fields) => fields.number(23) != Some(0),
+        Err(error) => !is_of_nobody(&error),
+    }
+}
+
+/// What the kernel says of a thread that is no more.
+fn is_of_nobody(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [Errno::NOENT, Errno::SRCH].iter().any(|gone| number == Some(gone.raw_os_error()))
+}
+
+/// The fields of `stat`, numbered as in proc(5).
+struct Fields(String);
+
+impl Fields {
+    fn read(pid: i32) -> io::Result<Self> {
+        kernel_file::read(format!("/proc/{pid}/stat")).map(Self)
+    }
+
+    fn number(&self, number: usize) -> Option<u64> {
+        // The name may hold anything; fields begin after its closing bracket, with the third.
+        let (_, rest) = self.0.rsplit_once(')')?;
+        rest.split_whitespace().nth(number - 3)?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_ended_runs_no_more_buried_or_not() {
+        assert!(may_run(i32::try_from(std::process::id()).unwrap()));
+        let mut child = std::process::Command::new("/bin/sleep").arg("100").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(may_run(pid), "it sleeps, and may wake up");
+        child.kill().unwrap();
+        let process = rustix::process::Pid::from_raw(pid).unwrap();
+        let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(rustix::process::WaitId::Pid(process), options).unwrap();
+        let unburied = may_run(pid);
+        child.wait().unwrap();
+        assert_eq!((unburied, may_run(pid)), (false, false));
+    }
 }

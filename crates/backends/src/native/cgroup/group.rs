@@ -97,8 +97,19 @@ impl Group {
 
     /// Every process in it. Opened each time: version 1 keeps what it once listed for a descriptor.
     pub(super) fn processes(&self) -> io::Result<Vec<i32>> {
-        let listed = kernel_file::read(self.directory.join("cgroup.procs"))?;
-        Ok(listed.lines().filter_map(|line| line.trim().parse().ok()).collect())
+        self.list("cgroup.procs")
+    }
+
+    /// Every thread in it that is not yet dead.
+    pub(super) fn threads(&self) -> io::Result<Vec<i32>> {
+        self.list(if self.hierarchy.unified { "cgroup.threads" } else { "tasks" })
+    }
+
+    fn list(&self, file: &str) -> io::Result<Vec<i32>> {
+        let listed = kernel_file::read(self.directory.join(file))?;
+        let number =
+            |line: &str| line.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
+        listed.lines().map(number).collect()
     }
 
     /// Version 1 keeps memory with swap at or above memory alone at every moment.

@@ -179,6 +179,12 @@ impl CgroupSet {
         self.groups.first().map(Group::processes)
     }
 
+    /// Every thread inside that is not yet dead, as the group tells that limits their number.
+    pub(in crate::native) fn threads(&self) -> io::Result<Vec<i32>> {
+        let group = self.groups.iter().find(|group| group.hierarchy.pids);
+        group.ok_or(io::ErrorKind::NotFound)?.threads()
+    }
+
     /// What was used; fields that no group counts stay zero.
     pub(in crate::native) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
