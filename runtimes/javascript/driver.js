@@ -30,12 +30,14 @@ const JSON = globalThis.JSON;
 
 // -- the channel --------------------------------------------------------------------------------------
 
-const identity = channelIdentity();
+// Elsewhere only while nothing is to be said.
+let channelFd = CONTROL_FD;
+let identity = channelIdentity();
 let pending = Buffer.alloc(0);
 
 function channelIdentity() {
   try {
-    const { dev, ino } = fstatSync(CONTROL_FD);
+    const { dev, ino } = fstatSync(channelFd);
     return `${dev}:${ino}`;
   } catch {
     return '';
@@ -54,7 +56,7 @@ function write(fields) {
     let data = Buffer.from(`${fields.length}\0${fields.map((field) => `${field}\0`).join('')}`);
     while (data.length > 0) {
       try {
-        data = data.subarray(writeSync(CONTROL_FD, data));
+        data = data.subarray(writeSync(channelFd, data));
       } catch (error) {
         if (error.code !== 'EAGAIN') return;
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
@@ -892,32 +894,46 @@ function warmUp() {
     // descriptors itself finds them as it would without us.
     stream._handle?.setBlocking?.(true);
   }
-  const loader = new Loader('/workspace/rehearsed.js');
-  loader.require.resolve('fs');
   compiles('0');
-  const { mainModule, argv } = process;
   try {
-    const report = new Report('0');
-    const nobody = () => {};
-    // As the console of programs does it, into nothing.
-    const nothing = { write() {}, once() {}, removeListener() {}, listenerCount: () => 0 };
-    globalThis.nowhere = new console.Console({ stdout: nothing, stderr: nothing });
-    const code = `nowhere.log(1, 'a', [{ a: 1 }]); ${VALUE}(() => [1, 'a', { a: 2.5 }]);`;
-    pending = Buffer.from(`7\0run\0${0}\0last\0/dev/null\0${JSON.stringify({ code })}\0\0${0}\0`);
-    const [, , , source, prepared, stdinPath, count, ...rest] = takeMessage();
-    for (const name of ['beforeExit', 'exit', 'uncaughtExceptionMonitor']) process.on(name, nobody).removeListener(name, nobody);
-    process.emit('rehearsed', 0);
-    const [text] = begin(loader, nobody, source, prepared, stdinPath, count, rest);
-    loader.runCommonJs(text, readPrepared(prepared), (give, awaits) => report.take(give, awaits));
-    process.stdout.write('');
+    rehearse();
   } catch {
     // Then the program comes upon it all first.
+  }
+}
+
+// Walks once through a whole run, from its order to its last word, and into nothing.
+function rehearse() {
+  const endings = ['beforeExit', 'exit', 'uncaughtExceptionMonitor'];
+  const listeners = endings.map((name) => process.rawListeners(name));
+  const { argv, mainModule, exit } = process;
+  const source = '/workspace/rehearsed.js';
+  // As the console of programs does it.
+  const nothing = { write() {}, once() {}, removeListener() {}, listenerCount: () => 0 };
+  globalThis.nowhere = new console.Console({ stdout: nothing, stderr: nothing });
+  channelFd = openSync('/dev/null', 'r+');
+  try {
+    identity = channelIdentity();
+    process.exit = () => { throw new Error('this was to go well'); };
+    const code = `require('fs'); nowhere.log(1, 'a', [{ a: 1 }]); ${VALUE}(() => [1, 'a', { a: 2.5 }]);`;
+    pending = Buffer.from(`7\0run\0${0}\0last\0${source}\0${JSON.stringify({ kind: 'commonjs', source: '', code })}\0\0${0}\0`);
+    runLast(takeMessage());
+    process.stdout.write('');
+    process.emit('beforeExit', 0);
+    process.emit('exit', 0);
   } finally {
+    closeSync(channelFd);
+    channelFd = CONTROL_FD;
+    identity = channelIdentity();
     pending = Buffer.alloc(0);
-    process.argv = argv;
+    delete process.emit;
+    Object.assign(process, { argv, mainModule, exit });
+    endings.forEach((name, number) => {
+      const added = process.rawListeners(name).filter((listener) => !listeners[number].includes(listener));
+      added.forEach((listener) => process.removeListener(name, listener));
+    });
     delete globalThis.nowhere;
-    delete Module._cache[loader.source];
-    process.mainModule = mainModule;
+    delete Module._cache[source];
   }
 }
 

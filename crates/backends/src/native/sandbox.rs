@@ -183,10 +183,11 @@ impl NativeSandbox {
         if self.cgroups.count_everything() {
             let usage = self.watch.usage(&self.cgroups);
             // Counted above: what is refused from here on is no news of the program.
-            let nobody = Limits { processes: 0, ..self.limits.clone() };
-            let is_closed = self.cgroups.change(&self.limits, &nobody).is_ok();
-            self.limits = nobody;
-            if is_closed && stillness::has_come(&self.cgroups).await.unwrap_or(false) {
+            self.limits.processes = 0;
+            let process_1 = self.watch.watched().0;
+            if self.cgroups.forbid_births(&self.limits).is_ok()
+                && stillness::has_come(&self.cgroups, process_1).await.unwrap_or(false)
+            {
                 self.used = Some(usage);
                 return Ok(usage);
             }

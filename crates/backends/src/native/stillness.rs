@@ -1,16 +1,17 @@
-//! Whether anything in a sandbox that was killed can still run.
+//! Whether anything of a program can still run in a sandbox that was killed.
 //!
 //! The kernel takes its time to take a process apart, most of it to give back memory. From the moment in which a thread
 //! has no memory of its own any more it executes nothing: there is no way back. So whoever waits only until nothing runs need
 //! not wait for the rest.
 //!
 //! ```text
-//! no new processes (the group's limit) -> every thread of the group without memory -> once more -> still
+//! process 1 killed -> no new processes (the group's limit) -> every other thread of the group without memory
+//!                                                          -> nobody listed who was not listed before -> still
 //! ```
-//! The second look is for whoever was being born during the first: after it nobody is born, and all are listed.
+//! The second list is for whoever was being born during the first: after it nobody is born, and all are listed. Process 1
+//! is ours: it was killed before, and the kernel lets nobody who was killed go on.
 
 use std::io;
-use std::time::Duration;
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
@@ -20,15 +21,14 @@ use super::{status, watched};
 /// Looks before the death itself is awaited.
 const LOOKS_MAX: usize = 24;
 /// Between two looks. Who was killed needs a processor to fall still, perhaps this one.
-const PAUSE: Duration = Duration::from_micros(40);
+const PAUSE_NS: i64 = 40_000;
 /// With more threads than this, looking takes as long as waiting.
 const THREADS_MAX: usize = 64;
 
-/// Whether nothing in those groups can run any more, and nothing will be born there. The limit of processes was lowered before,
-/// so that nobody forks on.
-pub(super) async fn has_come(cgroups: &CgroupSet) -> io::Result<bool> {
-    let is_still = || Ok::<_, io::Error>(is_still(cgroups)? && is_still(cgroups)?);
-    if is_still()? {
+/// Whether nothing in those groups but process 1 can run any more, and nothing will be born there. Process 1 was killed and
+/// the limit of processes lowered before.
+pub(super) async fn has_come(cgroups: &CgroupSet, process_1: i32) -> io::Result<bool> {
+    if is_still(cgroups, process_1)? {
         return Ok(true);
     }
     let timer = watched(rustix::time::timerfd_create(
@@ -39,18 +39,26 @@ pub(super) async fn has_come(cgroups: &CgroupSet) -> io::Result<bool> {
         // The runtime's own clock goes by milliseconds.
         let once = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec::try_from(PAUSE).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 1 }),
+            it_value: Timespec { tv_sec: 0, tv_nsec: PAUSE_NS },
         };
         rustix::time::timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
         timer.readable().await?.clear_ready();
-        if is_still()? {
+        if is_still(cgroups, process_1)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn is_still(cgroups: &CgroupSet) -> io::Result<bool> {
-    let threads = cgroups.threads()?;
-    Ok(threads.len() <= THREADS_MAX && !threads.into_iter().any(status::may_run))
+fn is_still(cgroups: &CgroupSet, process_1: i32) -> io::Result<bool> {
+    let mut listed = cgroups.threads()?;
+    listed.retain(|thread| *thread != process_1);
+    if listed.is_empty() {
+        return Ok(true);
+    }
+    if listed.len() > THREADS_MAX || listed.iter().copied().any(status::may_run) {
+        return Ok(false);
+    }
+    let again = cgroups.threads()?;
+    Ok(again.iter().all(|thread| *thread == process_1 || listed.contains(thread)))
 }

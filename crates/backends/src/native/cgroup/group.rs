@@ -1,6 +1,6 @@
 //! One group: limits in, measurements out.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::PathBuf;
 
@@ -14,6 +14,7 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
 
+const PROCESSES_FILE: &str = "pids.max";
 /// What is charged to a group of version 1 now; only those are used again.
 const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
 
@@ -40,7 +41,7 @@ impl Group {
     /// Opens what will be read, so that it costs less then. What cannot be opened is tried again when it is read.
     pub(super) fn open_meters(&mut self) {
         let of_memory = [self.peak_file(), self.events_file(), MEMORY_NOW_FILE];
-        let of_processes = ["pids.peak", "pids.events"];
+        let of_processes = ["pids.peak", "pids.events", PROCESSES_FILE];
         let Hierarchy { memory, pids, .. } = self.hierarchy;
         let names = of_memory.into_iter().filter(|_| memory).chain(of_processes.into_iter().filter(|_| pids));
         for name in names.chain(self.cpu_file()) {
@@ -48,7 +49,9 @@ impl Group {
                 // Of the sandbox that had the group before.
                 continue;
             }
-            if let Ok(file) = File::open(self.directory.join(name)) {
+            let is_written = name == PROCESSES_FILE;
+            let opened = OpenOptions::new().read(true).write(is_written).open(self.directory.join(name));
+            if let Ok(file) = opened {
                 self.meters.push((name, file));
             }
         }
@@ -58,9 +61,10 @@ impl Group {
     pub(super) fn is_quiet(&self) -> bool {
         /// The kernel keeps some in stock for each core, and a few of its own objects.
         const QUIET_BYTES: u64 = 2 << 20;
-        let charged = self.text(MEMORY_NOW_FILE);
         // What is not told is not known.
-        !self.hierarchy.memory || charged.trim().parse::<u64>().is_ok_and(|bytes| bytes <= QUIET_BYTES)
+        let is_little =
+            |charged: String| charged.trim().parse::<u64>().is_ok_and(|bytes| bytes <= QUIET_BYTES);
+        !self.hierarchy.memory || is_little(self.text(MEMORY_NOW_FILE))
     }
 
     /// Where the highest mark of memory is.
@@ -126,6 +130,15 @@ impl Group {
         pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
     }
 
+    /// Sets the limit of processes alone, by what was opened before.
+    pub(super) fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
+        let value = processes_max(limits);
+        match self.meter(PROCESSES_FILE) {
+            Some(file) => rustix::io::pwrite(file, value.as_bytes(), 0).map(drop).map_err(io::Error::from),
+            None => fs::write(self.directory.join(PROCESSES_FILE), value),
+        }
+    }
+
     fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
         for (file, value) in settings {
             match fs::write(self.directory.join(file), &value) {
@@ -149,7 +162,7 @@ impl Group {
             list.extend([("memory.limit_in_bytes", memory.clone()), ("memory.memsw.limit_in_bytes", memory)]);
         }
         if hierarchy.pids {
-            list.push(("pids.max", (u64::from(limits.processes) + GUEST_PROCESSES).to_string()));
+            list.push((PROCESSES_FILE, processes_max(limits)));
         }
         if hierarchy.cpu {
             let quota_us = u64::from(limits.cpus_milli) * CPU_PERIOD_US / 1000;
@@ -236,6 +249,10 @@ impl Group {
 pub(super) fn keyed_in(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
     value.and_then(|number| number.trim().parse().ok())
+}
+
+fn processes_max(limits: &Limits) -> String {
+    (u64::from(limits.processes) + GUEST_PROCESSES).to_string()
 }
 
 fn is_swap(file: &str) -> bool {

@@ -185,6 +185,12 @@ impl CgroupSet {
         group.ok_or(io::ErrorKind::NotFound)?.threads()
     }
 
+    /// Has nobody be born inside any more: those limits allow no process but the guest.
+    pub(in crate::native) fn forbid_births(&self, limits: &Limits) -> io::Result<()> {
+        let group = self.groups.iter().find(|group| group.hierarchy.pids);
+        group.ok_or(io::ErrorKind::NotFound)?.limit_processes(limits)
+    }
+
     /// What was used; fields that no group counts stay zero.
     pub(in crate::native) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
