@@ -1,6 +1,7 @@
 //! What a sandbox must be: produced by policy, understood by every backend.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{Guarantee, Limits};
 
@@ -71,6 +72,6 @@ impl ReadOnlyBind {
 pub struct PlacedFile {
     /// Absolute path inside.
     pub path: PathBuf,
-    /// Its content.
-    pub content: Vec<u8>,
+    /// Its content, shared by all that place it: what is the same is then also quickly seen to be.
+    pub content: Arc<[u8]>,
 }

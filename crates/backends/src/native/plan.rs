@@ -70,7 +70,9 @@ impl System {
         }));
         let mut files = self.files.clone();
         files.extend(
-            spec.files.iter().map(|file| PlanFile { path: file.path.clone(), content: file.content.clone() }),
+            spec.files
+                .iter()
+                .map(|file| PlanFile { path: file.path.clone(), content: file.content.to_vec() }),
         );
         JailPlan {
             id_map,

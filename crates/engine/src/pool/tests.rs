@@ -147,7 +147,7 @@ async fn only_the_very_same_makings_are_shared() {
         SandboxSpec { opening: vec![1], ..scene.spec.clone() },
         SandboxSpec { binds: vec![ReadOnlyBind::in_place(PathBuf::from("/x"))], ..scene.spec.clone() },
         SandboxSpec {
-            files: vec![PlacedFile { path: PathBuf::from("/x"), content: Vec::new() }],
+            files: vec![PlacedFile { path: PathBuf::from("/x"), content: [].into() }],
             ..scene.spec.clone()
         },
         SandboxSpec { absence_allowed: vec![sandbox::Guarantee::CpuLimited], ..scene.spec.clone() },

@@ -90,7 +90,9 @@ impl Runtime {
         if let Some(compile) = self.definition.compile.as_ref().filter(|_| !variables.is_empty()) {
             let declared = compile.declarations.fill(&self.definition, variables);
             files.extend(
-                declared.into_iter().map(|(name, content)| PlacedFile { path: inside(&name), content }),
+                declared
+                    .into_iter()
+                    .map(|(name, content)| PlacedFile { path: inside(&name), content: content.into() }),
             );
         }
         files
@@ -144,7 +146,7 @@ impl Runtime {
         if variables.is_empty() {
             return Vec::new();
         }
-        vec![PlacedFile { path: PathBuf::from(VALUES), content: typed::encode(variables) }]
+        vec![PlacedFile { path: PathBuf::from(VALUES), content: typed::encode(variables).into() }]
     }
 
     /// Everything of this runtime that a product depends on: its definition, the toolchain as it is on disk now.

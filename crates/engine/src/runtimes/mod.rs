@@ -99,13 +99,23 @@ impl RuntimeError {
 pub struct Runtime {
     definition: Arc<Definition>,
     found: cache::Found,
-    driver: Vec<u8>,
+    driver: Arc<[u8]>,
+    placed: Vec<PlacedFile>,
 }
 
 impl Runtime {
     fn new(definition: Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
-        let driver = compiled.unwrap_or_else(|| definition.file(driver_name(&definition)).to_vec());
-        Self { definition, found, driver }
+        let name = driver_name(&definition);
+        let driver: Arc<[u8]> = compiled.map_or_else(|| definition.file(name).into(), Arc::from);
+        let mut placed = Vec::new();
+        if !name.is_empty() {
+            let path = driver_path(&definition, &found);
+            placed.push(PlacedFile { path, content: Arc::clone(&driver) });
+        }
+        if let Some(script) = definition.check.as_ref().and_then(|check| check.script.as_deref()) {
+            placed.push(PlacedFile { path: inside(script), content: definition.file(script).into() });
+        }
+        Self { definition, found, driver, placed }
     }
 
     /// Its name in requests.
@@ -175,11 +185,6 @@ impl Runtime {
         }
     }
 
-    fn driver_path(&self) -> PathBuf {
-        let suffix = if self.found.compiled { self.definition.compiled_suffix() } else { "" };
-        inside(&format!("{}{suffix}", driver_name(&self.definition)))
-    }
-
     /// Modules that come with the interpreter.
     pub(crate) fn modules(&self) -> &[String] {
         &self.found.modules
@@ -187,14 +192,7 @@ impl Runtime {
 
     /// What must be in the sandbox: the driver, and what checks programs.
     pub(crate) fn placed_files(&self) -> Vec<PlacedFile> {
-        let mut files = Vec::new();
-        if !driver_name(&self.definition).is_empty() {
-            files.push(PlacedFile { path: self.driver_path(), content: self.driver.clone() });
-        }
-        if let Some(script) = self.definition.check.as_ref().and_then(|check| check.script.as_deref()) {
-            files.push(PlacedFile { path: inside(script), content: self.definition.file(script).to_vec() });
-        }
-        files
+        self.placed.clone()
     }
 
     /// Parts of the host that must be visible; `own` is our own executable.
@@ -234,7 +232,7 @@ impl Runtime {
     }
 
     fn fill(&self, command: &[String], call: &Call<'_>) -> Vec<String> {
-        let driver = self.driver_path().to_string_lossy().into_owned();
+        let driver = driver_path(&self.definition, &self.found).to_string_lossy().into_owned();
         let script =
             self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
         let check = inside(script).to_string_lossy().into_owned();
@@ -308,6 +306,12 @@ pub(crate) struct Preparing {
     pub(crate) is_required: bool,
 }
 
+/// Where it is inside.
+fn driver_path(definition: &Definition, found: &cache::Found) -> PathBuf {
+    let suffix = if found.compiled { definition.compiled_suffix() } else { "" };
+    inside(&format!("{}{suffix}", driver_name(definition)))
+}
+
 /// The file that stands beside the program: a driver, or what compiles it.
 fn driver_name(definition: &Definition) -> &str {
     let tool = definition.compile.as_ref().and_then(|compile| compile.tool.as_deref());
@@ -351,8 +355,12 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let known = self.ready.get(name).zip(definition::load(name));
-        let Some((cell, definition)) = known else {
+        let cell = self.ready.get(name);
+        // Its definition is read once.
+        if let Some(found) = cell.and_then(OnceCell::get) {
+            return found.clone();
+        }
+        let Some((cell, definition)) = cell.zip(definition::load(name)) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };

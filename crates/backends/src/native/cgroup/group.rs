@@ -15,6 +15,7 @@ const CPU_PERIOD_US: u64 = 100_000;
 const GUEST_PROCESSES: u64 = 1;
 
 const PROCESSES_FILE: &str = "pids.max";
+const THREADS_FILE: &str = "pids.current";
 /// What is charged to a group of version 1 now; only those are used again.
 const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
 
@@ -41,7 +42,7 @@ impl Group {
     /// Opens what will be read, so that it costs less then. What cannot be opened is tried again when it is read.
     pub(super) fn open_meters(&mut self) {
         let of_memory = [self.peak_file(), self.events_file(), MEMORY_NOW_FILE];
-        let of_processes = ["pids.peak", "pids.events", PROCESSES_FILE];
+        let of_processes = ["pids.peak", "pids.events", THREADS_FILE, PROCESSES_FILE];
         let Hierarchy { memory, pids, .. } = self.hierarchy;
         let names = of_memory.into_iter().filter(|_| memory).chain(of_processes.into_iter().filter(|_| pids));
         for name in names.chain(self.cpu_file()) {
@@ -107,6 +108,11 @@ impl Group {
     /// Every thread in it that is not yet dead.
     pub(super) fn threads(&self) -> io::Result<Vec<i32>> {
         self.list(if self.hierarchy.unified { "cgroup.threads" } else { "tasks" })
+    }
+
+    /// How many threads are in it, dead ones that nobody buried yet among them.
+    pub(super) fn threads_count(&self) -> Option<u64> {
+        self.text(THREADS_FILE).trim().parse().ok()
     }
 
     fn list(&self, file: &str) -> io::Result<Vec<i32>> {

@@ -185,6 +185,11 @@ impl CgroupSet {
         group.ok_or(io::ErrorKind::NotFound)?.threads()
     }
 
+    /// How many threads are inside, dead ones that nobody buried yet among them.
+    pub(in crate::native) fn threads_count(&self) -> Option<u64> {
+        self.groups.iter().find(|group| group.hierarchy.pids)?.threads_count()
+    }
+
     /// Has nobody be born inside any more: those limits allow no process but the guest.
     pub(in crate::native) fn forbid_births(&self, limits: &Limits) -> io::Result<()> {
         let group = self.groups.iter().find(|group| group.hierarchy.pids);
