@@ -25,6 +25,8 @@ RUNS_WITH_SOURCE_MAX = 256
 # A copy of a warm interpreter whose program does not come at once was made ahead.
 PATIENCE_MS = 30
 
+# An interpreter goes on changing its own code until it has run that often; every copy of a stem would, too.
+REHEARSALS = 24
 # What a stem and its copies run before any program does.
 REHEARSED = "x = [1, 'a', 2.5, None]\nprint(x)\nx"
 
@@ -776,13 +778,14 @@ def drive(dunders, packages):
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
     if packages is not None:
-        rehearse(dunders)
+        for _ in range(REHEARSALS):
+            rehearse(dunders)
         # Not let go of: every copy would have to write to it.
         names = load_part(STEM, "stem", dunders["__file__"])
-        if not names["become"](packages):
-            return None
-        # From here on this is a copy, in a sandbox of its own.
     session = Session(dunders, folder, screen)
+    if packages is not None and not names["become"](packages):
+        return None
+    # From here on this is a copy, in a sandbox of its own, if it comes from a stem.
     try:
         channel.connect()
     except OSError:

@@ -372,7 +372,14 @@ impl Root {
         let here = covered(proc.as_fd());
         for (name, is_directory) in &here.masked {
             let from = if *is_directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
-            self.cover((blank, Path::new(from)), &in_proc(name))?;
+            let first = here.masked.iter().find(|(_, alike)| alike == is_directory);
+            match first.filter(|(first, _)| first != name) {
+                None => self.cover((blank, Path::new(from)), &in_proc(name))?,
+                // A copy of what covers already is as read-only as that.
+                Some((first, _)) => {
+                    attach(copy_mount(root, &in_proc(first))?.as_fd(), root, &in_proc(name))?;
+                }
+            }
         }
         for name in &here.readonly {
             self.cover((root, &in_proc(name)), &in_proc(name))?;

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use super::cgroup::CgroupSet;
 use super::sandbox::NativeSandbox;
 use super::stems::Planted;
-use super::{NativeBackend, at, micros, plan, verify, watched};
+use super::{NativeBackend, at, kernel_file, micros, plan, verify, watched};
 
 /// A clone is there in milliseconds; a stem that needs longer than this is not waited for.
 const STEM_PATIENCE: Duration = Duration::from_secs(3);
@@ -280,7 +280,7 @@ fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
 
 /// The number of a process in our own namespace. See pidfd_open(2) and proc(5), fdinfo.
 fn number_of(pidfd: &OwnedFd) -> io::Result<i32> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let text = kernel_file::read(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
     number.filter(|number| *number > 0).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

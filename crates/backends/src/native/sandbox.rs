@@ -133,7 +133,7 @@ impl NativeSandbox {
     /// time.
     pub(super) fn prepare_end(&mut self, planted: Option<&Arc<Planted>>) {
         self.namespaces = Held::open(self.watch.watched().0, planted).ok();
-        self.cgroups.open_meters();
+        self.cgroups.open_files();
     }
 
     /// Killing process 1 of a pid namespace kills all of it, in one step. See pid_namespaces(7).

@@ -6,10 +6,11 @@
 //!
 //! ```text
 //! process 1 killed -> no new processes (the group's limit) -> every other thread of the group without memory
-//!                                                          -> nobody listed who was not listed before -> still
+//!                                                          -> all who were counted are listed -> still
 //! ```
-//! The second list is for whoever was being born during the first: after it nobody is born, and all are listed. Process 1
-//! is ours: it was killed before, and the kernel lets nobody who was killed go on.
+//! Whoever was being born when the limit was lowered is counted but perhaps not listed yet. Where the dead are counted as
+//! well, a second list tells: after the first nobody is born any more. Process 1 is ours: it was killed before, and the
+//! kernel lets nobody who was killed go on.
 
 use std::io;
 
@@ -51,14 +52,13 @@ pub(super) async fn has_come(cgroups: &CgroupSet, process_1: i32) -> io::Result<
 }
 
 fn is_still(cgroups: &CgroupSet, process_1: i32) -> io::Result<bool> {
-    let mut listed = cgroups.threads()?;
-    listed.retain(|thread| *thread != process_1);
-    if listed.is_empty() {
-        return Ok(true);
-    }
-    if listed.len() > THREADS_MAX || listed.iter().copied().any(status::may_run) {
+    // Counted first: from here on it can only become less.
+    let count = cgroups.threads_count();
+    let listed = cgroups.threads()?;
+    let may_run = |thread: i32| thread != process_1 && status::may_run(thread);
+    if listed.len() > THREADS_MAX || listed.iter().copied().any(may_run) {
         return Ok(false);
     }
-    let again = cgroups.threads()?;
-    Ok(again.iter().all(|thread| *thread == process_1 || listed.contains(thread)))
+    let are_all_listed = count == Some(listed.len() as u64);
+    Ok(are_all_listed || cgroups.threads()?.iter().all(|thread| listed.contains(thread)))
 }

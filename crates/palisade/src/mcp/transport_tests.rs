@@ -143,3 +143,39 @@ async fn a_peer_that_cannot_be_written_to_ends_everything() {
     server.send(empty(RequestId::Number(1))).await.unwrap_err();
     assert_eq!(*ended.borrow(), Some(Stop::Cancelled));
 }
+
+#[test]
+fn a_call_that_is_read_quickly_is_what_the_library_reads() {
+    let calls = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run"}}"#,
+        r#"{"jsonrpc":"2.0","id":"a\u00e9","method":"tools/call","params":{"name":"run","arguments":{"code":"é\n","variables":{"n":123456789012345678901234567890,"x":1.50}}}}"#,
+        r#"{"params":{"_meta":{"progressToken":7,"x":{"y":[1]}},"arguments":{},"name":"run"},"method":"tools/call","id":-3,"jsonrpc":"2.0"}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run","arguments":{"a":null},"task":{"ttl":1000},"more":[]}}"#,
+    ];
+    for call in calls {
+        let quick = parse_call(call.as_bytes()).unwrap_or_else(|| panic!("not read: {call}"));
+        let usual: Incoming = serde_json::from_slice(call.as_bytes()).unwrap();
+        assert_eq!(format!("{quick:?}"), format!("{usual:?}"), "{call}");
+    }
+    let others = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#,
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"run"}}"#,
+        r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"run"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run"},"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/call","params":{"name":"run"}}"#,
+        r#"{"jsonrpc":"1.0","id":1,"method":"tools/call","params":{"name":"run"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}"#,
+    ];
+    for other in others {
+        assert!(parse_call(other.as_bytes()).is_none(), "{other}");
+    }
+    // Identifiers that only one of the two might take.
+    for id in ["1.0", "1e3", "true", "18446744073709551616", "[]", "1.5"] {
+        let call =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"run"}}}}"#);
+        let usual = serde_json::from_str::<Incoming>(&call).ok().map(|message| format!("{message:?}"));
+        let quick = parse_call(call.as_bytes()).map(|message| format!("{message:?}"));
+        assert!(quick.is_none() || quick == usual, "{id}: {quick:?} {usual:?}");
+    }
+}

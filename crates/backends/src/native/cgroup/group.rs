@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use ::sandbox::{Limits, Usage};
@@ -14,6 +15,8 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
 
+/// Where processes of version 1 let themselves in.
+const ENTRANCE_FILE: &str = "tasks";
 const PROCESSES_FILE: &str = "pids.max";
 const THREADS_FILE: &str = "pids.current";
 /// What is charged to a group of version 1 now; only those are used again.
@@ -24,38 +27,47 @@ const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
 pub(super) struct Group {
     pub(super) hierarchy: Hierarchy,
     pub(super) directory: PathBuf,
-    /// Files that are read at the end of a run, opened before.
-    meters: Vec<(&'static str, File)>,
+    /// Files that are read at the end of a run, or written when the group is used again, opened before.
+    kept: Vec<(&'static str, File)>,
 }
 
 impl Group {
     /// Makes it; what it limits is written afterwards.
     pub(super) fn make(hierarchy: Hierarchy, directory: PathBuf) -> io::Result<Self> {
         fs::create_dir(&directory)?;
-        Ok(Self { hierarchy, directory, meters: Vec::new() })
+        Ok(Self { hierarchy, directory, kept: Vec::new() })
     }
 
     pub(super) fn limit(&self, limits: &Limits) -> io::Result<()> {
         self.write(self.settings(limits))
     }
 
-    /// Opens what will be read, so that it costs less then. What cannot be opened is tried again when it is read.
-    pub(super) fn open_meters(&mut self) {
+    /// Opens what will be needed, so that it costs less then. What cannot be opened is tried again when it is.
+    pub(super) fn open_files(&mut self) {
+        let Hierarchy { memory, pids, unified, .. } = self.hierarchy;
         let of_memory = [self.peak_file(), self.events_file(), MEMORY_NOW_FILE];
-        let of_processes = ["pids.peak", "pids.events", THREADS_FILE, PROCESSES_FILE];
-        let Hierarchy { memory, pids, .. } = self.hierarchy;
-        let names = of_memory.into_iter().filter(|_| memory).chain(of_processes.into_iter().filter(|_| pids));
-        for name in names.chain(self.cpu_file()) {
-            if self.meter(name).is_some() {
-                // Of the sandbox that had the group before.
-                continue;
-            }
-            let is_written = name == PROCESSES_FILE;
-            let opened = OpenOptions::new().read(true).write(is_written).open(self.directory.join(name));
-            if let Ok(file) = opened {
-                self.meters.push((name, file));
+        let of_processes = ["pids.peak", "pids.events", THREADS_FILE];
+        let measured =
+            of_memory.into_iter().filter(|_| memory).chain(of_processes.into_iter().filter(|_| pids));
+        let settings = self.settings(&Limits::default()).into_iter().map(|(file, _)| file);
+        let entrance = (!unified).then_some(ENTRANCE_FILE);
+        for name in measured.chain(self.cpu_file()).chain(settings).chain(entrance).collect::<Vec<_>>() {
+            // Perhaps of the sandbox that had the group before.
+            if self.kept(name).is_none()
+                && let Ok(file) = self.open(name)
+            {
+                self.kept.push((name, file));
             }
         }
+    }
+
+    /// As the kernel allows it: some only tell, some only listen.
+    fn open(&self, name: &str) -> io::Result<File> {
+        let path = self.directory.join(name);
+        // Handed to who joins, who need not read it.
+        let is_entrance = name == ENTRANCE_FILE;
+        let both = OpenOptions::new().read(!is_entrance).write(true).open(&path);
+        both.or_else(|_| File::open(&path))
     }
 
     /// Whether nothing to speak of is charged to it any more. What is left of a sandbox goes in its own time.
@@ -89,15 +101,24 @@ impl Group {
 
     /// Lets counts of version 1 begin anew.
     pub(super) fn count_anew(&self) -> io::Result<()> {
-        if self.hierarchy.cpuacct {
-            fs::write(self.directory.join("cpuacct.usage"), "0")?;
+        if let Some(file) = self.cpu_file() {
+            self.put(file, "0")?;
         }
         self.forget_peak()
     }
 
     /// Lets the kernel's highest mark begin anew.
     pub(super) fn forget_peak(&self) -> io::Result<()> {
-        if self.hierarchy.memory { fs::write(self.directory.join(self.peak_file()), "0") } else { Ok(()) }
+        if self.hierarchy.memory { self.put(self.peak_file(), "0") } else { Ok(()) }
+    }
+
+    /// What a process writes itself into, to join.
+    pub(super) fn entrance(&self) -> io::Result<OwnedFd> {
+        let opened = match self.kept(ENTRANCE_FILE) {
+            Some(file) => file.try_clone(),
+            None => OpenOptions::new().write(true).open(self.directory.join(ENTRANCE_FILE)),
+        };
+        opened.map(OwnedFd::from)
     }
 
     /// Every process in it. Opened each time: version 1 keeps what it once listed for a descriptor.
@@ -107,7 +128,7 @@ impl Group {
 
     /// Every thread in it that is not yet dead.
     pub(super) fn threads(&self) -> io::Result<Vec<i32>> {
-        self.list(if self.hierarchy.unified { "cgroup.threads" } else { "tasks" })
+        self.list(if self.hierarchy.unified { "cgroup.threads" } else { ENTRANCE_FILE })
     }
 
     /// How many threads are in it, dead ones that nobody buried yet among them.
@@ -136,18 +157,14 @@ impl Group {
         pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
     }
 
-    /// Sets the limit of processes alone, by what was opened before.
+    /// Sets the limit of processes alone.
     pub(super) fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
-        let value = processes_max(limits);
-        match self.meter(PROCESSES_FILE) {
-            Some(file) => rustix::io::pwrite(file, value.as_bytes(), 0).map(drop).map_err(io::Error::from),
-            None => fs::write(self.directory.join(PROCESSES_FILE), value),
-        }
+        self.put(PROCESSES_FILE, &processes_max(limits))
     }
 
     fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
         for (file, value) in settings {
-            match fs::write(self.directory.join(file), &value) {
+            match self.put(file, &value) {
                 Ok(()) => {}
                 // A kernel without swap accounting has no such file, and swap is then limited with memory.
                 Err(_) if is_swap(file) => {}
@@ -188,7 +205,7 @@ impl Group {
     pub(super) fn check_all(&self, settings: Vec<(&'static str, String)>) -> Result<(), String> {
         const PAGE_BYTES: u64 = 65_536;
         for (file, wanted) in settings {
-            let Ok(found) = kernel_file::read_value(&self.directory.join(file)) else {
+            let Ok(found) = self.get(file) else {
                 if is_swap(file) {
                     continue;
                 }
@@ -240,15 +257,25 @@ impl Group {
     }
 
     fn text(&self, name: &str) -> String {
-        let text = match self.meter(name) {
-            Some(file) => kernel_file::read_value_again(file),
-            None => kernel_file::read_value(&self.directory.join(name)),
-        };
-        text.unwrap_or_default()
+        self.get(name).unwrap_or_default()
     }
 
-    fn meter(&self, name: &str) -> Option<&File> {
-        self.meters.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
+    fn get(&self, name: &str) -> io::Result<String> {
+        match self.kept(name) {
+            Some(file) => kernel_file::read_value_again(file),
+            None => kernel_file::read_value(&self.directory.join(name)),
+        }
+    }
+
+    fn put(&self, name: &str, value: &str) -> io::Result<()> {
+        match self.kept(name) {
+            Some(file) => Ok(rustix::io::pwrite(file, value.as_bytes(), 0).map(drop)?),
+            None => fs::write(self.directory.join(name), value),
+        }
+    }
+
+    fn kept(&self, name: &str) -> Option<&File> {
+        self.kept.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
 }
 
@@ -285,7 +312,7 @@ mod tests {
             cpu: true,
             cpuacct: false,
         };
-        Group { hierarchy, directory, meters: Vec::new() }
+        Group { hierarchy, directory, kept: Vec::new() }
     }
 
     /// Plain files stand for the kernel's: what is written is what version 2 documents.
@@ -349,9 +376,9 @@ mod tests {
         let write = |file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
         write("memory.max_usage_in_bytes", "10\n");
         write("memory.usage_in_bytes", "20\n");
-        group.open_meters();
-        group.open_meters();
-        let count = group.meters.len();
+        group.open_files();
+        group.open_files();
+        let count = group.kept.len();
         let write = |file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
         write("memory.max_usage_in_bytes", "30\n");
         write("cgroup.procs", "1\n2\n3\n");

@@ -69,9 +69,9 @@ impl CgroupSet {
         self.groups.iter().any(|group| !group.hierarchy.unified)
     }
 
-    /// Opens what will be read at the end of a run.
-    pub(in crate::native) fn open_meters(&mut self) {
-        self.groups.iter_mut().for_each(Group::open_meters);
+    /// Opens what will be needed at the end of a run, and by the sandbox that has the groups next.
+    pub(in crate::native) fn open_files(&mut self) {
+        self.groups.iter_mut().for_each(Group::open_files);
     }
 
     /// The processes are dead: lets another sandbox have the groups if they are as new, else has them removed; and has these
@@ -117,10 +117,7 @@ impl CgroupSet {
     /// What the process writes itself into, opened by us, who have the right to.
     pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
-        old.map(|group| {
-            fs::OpenOptions::new().write(true).open(group.directory.join("tasks")).map(OwnedFd::from)
-        })
-        .collect()
+        old.map(Group::entrance).collect()
     }
 
     pub(in crate::native) fn limits_memory(&self) -> bool {
