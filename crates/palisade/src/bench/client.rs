@@ -85,7 +85,16 @@ pub(super) struct Structured {
     pub(super) sandbox_id: String,
     #[serde(default)]
     pub(super) usage: Usage,
+    /// Of the tool that tells what there is.
+    #[serde(default)]
+    pub(super) languages: Vec<Known>,
     error: Option<Problem>,
+}
+
+/// A language that a server knows.
+#[derive(Debug, Deserialize)]
+pub(super) struct Known {
+    pub(super) state: String,
 }
 
 /// Times as the server measured them.

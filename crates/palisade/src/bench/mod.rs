@@ -33,6 +33,7 @@ use self::measured::Measured;
 use self::progress::Progress;
 use self::scenarios::Sizes;
 use self::scene::{MAIN_LANGUAGES, Scene};
+use self::server::Server;
 use crate::cli::{Options, run::complain};
 
 const OWN_FAILURE: u8 = 125;
@@ -196,6 +197,9 @@ fn bench(options: &Options, arguments: &BenchArguments) -> Result<ExitCode, Stri
     let scene = Scene::set(options, &languages).map_err(|error| format!("preparing: {error}"))?;
     let sizes = Sizes::new(arguments.quick, arguments.runs);
     let mut bench = Bench { scene, sizes, progress: Progress::new(), measured: Measured::default() };
+    if !arguments.quick {
+        Server::start(&bench.scene.recipe)?.settle(&mut bench.progress)?;
+    }
     for scenario in chosen(arguments) {
         scenarios::measure(scenario, &mut bench).map_err(|error| format!("{}: {error}", scenario.name()))?;
     }

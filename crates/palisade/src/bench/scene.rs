@@ -9,6 +9,8 @@ use super::server::Recipe;
 use crate::cli::Options;
 use crate::machine::{self, Life};
 
+/// Where a server keeps what it found out about languages, in its state directory.
+const KNOWN_LANGUAGES: &str = "runtimes";
 const FOLDER_PREFIX: &str = "palisade-bench-";
 
 /// Languages that are always measured, as far as they are there.
@@ -72,9 +74,16 @@ impl Scene {
         Ok(Self { folder, recipe, languages, missing })
     }
 
-    /// The same servers over a state directory of their own.
+    /// The same servers over a state directory of their own, which knows what the first found out about languages.
     pub(super) fn recipe_in(&self, name: &str) -> Result<Recipe, String> {
-        let state_dir = self.folder.within(name).map_err(|error| format!("a state directory: {error}"))?;
+        let said = |error: io::Error| format!("a state directory: {error}");
+        let state_dir = self.folder.within(name).map_err(said)?;
+        let known = self.folder.within(&format!("{name}/{KNOWN_LANGUAGES}")).map_err(said)?;
+        let files = fs::read_dir(self.recipe.state_dir.join(KNOWN_LANGUAGES));
+        for file in files.into_iter().flatten().flatten() {
+            // What is missing is found out again.
+            fs::copy(file.path(), known.join(file.file_name())).ok();
+        }
         Ok(Recipe { state_dir, ..self.recipe.clone() })
     }
 

@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::{Call, Client};
+use super::progress::Progress;
 
 /// How long a server may take to end once its input has.
 const END_PATIENCE: Duration = Duration::from_secs(20);
+/// How long all canaries together may take.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Of what a server said before it failed.
 const LAST_WORDS_BYTES: usize = 600;
@@ -82,6 +85,23 @@ impl Server {
                 Err(format!("the server does not answer: {error}. It said: {}", recipe.last_words()))
             }
         }
+    }
+
+    /// Waits until it has tried every language that it found: it remembers that, and so do all later ones over the same
+    /// state. Compilers would share the machine with what is measured. Not for ever: then they do.
+    pub(super) fn settle(&self, progress: &mut Progress) -> Result<(), String> {
+        let deadline = Instant::now() + SETTLE_PATIENCE;
+        let ask = Call::tool("get_capabilities", &json!({}));
+        progress.begin("trying every language once");
+        while Instant::now() < deadline {
+            let known = self.client()?.send(&ask)?.wait()?.result?.languages;
+            let open = known.iter().filter(|language| language.state == "checking").count();
+            if open == 0 {
+                return Ok(());
+            }
+            progress.step(known.len() - open, known.len());
+        }
+        Ok(())
     }
 
     pub(super) fn client(&self) -> Result<&Client, String> {
