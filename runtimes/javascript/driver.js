@@ -660,7 +660,9 @@ function sayWhenItLeaves() {
 
 // A listener of the program hears of errors of its main part, too.
 function fail(error, die) {
-  if (process.listenerCount('uncaughtException') > 0) process.emit('uncaughtException', error, 'uncaughtException');
+  // That function is not told to anybody: Node has to call it.
+  if (process.hasUncaughtExceptionCaptureCallback()) queueMicrotask(() => { throw error; });
+  else if (process.listenerCount('uncaughtException') > 0) process.emit('uncaughtException', error, 'uncaughtException');
   else die(error);
 }
 

@@ -296,6 +296,13 @@ class DriverCase:
         self.assertEqual(self.kept(guest, "import type { T } from 'nope'; (x as number) + E.A")["json"], "6")
         self.assertEqual(self.kept(guest, "let y: string = null!;\n  y.length")["column"], "5")
 
+    def test_a_function_that_captures_errors_gets_them(self):
+        capture = "process.setUncaughtExceptionCaptureCallback((error) => console.log('captured', error.message));"
+        for end in ("throw new Error('q')", "setTimeout(() => { throw new Error('q'); })", "await null; throw new Error('q')"):
+            if end.startswith("await") and not PALISADE:
+                continue
+            self.assertEqual(self.fresh(f"{capture} {end}")[:2], (0, "captured q\n"), end)
+
     # -- the probe --
 
     def test_probe(self):

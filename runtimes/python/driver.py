@@ -782,10 +782,10 @@ def drive(dunders, packages):
             rehearse(dunders)
         # Not let go of: every copy would have to write to it.
         names = load_part(STEM, "stem", dunders["__file__"])
+        if not names["become"](packages):
+            return None
+        # From here on this is a copy, in a sandbox of its own.
     session = Session(dunders, folder, screen)
-    if packages is not None and not names["become"](packages):
-        return None
-    # From here on this is a copy, in a sandbox of its own, if it comes from a stem.
     try:
         channel.connect()
     except OSError:
@@ -810,7 +810,7 @@ def serve(session, channel):
         variables = rest[0] if split else ""
         report = session.run(mode, source, code, stdin_path, variables, rest[split:])
         del message, code, rest, variables
-        if mode != "keep" and report.status == "ok" and nothing_waits():
+        if mode != "keep" and report.status == "ok" and nothing_waits(session.names):
             channel.held = message_bytes(report.fields(run_id), FIELD_BYTES_MAX)
         else:
             channel.send(report.fields(run_id))
@@ -819,10 +819,12 @@ def serve(session, channel):
         leave_with = report.exit_code
 
 
-def nothing_waits():
-    """Whether this process ends at once when the program has."""
+def nothing_waits(names):
+    """Whether this process ends at once when the program has: nothing of it is left that could still do something."""
     handlers = sys.modules.get("atexit")
-    return "threading" not in sys.modules and (handlers is None or handlers._ncallbacks() == 0)
+    if "threading" in sys.modules or handlers is not None and handlers._ncallbacks() > 0:
+        return False
+    return all([name[:2] == "__" for name in names])
 
 
 def rehearse(dunders):
@@ -840,13 +842,13 @@ def rehearse(dunders):
         session = Session(dict(dunders), None, Screen(channel, dunders["__file__"]))
         read_source("/dev/null")
         exit_code(serve(session, channel))
-        take_apart(session.module)
+        del session
+        take_apart()
         flush(sys.stdout)
         channel.send(["leaving", "0"])
         # What is left is old from here on, and not looked at again.
         from gc import collect
 
-        del session, channel
         collect()
     finally:
         dup2(output, 1)
@@ -875,21 +877,14 @@ def end(leave):
     """
     status = exit_code(leave)
     if leave is not None and not isinstance(leave, int):
-        print(leave, file=sys.stderr)
-    try:
-        threads = sys.modules.get("threading")
-        if threads is not None:
-            threads._shutdown()
-        import atexit
-
-        atexit._run_exitfuncs()
-        flush(sys.stdout)
-        take_apart(sys.modules.get("__main__"))
-    except SystemExit as again:
-        status = exit_code(again.code)
-    except BaseException as broken:
-        sys.unraisablehook(Unraisable(broken))
-    if not flush(sys.stdout):
+        status = attempt(lambda: print(leave, file=sys.stderr), sys.stderr, status)
+    threads = sys.modules.get("threading")
+    if threads is not None:
+        status = attempt(threads._shutdown, threads, status)
+    status = attempt(run_exit_handlers, run_exit_handlers, status)
+    is_out = flush(sys.stdout)
+    status = attempt(take_apart, take_apart, status)
+    if not is_out or not flush(sys.stdout):
         status = 120
     flush(sys.stderr)
     for channel in OPEN:
@@ -898,14 +893,37 @@ def end(leave):
     leave_now(status)
 
 
-def take_apart(main):
-    """Lets go of what is left of a program."""
+def attempt(step, thing, status):
+    """What goes wrong in a step of the end is told, and the next one follows. Gives back what to end with."""
+    try:
+        step()
+    except SystemExit as again:
+        return exit_code(again.code)
+    except BaseException as broken:
+        tell_ignored(broken, thing)
+    return status
+
+
+def run_exit_handlers():
+    from atexit import _run_exitfuncs
+
+    _run_exitfuncs()
+
+
+def take_apart():
+    """Lets go of what is left of a program, in Python's own way: first as one piece, so that what runs then finds the
+    program's names, and only what somebody else holds name by name."""
+    from _weakref import ref
     from gc import collect, get_count
 
-    if main is not None:
-        let_go(main.__dict__)
+    main = sys.modules.pop("__main__", None)
+    left = ref(main) if isinstance(main, type(sys)) else bool
+    del main
     # While nothing has grown older, all that can be garbage is young.
     collect(2 if any(get_count()[1:]) else 0)
+    if left():
+        let_go(left().__dict__)
+        collect()
 
 
 def let_go(names):
@@ -917,11 +935,26 @@ def let_go(names):
 
 
 class Unraisable:
-    """What sys.unraisablehook is told."""
+    """What a hook of the program is told."""
 
-    def __init__(self, exc):
+    def __init__(self, exc, thing):
         self.exc_type, self.exc_value, self.exc_traceback = type(exc), exc, exc.__traceback__
-        self.err_msg, self.object = "Exception ignored at the end of the program", None
+        self.err_msg, self.object = None, thing
+
+
+def tell_ignored(exc, thing):
+    """As Python tells of an error that nobody can handle any more. The driver's own frame is no news."""
+    try:
+        trace = exc.__traceback__
+        exc.__traceback__ = trace.tb_next if trace is not None else None
+        if sys.unraisablehook is not sys.__unraisablehook__:
+            sys.unraisablehook(Unraisable(exc, thing))
+        else:
+            # Python's own hook takes nothing but what Python made.
+            print("Exception ignored in: %r" % (thing,), file=sys.stderr)
+            sys.__excepthook__(type(exc), exc, exc.__traceback__)
+    except BaseException:
+        pass
 
 
 def flush(stream):
@@ -931,7 +964,7 @@ def flush(stream):
         return True
     except Exception as exc:
         if not isinstance(exc, BrokenPipeError):
-            sys.unraisablehook(Unraisable(exc))
+            tell_ignored(exc, stream)
         return False
 
 

@@ -175,6 +175,41 @@ class DriverCase:
             "d = D()\nprint('end')\nsys.exit(3)\n"
         )
 
+    def test_what_runs_at_the_end_finds_the_names_of_the_program(self):
+        for code in (
+            "import os\nclass A:\n    def __del__(self): os.write(1, b'del ' + word)\nword = b'w'\na = A()\nprint('end')\n",
+            "class A:\n    def __del__(self): print(len(kept), name)\nkept = [A()]\nkept.append(kept)\nname = 'n'\n",
+            "import sys\nclass A:\n    def __del__(self): print('held elsewhere')\nsys.held = A()\n",
+            "import random\nclass A:\n    def __del__(self): print('by a module', random is not None)\nrandom.held = A()\na = random.held\n"
+            "del random.held\nx = [[i] for i in range(5000)]\n",
+        ):
+            status, out, err = self.plain(code)
+            self.assertEqual(self.fresh(code)[:2], (status, out), code)
+
+    def test_an_end_that_goes_wrong_says_so_and_keeps_the_value(self):
+        status, out, err, done = self.fresh("import os\nprint('x', end='')\nos.close(1)\n42")
+        self.assertEqual((status, done["repr"]), (120, "42"), err)
+        self.assertRegex(err, r"\AException ignored in: <_io.TextIOWrapper name='<stdout>'.*>\nOSError: \[Errno 9\].*\n\Z")
+        status, out, err, done = self.fresh("import os\nclass A:\n    def __del__(self, end=os._exit): end(5)\na = A()\n42")
+        self.assertEqual((status, done["repr"]), (5, "42"), err)
+        status, out, err, done = self.fresh(
+            "import sys, os\nsys.unraisablehook = lambda told: print(told.exc_type.__name__, file=sys.stderr)\n"
+            "print('x', end='')\nos.close(1)\n42"
+        )
+        self.assertEqual((status, done["repr"], err), (120, "42", "OSError\n"))
+
+    def test_an_interrupt_while_threads_are_awaited_is_told_and_the_end_goes_on(self):
+        code = (
+            "import threading, time, signal, os, atexit\natexit.register(lambda: print('handler'))\n"
+            "threading.Thread(target=lambda: (time.sleep(0.2), os.kill(os.getpid(), signal.SIGINT), time.sleep(0.2))).start()\n"
+            "print('end')"
+        )
+        status, out, err, _ = self.fresh(code)
+        plain = self.plain(code)
+        self.assertEqual((status, out), plain[:2])
+        self.assertIn("Exception ignored in: <module 'threading'", err)
+        self.assertNotIn("driver", err)
+
     def test_arguments_and_stdin_from_a_file(self):
         guest = self.guest()
         path = os.path.join(guest.workspace, "in")

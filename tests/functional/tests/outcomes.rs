@@ -274,3 +274,18 @@ fn nothing_runs_any_more_when_the_answer_is_there() {
         assert!(client.end().success());
     }
 }
+
+/// What still forks when the program has ended is refused from then on, which is no news of the program.
+#[test]
+fn who_forks_on_at_the_end_was_not_refused_by_the_limit() {
+    for user in users() {
+        let client = Client::new(user);
+        let code = "for i in 1 2 3 4 5 6; do ( while :; do ( : ); done ) & done; sleep 0.03; exit 3";
+        for _ in 0..40 {
+            let result = client.call("run", serde_json::json!({"language": "bash", "code": code}));
+            let told = (outcome(&result), &result["exit_code"], &result["warnings"]);
+            assert_eq!(told, ("failed", &3.into(), &serde_json::json!([])), "as {user:?}: {result:#}");
+        }
+        assert!(client.end().success());
+    }
+}

@@ -180,19 +180,20 @@ impl NativeSandbox {
             return Ok(usage);
         }
         self.begin_end()?;
-        if self.cgroups.count_everything() {
-            let usage = self.watch.usage(&self.cgroups);
-            // Counted above: what is refused from here on is no news of the program.
-            self.limits.processes = 0;
-            let process_1 = self.watch.watched().0;
-            if self.cgroups.forbid_births(&self.limits).is_ok()
-                && stillness::has_come(&self.cgroups, process_1).await.unwrap_or(false)
-            {
-                self.used = Some(usage);
-                return Ok(usage);
-            }
+        if !self.cgroups.count_everything() {
+            return self.end().await;
         }
-        self.end().await
+        let mut usage = self.watch.usage(&self.cgroups);
+        self.limits.processes = 0;
+        let process_1 = self.watch.watched().0;
+        let is_still = self.cgroups.forbid_births(&self.limits).is_ok()
+            && stillness::has_come(&self.cgroups, process_1).await.unwrap_or(false);
+        if !is_still {
+            // Who was refused since then was refused by us: no news of the program.
+            usage = Usage { process_refusals: usage.process_refusals, ..self.end().await? };
+        }
+        self.used = Some(usage);
+        Ok(usage)
     }
 
     async fn end(&mut self) -> Result<Usage, BackendError> {
