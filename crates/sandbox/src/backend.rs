@@ -68,6 +68,9 @@ pub trait Sandbox: Send {
     /// The byte stream to the guest; given out once.
     fn take_stream(&mut self) -> Option<UnixStream>;
 
+    /// Everything in it is ready and waits for somebody: takes hold of what will be needed then, while nobody waits.
+    fn settle(&mut self) {}
+
     /// Gives a sandbox in which no program was started yet the limits of a run: they hold from now on, usage counts
     /// from now on, and both were looked at from outside. [`BackendError::Unfit`] means that nothing was changed;
     /// after any other error, also that the guest is gone, it is good for nothing and must be destroyed.

@@ -18,6 +18,7 @@ use rustix::mount::FsPickFlags;
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::cgroup::CgroupSet;
+use super::inhabitants::Inhabitants;
 use super::{at, plan, tree};
 
 /// How often the processes are listed until no new one appears. An interpreter that waits starts none.
@@ -29,6 +30,8 @@ pub(super) struct Change<'a> {
     pub(super) process: BorrowedFd<'a>,
     pub(super) scratch: BorrowedFd<'a>,
     pub(super) cgroups: &'a CgroupSet,
+    /// Who is in it, where that is known.
+    pub(super) known: &'a Inhabitants,
     /// What is set.
     pub(super) from: &'a Limits,
     /// What its processes were given when it was built, if more.
@@ -94,8 +97,9 @@ impl Change<'_> {
         }
         let values = values(&wanted);
         let mut done: Vec<i32> = Vec::new();
-        for _ in 0..ROUNDS_MAX {
-            let everyone = self.everyone()?;
+        for round in 0..ROUNDS_MAX {
+            let is_known = round == 0 && self.known.are_all(self.cgroups);
+            let everyone = if is_known { self.known.pids() } else { self.everyone()? };
             let new: Vec<i32> = everyone.into_iter().filter(|pid| !done.contains(pid)).collect();
             if new.is_empty() {
                 return Ok(());

@@ -9,6 +9,7 @@ mod cgroup;
 mod disk;
 mod free;
 mod identity;
+mod inhabitants;
 mod kernel_file;
 mod lease;
 mod network;

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
+use super::inhabitants::Inhabitants;
 use super::lease::Change;
 use super::stems::Planted;
 use super::watch::Watch;
@@ -36,6 +37,8 @@ pub(super) struct NativeSandbox {
     /// What its processes still have beyond that, as it was built ahead.
     headroom: Option<Limits>,
     namespaces: Option<Held>,
+    /// Who waits in it, where it was built ahead.
+    inhabitants: Inhabitants,
     /// What was used, once nothing runs in it any more.
     used: Option<Usage>,
     /// Whether everything in it is dead, and what it left was given away.
@@ -110,6 +113,7 @@ impl NativeSandbox {
             limits: spec.limits.clone(),
             headroom: spec.headroom.clone(),
             namespaces: None,
+            inhabitants: Inhabitants::default(),
             used: None,
             is_dead: false,
         })
@@ -155,6 +159,7 @@ impl NativeSandbox {
             process: self.process.get_ref().as_fd(),
             scratch,
             cgroups: &self.cgroups,
+            known: &self.inhabitants,
             from: &self.limits,
             headroom: self.headroom.as_ref(),
             to: limits,
@@ -187,7 +192,7 @@ impl NativeSandbox {
         self.limits.processes = 0;
         let process_1 = self.watch.watched().0;
         let is_still = self.cgroups.forbid_births(&self.limits).is_ok()
-            && stillness::has_come(&self.cgroups, process_1).await.unwrap_or(false);
+            && stillness::has_come(&self.cgroups, &self.inhabitants, process_1).await.unwrap_or(false);
         if !is_still {
             // Who was refused since then was refused by us: no news of the program.
             usage = Usage { process_refusals: usage.process_refusals, ..self.end().await? };
@@ -225,6 +230,10 @@ impl Sandbox for NativeSandbox {
 
     fn take_stream(&mut self) -> Option<UnixStream> {
         self.stream.take()
+    }
+
+    fn settle(&mut self) {
+        self.inhabitants = Inhabitants::find(&self.cgroups);
     }
 
     fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {

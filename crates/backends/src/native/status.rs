@@ -1,5 +1,6 @@
 //! Reading a process from outside: /proc/PID/status, /proc/PID/stat. See proc(5).
 
+use std::fs::File;
 use std::io;
 
 use rustix::io::Errno;
@@ -39,7 +40,16 @@ pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
 /// Whether a thread could execute another instruction of its program: it is there, and has memory. What is told in another
 /// way than proc(5) has it may run.
 pub(super) fn may_run(thread: i32) -> bool {
-    match Fields::read(thread) {
+    may_run_by(Fields::read(thread))
+}
+
+/// The same of one whose `stat` was opened before.
+pub(super) fn may_run_in(stat: &File) -> bool {
+    may_run_by(kernel_file::read_value_again(stat).map(Fields))
+}
+
+fn may_run_by(fields: io::Result<Fields>) -> bool {
+    match fields {
         Ok(fields) => fields.number(23) != Some(0),
         Err(error) => !is_of_nobody(&error),
     }
@@ -75,13 +85,15 @@ mod tests {
         assert!(may_run(i32::try_from(std::process::id()).unwrap()));
         let mut child = std::process::Command::new("/bin/sleep").arg("100").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        assert!(may_run(pid), "it sleeps, and may wake up");
+        let is_alive = || may_run(pid) && may_run_in(&File::open(format!("/proc/{pid}/stat")).unwrap());
+        assert!(is_alive(), "it sleeps, and may wake up");
         child.kill().unwrap();
+        let opened = File::open(format!("/proc/{pid}/stat")).unwrap();
         let process = rustix::process::Pid::from_raw(pid).unwrap();
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         rustix::process::waitid(rustix::process::WaitId::Pid(process), options).unwrap();
-        let unburied = may_run(pid);
+        let unburied = (may_run(pid), may_run_in(&opened));
         child.wait().unwrap();
-        assert_eq!((unburied, may_run(pid)), (false, false));
+        assert_eq!((unburied, may_run(pid), may_run_in(&opened)), ((false, false), false, false));
     }
 }

@@ -17,7 +17,8 @@ use std::io;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::cgroup::CgroupSet;
-use super::{status, watched};
+use super::inhabitants::Inhabitants;
+use super::watched;
 
 /// Looks before the death itself is awaited.
 const LOOKS_MAX: usize = 24;
@@ -28,8 +29,9 @@ const THREADS_MAX: usize = 64;
 
 /// Whether nothing in those groups but process 1 can run any more, and nothing will be born there. Process 1 was killed and
 /// the limit of processes lowered before.
-pub(super) async fn has_come(cgroups: &CgroupSet, process_1: i32) -> io::Result<bool> {
-    if is_still(cgroups, process_1)? {
+pub(super) async fn has_come(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
+    let is_still = || is_still(cgroups, known, process_1);
+    if is_still()? {
         return Ok(true);
     }
     let timer = watched(rustix::time::timerfd_create(
@@ -44,18 +46,18 @@ pub(super) async fn has_come(cgroups: &CgroupSet, process_1: i32) -> io::Result<
         };
         rustix::time::timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
         timer.readable().await?.clear_ready();
-        if is_still(cgroups, process_1)? {
+        if is_still()? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn is_still(cgroups: &CgroupSet, process_1: i32) -> io::Result<bool> {
+fn is_still(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
     // Counted first: from here on it can only become less.
     let count = cgroups.threads_count();
     let listed = cgroups.threads()?;
-    let may_run = |thread: i32| thread != process_1 && status::may_run(thread);
+    let may_run = |thread: i32| thread != process_1 && known.may_run(thread);
     if listed.len() > THREADS_MAX || listed.iter().copied().any(may_run) {
         return Ok(false);
     }

@@ -49,6 +49,7 @@ impl Spare {
             let ready = tokio::time::timeout(READY_PATIENCE, reader.until_ready(MAIN));
             ready.await.unwrap_or(Err(GuestError::Silent))?;
         }
+        sandbox.settle();
         let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
         Ok(Self { sandbox, reader, writer, born: Instant::now(), cost_bytes, hold: None })
     }
