@@ -72,7 +72,8 @@ impl Shelf {
     /// The key: everything but limits. The shortest part that tells them apart comes first.
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;
-        own.opening == spec.opening
+        own.stem == spec.stem
+            && own.opening == spec.opening
             && own.binds == spec.binds
             && own.absence_allowed == spec.absence_allowed
             && own.workspace == spec.workspace

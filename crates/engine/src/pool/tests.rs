@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use sandbox::fake::FakeBackend;
-use sandbox::{PlacedFile, ReadOnlyBind, Usage};
+use sandbox::{PlacedFile, ReadOnlyBind, StemSpec, Usage};
 use wire::{FromGuest, VERSION};
 
 use super::*;
@@ -151,6 +151,10 @@ async fn only_the_very_same_makings_are_shared() {
             ..scene.spec.clone()
         },
         SandboxSpec { absence_allowed: vec![sandbox::Guarantee::CpuLimited], ..scene.spec.clone() },
+        SandboxSpec {
+            stem: Some(StemSpec { argv: vec!["numpy".to_owned()], env: Vec::new() }),
+            ..scene.spec.clone()
+        },
     ];
     for spec in &other {
         assert!(scene.lease_of(spec).await.is_none(), "{spec:?}");
