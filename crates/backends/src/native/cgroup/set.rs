@@ -125,7 +125,7 @@ impl CgroupSet {
     }
 
     pub(in crate::native) fn limits_processes(&self) -> bool {
-        self.groups.iter().any(|group| group.hierarchy.pids)
+        self.of_processes().is_some()
     }
 
     pub(in crate::native) fn limits_cpu(&self) -> bool {
@@ -178,19 +178,22 @@ impl CgroupSet {
 
     /// Every thread inside that is not yet dead, as the group tells that limits their number.
     pub(in crate::native) fn threads(&self) -> io::Result<Vec<i32>> {
-        let group = self.groups.iter().find(|group| group.hierarchy.pids);
-        group.ok_or(io::ErrorKind::NotFound)?.threads()
+        self.of_processes().ok_or(io::ErrorKind::NotFound)?.threads()
     }
 
     /// How many threads are inside, dead ones that nobody buried yet among them.
     pub(in crate::native) fn threads_count(&self) -> Option<u64> {
-        self.groups.iter().find(|group| group.hierarchy.pids)?.threads_count()
+        self.of_processes()?.threads_count()
     }
 
     /// Has nobody be born inside any more: those limits allow no process but the guest.
     pub(in crate::native) fn forbid_births(&self, limits: &Limits) -> io::Result<()> {
-        let group = self.groups.iter().find(|group| group.hierarchy.pids);
-        group.ok_or(io::ErrorKind::NotFound)?.limit_processes(limits)
+        self.of_processes().ok_or(io::ErrorKind::NotFound)?.limit_processes(limits)
+    }
+
+    /// The group that counts and limits them.
+    fn of_processes(&self) -> Option<&Group> {
+        self.groups.iter().find(|group| group.hierarchy.pids)
     }
 
     /// What was used; fields that no group counts stay zero.
