@@ -22,8 +22,6 @@ CONTROL_FD_HOME = 100
 FIELD_BYTES_MAX = 65536
 JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
-# A copy of a warm interpreter whose program does not come at once was made ahead.
-PATIENCE_MS = 30
 
 # An interpreter goes on changing its own code until it has run that often; every copy of a stem would, too.
 REHEARSALS = 24
@@ -151,14 +149,6 @@ class Channel:
         self.identity = fstat(self.fd)[1:3]
         # A child that holds the socket would keep the host waiting for its end.
         register_at_fork(after_in_child=self.leave)
-
-    def is_silent(self, milliseconds):
-        """Whether nothing comes in that time."""
-        from select import POLLIN, poll
-
-        waiting = poll()
-        waiting.register(self.fd, POLLIN)
-        return not waiting.poll(milliseconds)
 
     def is_ours(self):
         """False in a forked child, and once the program closed or replaced the descriptor."""
@@ -305,6 +295,7 @@ class Session:
 
     def __init__(self, dunders, driver_folder, screen):
         self.screen = screen
+        self.dunders = dunders
         self.module = type(sys)("__main__")
         self.names = self.module.__dict__
         self.names.clear()
@@ -792,10 +783,6 @@ def drive(dunders, packages):
         return "driver: descriptor 3 is not a control channel"
     OPEN.append(channel)
     channel.send(["ready"])
-    if packages is not None and channel.is_silent(PATIENCE_MS):
-        # There is time until the program comes: for copies of the pages that every run writes to.
-        rehearse(dunders)
-        sys.modules["__main__"] = session.module
     return serve(session, channel)
 
 
@@ -803,6 +790,11 @@ def serve(session, channel):
     leave_with = None
     while True:
         message = channel.receive()
+        if message is not None and message[0] == "rehearse":
+            # There is time until the program comes: for copies of the pages that every run writes to.
+            rehearse(session.dunders)
+            sys.modules["__main__"] = session.module
+            continue
         if message is None or message[0] != "run":
             return leave_with
         _, run_id, mode, source, code, stdin_path, count, *rest = message

@@ -110,6 +110,20 @@ class DriverCase:
         self.assertEqual((status, out, err), (0, "42\n", ""))
         self.assertEqual((done["status"], done["repr"], done["json"]), ("ok", "", ""))
 
+    def test_a_rehearsal_says_nothing_and_leaves_nothing(self):
+        code = "import os, sys\nprint(sorted(globals()), sys.modules['__main__'].__dict__ is globals(), sorted(os.listdir('/proc/self/fd')))\n7"
+        plain = self.fresh(code)
+        guest = self.guest()
+        for _ in range(3):
+            guest.send("rehearse")
+        guest.run(code)
+        done = guest.done()
+        self.assertEqual((*guest.end(), done), plain)
+        kept = self.guest()
+        kept.send("rehearse")
+        self.assertEqual(self.kept(kept, "x = 5\nx")["repr"], "5")
+        self.assertEqual(self.kept(kept, "x + 1")["repr"], "6")
+
     def test_runs_from_source_as_well_as_compiled(self):
         guest = self.guest(DRIVER)
         guest.run("print(__name__)")

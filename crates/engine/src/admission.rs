@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// A budget is counted in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -56,6 +56,24 @@ pub(crate) struct Permit {
     _memory: OwnedSemaphorePermit,
     /// How long it took to get.
     pub(crate) queued: Duration,
+    /// Rings when the place is free again: it is let go of last.
+    _bell: Bell,
+}
+
+/// Rings when it is dropped and nothing is left that runs.
+#[derive(Debug)]
+struct Bell {
+    places: Arc<Semaphore>,
+    runs_max: usize,
+    quiet: Arc<Notify>,
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        if self.places.available_permits() >= self.runs_max {
+            self.quiet.notify_one();
+        }
+    }
 }
 
 pub(crate) struct Admission {
@@ -63,6 +81,8 @@ pub(crate) struct Admission {
     places: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// Told each time that the last run has ended.
+    quiet: Arc<Notify>,
 }
 
 impl Admission {
@@ -73,7 +93,18 @@ impl Admission {
             places: Arc::new(Semaphore::new(limits.runs_max)),
             memory: Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS))),
             waiting: AtomicUsize::new(0),
+            quiet: Arc::default(),
         }
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waiting() == 0 && self.places.available_permits() >= self.limits.runs_max
+    }
+
+    /// Notified when it becomes quiet.
+    pub(crate) fn quiet(&self) -> &Arc<Notify> {
+        &self.quiet
     }
 
     /// Runs that wait for a place now.
@@ -114,9 +145,16 @@ impl Admission {
         let started = Instant::now();
         let _turn = self.queue_up()?;
         match tokio::time::timeout(QUEUE_PATIENCE, self.take(memory_bytes)).await {
-            Ok(Some((place, memory))) => {
-                Ok(Permit { _place: place, _memory: memory, queued: started.elapsed() })
-            }
+            Ok(Some((place, memory))) => Ok(Permit {
+                _place: place,
+                _memory: memory,
+                queued: started.elapsed(),
+                _bell: Bell {
+                    places: Arc::clone(&self.places),
+                    runs_max: self.limits.runs_max,
+                    quiet: Arc::clone(&self.quiet),
+                },
+            }),
             Ok(None) => Err(Busy { reason: "the server is shutting down", retry_after_ms: 1000 }),
             Err(_) => Err(self.busy("no place became free in time")),
         }
@@ -216,6 +254,19 @@ mod tests {
         assert!(waits.is_err(), "a second run was promised the same memory");
         drop(first);
         admission.admit(30 << 20).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn it_is_quiet_when_the_last_run_has_ended_and_that_is_told() {
+        let admission = admission(2, 1, 100);
+        assert!(admission.is_quiet());
+        let (first, second) =
+            (admission.admit(1 << 20).await.unwrap(), admission.admit(1 << 20).await.unwrap());
+        drop(first);
+        let told = || tokio::time::timeout(Duration::from_millis(5), admission.quiet().notified());
+        assert!(told().await.is_err() && !admission.is_quiet(), "one still runs");
+        drop(second);
+        assert!(told().await.is_ok() && admission.is_quiet());
     }
 
     #[tokio::test]

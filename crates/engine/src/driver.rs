@@ -39,6 +39,11 @@ pub(crate) fn kept_run(run: &DriverRun<'_>, id: &str, stdin_path: &str) -> Vec<u
     order(run, id, "keep", stdin_path)
 }
 
+/// An interpreter that waits for its program is told to walk through a run once, into nothing.
+pub(crate) fn rehearsal() -> Vec<u8> {
+    message(&["rehearse"])
+}
+
 /// What makes a program ready is told what of; its `done` has the same id.
 pub(crate) fn prepare_order(id: &str, words: &[String]) -> Vec<u8> {
     let mut fields = vec!["prepare", id];

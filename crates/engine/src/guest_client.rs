@@ -195,6 +195,12 @@ impl GuestWriter {
         within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&queued).await?) }).await
     }
 
+    /// Sends what is queued without waiting; a guest that does not take all of it is not well.
+    pub(crate) fn flush_now(&mut self) -> Result<(), GuestError> {
+        let queued = std::mem::take(&mut self.queued);
+        if self.stream.write_now(&queued)? == queued.len() { Ok(()) } else { Err(GuestError::Protocol) }
+    }
+
     /// Sends as much of a frame as the guest takes now; safe to cancel.
     pub(crate) async fn write(&mut self, frame: &mut Vec<u8>) -> Result<(), GuestError> {
         let count = self.stream.write(frame).await?;

@@ -95,6 +95,11 @@ impl WriteEnd {
         }
     }
 
+    /// Sends as much as the guest takes at once.
+    pub(crate) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.stream.get_ref(), bytes)
+    }
+
     /// Sends all of it.
     pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {

@@ -16,6 +16,8 @@ use crate::admission::machine_has;
 const BUILDS_MAX: usize = 2;
 /// How often spares are looked at.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// One interpreter rehearses after the other.
+const REHEARSAL_PAUSE: Duration = Duration::from_millis(3);
 /// While there is no key at all only a demand wakes it.
 const IDLE_PAUSE: Duration = Duration::from_secs(3600);
 /// Beyond what it costs, the machine must have this much to give before a spare is built; with less, spares go.
@@ -43,12 +45,17 @@ pub(super) async fn keep(room: Weak<Room>, wake: Arc<Notify>) {
 impl Room {
     /// Builds what is wanted; tells when to look again.
     fn tend(self: &Arc<Self>, now: Instant) -> Duration {
-        while self.start_build(now) {}
-        let shelves = self.locked();
+        let is_quiet = self.admission.is_quiet();
+        while self.start_build(now, is_quiet) {}
+        let mut shelves = self.locked();
         if shelves.all.is_empty() {
             return IDLE_PAUSE;
         }
-        let next = shelves.next_build_at(now, &self.config).map(|at| at.saturating_duration_since(now));
+        if is_quiet && shelves.building() == 0 && shelves.rehearse_one() {
+            return REHEARSAL_PAUSE;
+        }
+        let next =
+            shelves.next_build_at(now, is_quiet, &self.config).map(|at| at.saturating_duration_since(now));
         next.unwrap_or(LOOK_PAUSE).min(LOOK_PAUSE)
     }
 
@@ -69,13 +76,13 @@ impl Room {
     }
 
     /// Begins a build, if one is wanted and can be afforded.
-    fn start_build(self: &Arc<Self>, now: Instant) -> bool {
+    fn start_build(self: &Arc<Self>, now: Instant, is_quiet: bool) -> bool {
         let mut shelves = self.locked();
         if shelves.building() >= BUILDS_MAX {
             return false;
         }
         let cost = shelves.cost_bytes();
-        let Some(shelf) = shelves.next_to_build(now, &self.config) else { return false };
+        let Some(shelf) = shelves.next_to_build(now, is_quiet, &self.config) else { return false };
         let needed = shelf.cost_bytes;
         let is_affordable = cost.saturating_add(needed) <= self.config.memory_bytes_max
             && self.admission.has_memory(needed)

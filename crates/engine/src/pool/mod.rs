@@ -114,7 +114,7 @@ struct Room {
     backend: Arc<dyn Backend>,
     admission: Arc<Admission>,
     shelves: Mutex<Shelves>,
-    /// There is something to do for the keeper.
+    /// There is something to do for the keeper: somebody asked, a build ended, or the last run did.
     wake: Arc<Notify>,
     counts: PoolCounts,
 }
@@ -126,7 +126,7 @@ impl Pool {
             backend: Arc::clone(backend),
             admission: Arc::clone(admission),
             shelves: Mutex::default(),
-            wake: Arc::default(),
+            wake: Arc::clone(admission.quiet()),
             counts: PoolCounts::default(),
         };
         Self { room: config.is_on.then(|| Arc::new(room())) }

@@ -16,9 +16,10 @@ const KEYS_MAX: usize = 64;
 const KEY_IDLE: Duration = Duration::from_secs(300);
 /// More than the demand is worth are kept for so long after the last one asked.
 const SURPLUS_IDLE: Duration = Duration::from_secs(30);
-/// The first of a key are built this much after somebody asked, who has a sandbox built meanwhile: that goes first.
+/// While something runs, the first of a key are built this much after somebody asked, who has a sandbox built meanwhile: that
+/// goes first.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-/// While there is one left, the next is built this much later: the run that took one goes first.
+/// While something runs and there is one left, the next is built this much later: the run that took one goes first.
 const REFILL_PAUSE: Duration = Duration::from_millis(10);
 /// After a failed build, doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -37,7 +38,9 @@ pub(super) struct Shelf {
     ready: VecDeque<Spare>,
     pub(super) building: usize,
     failures: u32,
-    /// Not before.
+    /// Not before, whatever happens.
+    retry_at: Instant,
+    /// Not before, unless it is quiet.
     build_at: Instant,
     pub(super) cost_bytes: u64,
 }
@@ -64,6 +67,7 @@ impl Shelf {
             ready: VecDeque::new(),
             building: 0,
             failures: 0,
+            retry_at: now,
             build_at: now + FIRST_PAUSE,
             cost_bytes: COST_GUESS_BYTES,
         }
@@ -100,7 +104,16 @@ impl Shelf {
     pub(super) fn fail(&mut self, now: Instant) {
         let pause = BACKOFF_FIRST.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.build_at = now + pause;
+        self.retry_at = now + pause;
+    }
+
+    /// When the next may be built.
+    fn due_at(&self, is_quiet: bool) -> Instant {
+        if is_quiet { self.retry_at } else { self.retry_at.max(self.build_at) }
+    }
+
+    fn is_wanting(&self, now: Instant, config: &PoolConfig) -> bool {
+        self.count() < self.demand.worth(now, config.floor, config.ceiling)
     }
 }
 
@@ -138,10 +151,10 @@ impl Shelves {
         }
     }
 
-    /// The oldest spare of a key.
+    /// The newest spare of a key: what it needs is still in the processors' caches. The others age, and are renewed.
     pub(super) fn take(&mut self, want: &Want<'_>) -> Option<Spare> {
         let shelf = self.find(want.spec)?;
-        let spare = shelf.ready.pop_front()?;
+        let spare = shelf.ready.pop_back()?;
         let now = Instant::now();
         let pause = if shelf.ready.is_empty() { Duration::ZERO } else { REFILL_PAUSE };
         if shelf.build_at <= now {
@@ -239,22 +252,29 @@ impl Shelves {
     }
 
     /// The key that needs one the most, if there is room for one more.
-    pub(super) fn next_to_build(&mut self, now: Instant, config: &PoolConfig) -> Option<&mut Shelf> {
+    pub(super) fn next_to_build(
+        &mut self,
+        now: Instant,
+        is_quiet: bool,
+        config: &PoolConfig,
+    ) -> Option<&mut Shelf> {
         let total: usize = self.all.iter().map(Shelf::count).sum();
         if self.is_closed || total >= SPARES_MAX {
             return None;
         }
-        let is_wanting = |shelf: &&mut Shelf| {
-            shelf.build_at <= now && shelf.count() < shelf.demand.worth(now, config.floor, config.ceiling)
-        };
-        self.all.iter_mut().filter(is_wanting).min_by_key(|shelf| shelf.count())
+        let is_due = |shelf: &&mut Shelf| shelf.due_at(is_quiet) <= now && shelf.is_wanting(now, config);
+        self.all.iter_mut().filter(is_due).min_by_key(|shelf| shelf.count())
     }
 
     /// When a key that lacks one may next be built.
-    pub(super) fn next_build_at(&self, now: Instant, config: &PoolConfig) -> Option<Instant> {
-        let is_wanting =
-            |shelf: &&Shelf| shelf.count() < shelf.demand.worth(now, config.floor, config.ceiling);
-        self.all.iter().filter(is_wanting).map(|shelf| shelf.build_at).filter(|at| *at > now).min()
+    pub(super) fn next_build_at(&self, now: Instant, is_quiet: bool, config: &PoolConfig) -> Option<Instant> {
+        let wanting = self.all.iter().filter(|shelf| shelf.is_wanting(now, config));
+        wanting.map(|shelf| shelf.due_at(is_quiet)).filter(|at| *at > now).min()
+    }
+
+    /// Has one interpreter rehearse that did not yet, of those that will be taken first.
+    pub(super) fn rehearse_one(&mut self) -> bool {
+        self.all.iter_mut().any(|shelf| shelf.ready.iter_mut().any(Spare::rehearse))
     }
 
     /// Builds under way.

@@ -6,6 +6,7 @@ use sandbox::{Backend, BackendError, Limits, Sandbox, SandboxSpec};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::conversation::MAIN;
+use crate::driver;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 
 /// How long an interpreter may take to be ready.
@@ -30,6 +31,8 @@ pub(super) struct Spare {
     reader: GuestReader,
     writer: GuestWriter,
     pub(super) born: Instant,
+    /// Whether its interpreter can walk through a run before there is one, and was not told to yet.
+    can_rehearse: bool,
     /// What it uses of the machine's memory.
     pub(super) cost_bytes: u64,
     /// That much of what the server may promise.
@@ -51,7 +54,19 @@ impl Spare {
         }
         sandbox.settle();
         let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
-        Ok(Self { sandbox, reader, writer, born: Instant::now(), cost_bytes, hold: None })
+        // Which interpreters have stems, and which can rehearse, is the same.
+        let can_rehearse = spec.stem.is_some();
+        Ok(Self { sandbox, reader, writer, born: Instant::now(), can_rehearse, cost_bytes, hold: None })
+    }
+
+    /// Tells its interpreter to rehearse, unless it was told already. One that does not hear that is found out as dead.
+    pub(super) fn rehearse(&mut self) -> bool {
+        let is_due = std::mem::take(&mut self.can_rehearse);
+        if is_due {
+            let told = self.writer.control(MAIN, 0, &driver::rehearsal());
+            told.and_then(|()| self.writer.flush_now()).ok();
+        }
+        is_due
     }
 
     /// Whether guest and interpreter are still there, as far as they have told.

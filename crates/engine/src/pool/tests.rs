@@ -316,3 +316,57 @@ async fn a_pool_that_is_dropped_leaves_nothing() {
     drop(pool);
     assert_eq!(fake.alive(), 0);
 }
+
+#[tokio::test]
+async fn while_something_runs_building_waits_a_moment_and_when_it_is_quiet_it_does_not() {
+    let (spec, usual, now) = (SandboxSpec::default(), Limits::default(), Instant::now());
+    let want = Want { spec: &spec, usual: &usual, most: &usual, language: "x", purpose: Purpose::Run };
+    let mut shelves = Shelves::default();
+    shelves.ask(&want, now);
+    assert!(shelves.next_to_build(now, false, &CONFIG).is_none(), "who asked goes first");
+    let later = shelves.next_build_at(now, false, &CONFIG).unwrap();
+    assert!(shelves.next_to_build(later, false, &CONFIG).is_some(), "a long run does not hold it up");
+    assert!(shelves.next_to_build(now, true, &CONFIG).is_some());
+    shelves.blame(&want, now);
+    assert!(
+        shelves.next_to_build(now, true, &CONFIG).is_none(),
+        "one that failed is not tried again at once"
+    );
+}
+
+/// Everything that guests are told, with an interpreter that is ready at once.
+fn attentive() -> (FakeBackend, Arc<Mutex<Vec<u8>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let fake = FakeBackend::new(move |mut stream| {
+        say(&mut stream, &FromGuest::Hello { version: VERSION });
+        let data = b"1\0ready\0".to_vec();
+        say(&mut stream, &FromGuest::Control { process: crate::conversation::MAIN, data });
+        let mut bytes = [0; 64];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            heard.lock().unwrap().extend_from_slice(&bytes[..count]);
+        }
+    });
+    (fake, told)
+}
+
+#[tokio::test]
+async fn each_interpreter_rehearses_once_and_only_when_it_is_quiet() {
+    let (fake, told) = attentive();
+    let rehearsals = || {
+        let told = told.lock().unwrap();
+        told.windows(8).filter(|window| *window == b"rehearse").count()
+    };
+    let mut scene = Scene::over((fake, Guests::default()), CONFIG);
+    scene.spec.opening = vec![1];
+    scene.spec.stem = Some(StemSpec { argv: vec!["x".to_owned()], env: Vec::new() });
+    let running = scene.admission.admit(1 << 20).await.unwrap();
+    let scene = scene.warm().await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(rehearsals(), 0, "something runs");
+    drop(running);
+    scene.until("both rehearse", |_| rehearsals() == CONFIG.floor).await;
+    scene.room().wake.notify_one();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(rehearsals(), CONFIG.floor, "once each");
+}
