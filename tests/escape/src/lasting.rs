@@ -44,13 +44,10 @@ pub fn judge(attack: &Attack, user: User, client: &Client, bait: &Bait) -> Resul
         return told(format!("ESCAPED behind all walls: {stdout}"));
     }
     let outcome = last["outcome"].as_str().unwrap_or_default();
-    if !expected(attack).iter().any(|word| word == outcome) {
+    let expected = expected_in_lasting(attack);
+    if !expected.iter().any(|word| word == outcome) {
         let words = [stdout, last["stderr"].as_str().unwrap_or_default()].join(" ");
-        return told(format!(
-            "outcome {outcome} instead of {:?}: {} {words}",
-            expected(attack),
-            last["error"]
-        ));
+        return told(format!("outcome {outcome} instead of {expected:?}: {} {words}", last["error"]));
     }
     if outcome == "completed" && !stdout.contains("HELD: ") {
         return told(format!("no verdict: {stdout} {}", last["stderr"]));
@@ -67,6 +64,15 @@ pub fn judge(attack: &Attack, user: User, client: &Client, bait: &Bait) -> Resul
 
 pub(crate) fn expected(attack: &Attack) -> Vec<String> {
     if attack.outcomes.is_empty() { vec!["completed".to_owned()] } else { attack.outcomes.clone() }
+}
+
+/// Files that last are watched, not limited: who fills them slowly is stopped before the end, who is quick is not.
+fn expected_in_lasting(attack: &Attack) -> Vec<String> {
+    let mut words = expected(attack);
+    if attack.limits.iter().any(|option| option == "--disk-mb") {
+        words.push("disk_full".to_owned());
+    }
+    words
 }
 
 /// The options of the command line, as limits of a sandbox and of a run.
