@@ -14,6 +14,7 @@ mod identity;
 mod landlock_wall;
 mod plan;
 mod privileges;
+mod procfs;
 mod raise;
 mod removal;
 mod report;

@@ -1,15 +1,12 @@
-//! The root made from nothing: a small memory file system, read-only binds, a fresh procfs, a minimal /dev.
+//! The root made from nothing: a small memory file system, read-only binds, a minimal /dev. Its procfs is in `procfs`.
 //!
 //! Run by the clone in its own mount namespace, after the sources were opened. Everything is attached by
 //! descriptor (open_tree, move_mount): between looking and mounting no path can be swapped. What the plan
 //! does not name is not there.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
@@ -50,37 +47,6 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-
-/// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
-const MASKED: [&str; 20] = [
-    "acpi",
-    "asound",
-    "cmdline",
-    "config.gz",
-    "driver",
-    "fs",
-    "interrupts",
-    "irq",
-    "kallsyms",
-    "kcore",
-    "keys",
-    "key-users",
-    "kmsg",
-    "latency_stats",
-    "modules",
-    "pressure",
-    "sched_debug",
-    "scsi",
-    "sysrq-trigger",
-    "timer_list",
-];
-/// Directories of procfs in which nothing may be written.
-const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
-/// A number that names the running machine; every sandbox gets one of its own.
-const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
-
-const EMPTY_FILE: &str = ".empty";
-const EMPTY_DIRECTORY: &str = ".void";
 
 /// A bind whose source is held open.
 pub(crate) struct Source {
@@ -127,7 +93,11 @@ fn new_tmpfs(bytes: &str, inodes: &str, mode: &str) -> io::Result<OwnedFd> {
     new_filesystem("tmpfs", options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
-fn new_filesystem(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+pub(crate) fn new_filesystem(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
@@ -136,12 +106,12 @@ fn new_filesystem(kind: &str, options: &[(&str, &str)], attributes: MountAttrFla
     Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-fn attach(mount: BorrowedFd<'_>, parent: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
+pub(crate) fn attach(mount: BorrowedFd<'_>, parent: BorrowedFd<'_>, place: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(mount, "", parent, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 /// Copies the mount that a descriptor or path shows, with all mounts beneath it.
-fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
@@ -151,7 +121,7 @@ fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 
 /// The new root while it is being built.
 pub(crate) struct Root {
-    descriptor: OwnedFd,
+    pub(crate) descriptor: OwnedFd,
     /// Where the writable space is attached while it is taken apart.
     staging: &'static str,
 }
@@ -267,7 +237,7 @@ impl Root {
         Ok(place)
     }
 
-    fn directories(&self, place: &Path) -> io::Result<()> {
+    pub(crate) fn directories(&self, place: &Path) -> io::Result<()> {
         let mut walked = PathBuf::new();
         for part in place.components() {
             walked.push(part);
@@ -321,13 +291,14 @@ impl Root {
     pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
         attach(space.as_fd(), CWD, Path::new(self.staging))?;
+        rustix::process::fchdir(&self.descriptor)?;
         for (name, inside, mode) in &scratch.directories {
             rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
             // mkdir is subject to the umask, chmod is not.
             rustix::fs::chmodat(&space, name.as_str(), Mode::from_raw_mode(*mode), AtFlags::empty())?;
-            let tree = copy_mount(space.as_fd(), Path::new(name))?;
             let place = self.mount_point(inside, true)?;
-            attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
+            // By name, which costs the kernel less than by descriptor: it is ours, and seen by nobody else.
+            rustix::mount::mount_bind(Path::new(self.staging).join(name), &place)?;
         }
         Ok(space)
     }
@@ -338,77 +309,6 @@ impl Root {
         Ok(rustix::mount::unmount(self.staging, UnmountFlags::DETACH)?)
     }
 
-    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered; `blank` is where files
-    /// can be made to cover them with.
-    pub(crate) fn procfs(&self, blank: &OwnedFd) -> io::Result<()> {
-        let proc = self.bare_procfs()?;
-        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
-    }
-
-    /// The same in place of the stem's, which may be let go of only when this one is there to take its place: the kernel
-    /// gives a new procfs only to who can see one.
-    pub(crate) fn procfs_for_stems(&self, blank: &OwnedFd) -> io::Result<()> {
-        let proc = new_procfs()?;
-        rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
-        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
-        verify_procfs(&proc)?;
-        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
-    }
-
-    /// A fresh procfs with nothing covered.
-    pub(crate) fn bare_procfs(&self) -> io::Result<OwnedFd> {
-        self.directories(Path::new("proc"))?;
-        let proc = new_procfs()?;
-        attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
-        verify_procfs(&proc)?;
-        Ok(proc)
-    }
-
-    fn mask_procfs(&self, proc: &OwnedFd, blank: &OwnedFd) -> io::Result<()> {
-        let (blank, root) = (blank.as_fd(), self.descriptor.as_fd());
-        write_file(blank, Path::new(EMPTY_FILE), &[])?;
-        rustix::fs::mkdirat(blank, EMPTY_DIRECTORY, Mode::from_raw_mode(0o755))?;
-        let in_proc = |name: &str| Path::new("proc").join(name);
-        let here = covered(proc.as_fd());
-        for (name, is_directory) in &here.masked {
-            let from = if *is_directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
-            let first = here.masked.iter().find(|(_, alike)| alike == is_directory);
-            match first.filter(|(first, _)| first != name) {
-                None => self.cover((blank, Path::new(from)), &in_proc(name))?,
-                // A copy of what covers already is as read-only as that.
-                Some((first, _)) => {
-                    attach(copy_mount(root, &in_proc(first))?.as_fd(), root, &in_proc(name))?;
-                }
-            }
-        }
-        for name in &here.readonly {
-            self.cover((root, &in_proc(name)), &in_proc(name))?;
-        }
-        self.boot_id(blank)?;
-        // What covers stays mounted; the originals need no name.
-        rustix::fs::unlinkat(blank, EMPTY_FILE, AtFlags::empty())?;
-        Ok(rustix::fs::unlinkat(blank, EMPTY_DIRECTORY, AtFlags::REMOVEDIR)?)
-    }
-
-    /// Shows `from` at `at`, read-only.
-    fn cover(&self, (base, from): (BorrowedFd<'_>, &Path), at: &Path) -> io::Result<()> {
-        let tree = copy_mount(base, from)?;
-        sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().readonly().nosuid().nodev())?;
-        attach(tree.as_fd(), self.descriptor.as_fd(), at)
-    }
-
-    fn boot_id(&self, blank: BorrowedFd<'_>) -> io::Result<()> {
-        let mut random = [0_u8; 16];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let id =
-            format!("{}-{}-4{}-a{}-{}\n", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
-        let place = Path::new(".boot-id");
-        write_file(blank, place, id.as_bytes())?;
-        self.cover((blank, place), Path::new(BOOT_ID))?;
-        Ok(rustix::fs::unlinkat(blank, place, AtFlags::empty())?)
-    }
-
     /// Test builds only: the host's root, writable, as if no root had been made.
     fn host(&self) -> io::Result<()> {
         let tree = copy_mount(CWD, Path::new("/"))?;
@@ -417,36 +317,7 @@ impl Root {
     }
 }
 
-/// What of a procfs is covered on this kernel.
-struct Covered {
-    /// Name, and whether it is a directory.
-    masked: Vec<(&'static str, bool)>,
-    readonly: Vec<&'static str>,
-}
-
-/// Found out once: these entries are the kernel's, the same in every procfs. Clones of a process that knows know it too.
-fn covered(proc: BorrowedFd<'_>) -> &'static Covered {
-    static COVERED: OnceLock<Covered> = OnceLock::new();
-    COVERED.get_or_init(|| {
-        let kind = |name: &str| {
-            let found = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some(FileType::from_raw_mode(found.st_mode))
-        };
-        Covered {
-            masked: MASKED.into_iter().filter_map(|name| Some((name, kind(name)?.is_dir()))).collect(),
-            readonly: READONLY_DIRECTORIES.into_iter().filter(|name| kind(name).is_some()).collect(),
-        }
-    })
-}
-
-/// Finds that out ahead, for clones.
-pub(crate) fn look_at_procfs() -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    covered(rustix::fs::open("/proc", flags, Mode::empty())?.as_fd());
-    Ok(())
-}
-
-fn write_file(base: BorrowedFd<'_>, place: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_file(base: BorrowedFd<'_>, place: &Path, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(base, place, flags, Mode::from_raw_mode(0o444))?;
     let mut rest = content;
@@ -455,26 +326,6 @@ fn write_file(base: BorrowedFd<'_>, place: &Path, content: &[u8]) -> io::Result<
         rest = &rest[written..];
     }
     Ok(())
-}
-
-fn new_procfs() -> io::Result<OwnedFd> {
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    new_filesystem("proc", &[], attributes)
-}
-
-/// A procfs that is not one, or not of this process namespace, would show the host's processes.
-fn verify_procfs(proc: &OwnedFd) -> io::Result<()> {
-    const PROC_SUPER_MAGIC: i64 = 0x9fa0;
-    let kind = rustix::fs::fstatfs(proc)?.f_type;
-    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-    if kind as i64 != PROC_SUPER_MAGIC {
-        return Err(io::Error::other("procfs is something else"));
-    }
-    let own = rustix::fs::readlinkat(proc, "self", Vec::new())?;
-    let is_first = OsStr::from_bytes(own.as_bytes()) == "1";
-    if is_first || Wall::Pid.off() { Ok(()) } else { Err(io::Error::other("procfs is of another namespace")) }
 }
 
 fn relative(path: &Path) -> io::Result<PathBuf> {

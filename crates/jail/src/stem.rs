@@ -28,7 +28,7 @@ use crate::root::{self, Root};
 use crate::seccomp::Filter;
 use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, namespaces, settle};
 use crate::sys::{self, ChildFlags, Cloned, Dispositions, Namespace};
-use crate::{Bind, JailPlan, StemPlan, identity, privileges};
+use crate::{Bind, JailPlan, StemPlan, identity, privileges, procfs};
 
 /// Where a stem finds its requests and its library.
 const REQUESTS_FD: i32 = 3;
@@ -206,12 +206,13 @@ fn become_program(mut command: Command) -> io::Error {
 pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
+    sys::enlarge_program();
     LUGGAGE.get_or_init(sys::Luggage::find);
     // Here, and not in every clone.
     sys::reset_signals();
     sys::ignore_child_signal();
     let filter = Filter::compile();
-    root::look_at_procfs().ok();
+    procfs::look_at_procfs().ok();
     sys::fill_heap();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     let mut has_scratch = true;

@@ -55,7 +55,9 @@ impl NativeBackend {
     fn stem_for(&self, spec: &SandboxSpec) -> Option<Arc<Planted>> {
         self.stems.ready(spec, |stem| {
             let ids = self.identities.of_stem(spec.workspace.is_some());
-            let wall = self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
+            let mut wall =
+                self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
+            wall.files = self.system.files(spec);
             // Where we may hand over a mount, nothing but that need be seen.
             let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
             let workspaces = lasting.map(|lasting| lasting.among.clone());
@@ -141,8 +143,9 @@ impl NativeBackend {
             None => self.identities.next(number),
         };
         let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
-        if let Some(planted) = stem {
-            planted.suit(&mut plan).map_err(at("stem"))?;
+        match stem {
+            Some(planted) => planted.suit(&mut plan).map_err(at("stem"))?,
+            None => plan.files = self.system.files(spec),
         }
         Ok(plan)
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
-use sandbox::{BackendError, Limits, ReadOnlyBind, SandboxSpec, WORKSPACE};
+use sandbox::{BackendError, Limits, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE};
 
 use super::cgroup::{CgroupSet, Cgroups};
 
@@ -52,6 +52,13 @@ impl System {
         Self { binds, symlinks, files: system_files() }
     }
 
+    /// The files of a sandbox: those of every one, and those of its kind.
+    pub(super) fn files(&self, spec: &SandboxSpec) -> Vec<PlanFile> {
+        let own = |file: &PlacedFile| PlanFile { path: file.path.clone(), content: file.content.to_vec() };
+        self.files.iter().cloned().chain(spec.files.iter().map(own)).collect()
+    }
+
+    /// Everything but files: a copy of a stem finds them there.
     pub(super) fn plan(
         &self,
         spec: &SandboxSpec,
@@ -68,19 +75,13 @@ impl System {
             target: bind.target.clone(),
             optional: false,
         }));
-        let mut files = self.files.clone();
-        files.extend(
-            spec.files
-                .iter()
-                .map(|file| PlanFile { path: file.path.clone(), content: file.content.to_vec() }),
-        );
         JailPlan {
             id_map,
             unified_cgroup: born_into.unified_directory(),
             joins_groups: cgroups.has_old(),
             binds,
             symlinks: self.symlinks.clone(),
-            files,
+            files: Vec::new(),
             workspace: spec
                 .workspace
                 .as_ref()

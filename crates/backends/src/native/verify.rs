@@ -5,6 +5,7 @@
 //! alone leaves no trace in /proc: the jail's own report of the kernel's answer is used, and said so.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -151,10 +152,14 @@ impl Seen<'_> {
 
     fn is_planned(&self, point: &str) -> bool {
         let mut system = WRITABLE_SYSTEM.iter().chain(&DEVICES);
-        let system = point == "/" || system.any(|known| Path::new(point).starts_with(known));
-        system
+        let is_within = |above: &[u8]| {
+            let rest = point.as_bytes().strip_prefix(above);
+            rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        point == "/"
+            || system.any(|known| is_within(known.as_bytes()))
             || self.may_write(point)
-            || self.plan.binds.iter().any(|bind| Path::new(point).starts_with(&bind.target))
+            || self.plan.binds.iter().any(|bind| is_within(bind.target.as_os_str().as_bytes()))
     }
 
     fn network(&self) -> Result<(), BackendError> {

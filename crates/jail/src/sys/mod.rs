@@ -6,6 +6,7 @@
 
 mod clone;
 mod descriptors;
+mod large_pages;
 mod memory;
 mod mount;
 mod network;
@@ -16,6 +17,7 @@ pub(crate) use clone::{
     unshare_network_namespace, unshare_user_namespace, wait_for_children,
 };
 pub(crate) use descriptors::{close_from, place};
+pub(crate) use large_pages::enlarge_program;
 pub(crate) use memory::{Arguments, Luggage, fill_heap};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::{is_network_unused, raise_loopback};
