@@ -14,12 +14,17 @@ const VALUE_BYTES: usize = 1024;
 
 /// All of a file.
 pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
-    let file = open(path.as_ref())?;
+    read_again(&open(path.as_ref())?)
+}
+
+/// The same of one that is open, as it is now.
+pub(super) fn read_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(FIRST_BYTES);
     loop {
         // What does not fit is kept by the kernel for the next read, so room need not be for all of it.
         bytes.reserve(VALUE_BYTES);
-        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
+        let offset = bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), offset) {
             Ok(0) => return text(bytes),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -39,7 +44,7 @@ pub(super) fn read_value_again(file: &impl AsFd) -> io::Result<String> {
     text(bytes)
 }
 
-fn open(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 

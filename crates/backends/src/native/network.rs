@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,29 +19,80 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Files of /proc/PID/net that show what happened in a namespace: packets of every interface; counters of every protocol,
 /// which know attempts too; labels of flows, which outlive their sockets for a while. (`netstat` counts only what packets did.)
 const TRACES: [&str; 4] = ["dev", "snmp", "snmp6", "ip6_flowlabel"];
+/// What is said of sockets: how many of each protocol there are, and local ones one by one.
+const SOCKETS: [&str; 3] = ["sockstat", "sockstat6", "unix"];
+
+/// A network namespace that is held, with the files that show it: they go on showing it whoever is in it, and to open them is
+/// what costs most of a look.
+pub(super) struct Network {
+    namespace: OwnedFd,
+    traces: [Option<OwnedFd>; TRACES.len()],
+    sockets: [Option<OwnedFd>; SOCKETS.len()],
+}
+
+impl Network {
+    /// That of a process.
+    pub(super) fn of(pid: i32) -> io::Result<Self> {
+        Ok(Self {
+            namespace: kernel_file::open(Path::new(&format!("/proc/{pid}/ns/net")))?,
+            traces: opened(pid, TRACES)?,
+            sockets: opened(pid, SOCKETS)?,
+        })
+    }
+
+    pub(super) fn namespace(&self) -> &OwnedFd {
+        &self.namespace
+    }
+
+    pub(super) fn into_namespace(self) -> OwnedFd {
+        self.namespace
+    }
+
+    /// Whether it is the one that a process is in.
+    fn is_of(&self, pid: i32) -> io::Result<bool> {
+        let (own, theirs) =
+            (rustix::fs::fstat(&self.namespace)?, rustix::fs::stat(format!("/proc/{pid}/ns/net"))?);
+        Ok((own.st_dev, own.st_ino) == (theirs.st_dev, theirs.st_ino))
+    }
+
+    fn traces(&self) -> io::Result<Traces> {
+        self.traces.iter().map(shown).collect::<io::Result<_>>().map(Traces)
+    }
+
+    fn sockets(&self) -> io::Result<Sockets> {
+        let [four, six, unix] = &self.sockets;
+        Ok(Sockets { counts: [shown(four)?, shown(six)?], unix: shown(unix)? })
+    }
+}
+
+/// Opens files of /proc/PID/net. A kernel without IPv6 has none of its files.
+fn opened<const N: usize>(pid: i32, names: [&str; N]) -> io::Result<[Option<OwnedFd>; N]> {
+    let mut files = [const { None }; N];
+    for (place, name) in files.iter_mut().zip(names) {
+        let is_of_ipv6 = name.ends_with('6') || name.starts_with("ip6");
+        *place = match kernel_file::open(Path::new(&format!("/proc/{pid}/net/{name}"))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_ipv6 => None,
+            opened => Some(opened?),
+        };
+    }
+    Ok(files)
+}
+
+fn shown(file: &Option<OwnedFd>) -> io::Result<String> {
+    file.as_ref().map_or(Ok(String::new()), kernel_file::read_again)
+}
 
 /// What can be seen of a network namespace from outside, but for what it shares with others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Traces(Vec<String>);
 
-impl Traces {
-    /// As the namespace of that process shows them.
-    pub(super) fn read(pid: i32) -> io::Result<Self> {
-        TRACES.into_iter().map(|name| shown(pid, name)).collect::<io::Result<_>>().map(Self)
-    }
-}
-
-/// What is said of sockets: how many of each protocol there are, and local ones one by one.
+/// What is said of sockets.
 struct Sockets {
     counts: [String; 2],
     unix: String,
 }
 
 impl Sockets {
-    fn read(pid: i32) -> io::Result<Self> {
-        Ok(Self { counts: [shown(pid, "sockstat")?, shown(pid, "sockstat6")?], unix: shown(pid, "unix")? })
-    }
-
     /// Whether there are none but the two of a guest, which have no name, nor connections that are over but not forgotten. A
     /// socket of a dead process that is still on its way to another is found by the local ones that hold it.
     fn are_those_of_a_guest(&self) -> bool {
@@ -65,33 +117,24 @@ impl Sockets {
     }
 }
 
-/// A file of /proc/PID/net. A kernel without IPv6 has none of its files.
-fn shown(pid: i32, name: &str) -> io::Result<String> {
-    let is_of_ipv6 = name.ends_with('6') || name.starts_with("ip6");
-    match kernel_file::read(format!("/proc/{pid}/net/{name}")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_ipv6 => Ok(String::new()),
-        shown => shown,
-    }
-}
-
 /// Those of the sandboxes of one stem. Another's cannot be entered: its user namespace is not theirs.
 #[derive(Default)]
 pub(super) struct Networks {
-    free: Arc<Free<OwnedFd>>,
+    free: Arc<Free<Network>>,
     new: OnceLock<Traces>,
     not_before: Mutex<Option<Instant>>,
 }
 
 impl Networks {
     /// One that nobody is in.
-    pub(super) fn take(&self) -> Option<OwnedFd> {
+    pub(super) fn take(&self) -> Option<Network> {
         self.free.take(|_| true)
     }
 
     /// Takes one back whose processes are all dead; gives it back if there are enough.
-    pub(super) fn put(&self, namespace: OwnedFd) -> Option<OwnedFd> {
+    pub(super) fn put(&self, network: Network) -> Option<Network> {
         let is_pause = self.not_before().is_some_and(|begin| Instant::now() < begin);
-        if self.new.get().is_none() || is_pause { Some(namespace) } else { self.free.put(namespace) }
+        if self.new.get().is_none() || is_pause { Some(network) } else { self.free.put(network) }
     }
 
     fn not_before(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -105,24 +148,26 @@ impl Networks {
     }
 
     /// Remembers what a new one looks like.
-    pub(super) fn learn(&self, pid: i32) -> io::Result<()> {
+    pub(super) fn learn(&self, new: &Network) -> io::Result<()> {
         if self.new.get().is_none() {
-            let traces = Traces::read(pid)?;
+            let traces = new.traces()?;
             self.new.get_or_init(|| traces);
         }
         Ok(())
     }
 
-    /// Whether the namespace of that process looks like a new one.
-    pub(super) fn is_as_new(&self, pid: i32) -> io::Result<bool> {
-        let traces = Traces::read(pid)?;
-        let is_free = Sockets::read(pid)?.are_those_of_a_guest();
+    /// Whether a process is in that namespace, and it looks like a new one.
+    pub(super) fn is_as_new(&self, network: &Network, pid: i32) -> io::Result<bool> {
+        let is_free = network.is_of(pid)? && network.sockets()?.are_those_of_a_guest();
+        let traces = network.traces()?;
         Ok(is_free && self.new.get().is_some_and(|new| *new == traces))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+
     use super::*;
 
     #[test]
@@ -149,16 +194,29 @@ mod tests {
     #[tokio::test]
     async fn none_is_kept_before_it_is_known_what_a_new_one_looks_like() {
         let networks = Networks::default();
-        let any = || OwnedFd::from(std::fs::File::open("/proc/self/ns/net").unwrap());
-        assert!(networks.put(any()).is_some());
         let pid = i32::try_from(std::process::id()).unwrap();
-        assert!(!networks.is_as_new(pid).unwrap());
-        networks.learn(pid).unwrap();
+        let any = || Network::of(pid).unwrap();
+        assert!(networks.put(any()).is_some());
+        assert!(!networks.is_as_new(&any(), pid).unwrap());
+        networks.learn(&any()).unwrap();
         assert!(networks.put(any()).is_none());
         assert!(networks.take().is_some() && networks.take().is_none());
         assert!(networks.put(any()).is_none());
         networks.forget();
         assert!(networks.take().is_none());
         assert!(networks.put(any()).is_some(), "one is kept at once");
+    }
+
+    #[test]
+    fn files_that_are_open_show_what_is_there_now() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let network = Network::of(pid).unwrap();
+        assert!(network.is_of(pid).unwrap());
+        let name = format!("palisade-{pid}");
+        assert!(!network.sockets().unwrap().unix.contains(&name));
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        assert!(network.sockets().unwrap().unix.contains(&name));
+        assert!(network.traces().unwrap().0[0].contains("lo:"));
     }
 }

@@ -16,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 use super::cgroup::CgroupSet;
 use super::inhabitants::Inhabitants;
 use super::lease::Change;
+use super::network::Network;
 use super::stems::Planted;
 use super::watch::Watch;
 use super::{at, stillness, watched};
@@ -54,7 +55,7 @@ struct Remains {
 impl Remains {
     /// Whatever became of its processes.
     fn remove(mut self) {
-        let namespaces = self.namespaces.take().map(|held| vec![held.network, held.mounts]);
+        let namespaces = self.namespaces.take().map(Held::end);
         self.cgroups.remove(namespaces.unwrap_or_default());
     }
 
@@ -72,26 +73,52 @@ impl Remains {
 /// last process.
 struct Held {
     mounts: OwnedFd,
-    network: OwnedFd,
-    /// Where the network may be used again.
-    planted: Weak<Planted>,
+    network: HeldNetwork,
 }
 
+enum HeldNetwork {
+    Alone(OwnedFd),
+    /// Of a clone of that stem, whose clones may use it again.
+    OfStem(Box<Network>, Weak<Planted>),
+}
+
+/// The stem that a sandbox was cloned from, and the network of an earlier clone, where it has that.
+pub(super) type Descent<'a> = (&'a Arc<Planted>, Option<Network>);
+
 impl Held {
-    fn open(pid: i32, planted: Option<&Arc<Planted>>) -> io::Result<Self> {
+    fn open(pid: i32, descent: Option<Descent<'_>>) -> io::Result<Self> {
         let open = |name: &str| std::fs::File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
-        let (mounts, network) = (open("mnt")?, open("net")?);
-        let planted = planted.map(Arc::downgrade).unwrap_or_default();
-        Ok(Self { mounts, network, planted })
+        let network = match descent {
+            None => HeldNetwork::Alone(open("net")?),
+            Some((planted, used_again)) => {
+                let network = used_again.map_or_else(|| Network::of(pid), Ok)?;
+                planted.networks.learn(&network)?;
+                HeldNetwork::OfStem(Box::new(network), Arc::downgrade(planted))
+            }
+        };
+        Ok(Self { mounts: open("mnt")?, network })
+    }
+
+    /// Everybody in them is dead, and nobody will use them again.
+    fn end(self) -> Vec<OwnedFd> {
+        let network = match self.network {
+            HeldNetwork::Alone(namespace) => namespace,
+            HeldNetwork::OfStem(network, _) => network.into_namespace(),
+        };
+        vec![network, self.mounts]
     }
 
     /// Everybody in them is dead.
     fn let_go(self) -> Vec<OwnedFd> {
-        let network = match self.planted.upgrade() {
-            Some(planted) => planted.networks.put(self.network),
-            None => Some(self.network),
+        let Self { mounts, network } = self;
+        let left = match network {
+            HeldNetwork::OfStem(network, planted) => match planted.upgrade() {
+                Some(planted) => planted.networks.put(*network).map(Network::into_namespace),
+                None => Some(network.into_namespace()),
+            },
+            HeldNetwork::Alone(namespace) => Some(namespace),
         };
-        network.into_iter().chain([self.mounts]).collect()
+        left.into_iter().chain([mounts]).collect()
     }
 }
 
@@ -135,8 +162,8 @@ impl NativeSandbox {
 
     /// Takes hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
     /// time.
-    pub(super) fn prepare_end(&mut self, planted: Option<&Arc<Planted>>) {
-        self.namespaces = Held::open(self.watch.watched().0, planted).ok();
+    pub(super) fn prepare_end(&mut self, descent: Option<Descent<'_>>) {
+        self.namespaces = Held::open(self.watch.watched().0, descent).ok();
         self.cgroups.open_files();
     }
 
