@@ -69,7 +69,7 @@ impl NativeBackend {
     async fn raise(
         &self,
         spec: &SandboxSpec,
-        origin: Option<Origin<'_>>,
+        mut origin: Option<Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl NativeBackend {
         phases.parts_us.push(("cgroups", micros(asked)));
         let built = wait.until_built(&mut phases).await?;
         let looked = Instant::now();
-        let mut sandbox = wait.finish(spec, &plan, built, origin.as_ref()).await?;
+        let mut sandbox = wait.finish(spec, &plan, built, origin.as_mut()).await?;
         if spec.workspace.is_none() {
             sandbox.prepare_end(origin.map(|origin| (origin.planted, origin.network)));
         }
@@ -162,14 +162,17 @@ struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// A network that was used before must look like one that was not.
-    fn verify_network(&self, pid: i32) -> Result<(), BackendError> {
-        let networks = &self.planted.networks;
+    /// A network that was used before must look like one that was not. A clone may have left the one it was given for a new one.
+    fn verify_network(&mut self, pid: i32) -> Result<(), BackendError> {
         let unread = |error: io::Error| verify::incomplete(format!("its network cannot be read: {error}"));
-        match &self.network {
-            None => Ok(()),
-            Some(again) if Wall::Verify.off() || networks.is_as_new(again, pid).map_err(unread)? => Ok(()),
-            Some(_) => Err(verify::incomplete("something happened in its network before".to_owned())),
+        let Some(network) = &mut self.network else { return Ok(()) };
+        if !network.is_of(pid).map_err(unread)? {
+            *network = Network::of(pid).map_err(unread)?;
+        }
+        if Wall::Verify.off() || self.planted.networks.is_as_new(network).map_err(unread)? {
+            Ok(())
+        } else {
+            Err(verify::incomplete("something happened in its network before".to_owned()))
         }
     }
 }
@@ -248,7 +251,7 @@ impl Building {
         spec: &SandboxSpec,
         plan: &jail::JailPlan,
         built: Built,
-        origin: Option<&Origin<'_>>,
+        origin: Option<&mut Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
         let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
         let (pid, pidfd) = self.process.take().ok_or_else(missing)?;

@@ -49,7 +49,7 @@ impl Network {
     }
 
     /// Whether it is the one that a process is in.
-    fn is_of(&self, pid: i32) -> io::Result<bool> {
+    pub(super) fn is_of(&self, pid: i32) -> io::Result<bool> {
         let (own, theirs) =
             (rustix::fs::fstat(&self.namespace)?, rustix::fs::stat(format!("/proc/{pid}/ns/net"))?);
         Ok((own.st_dev, own.st_ino) == (theirs.st_dev, theirs.st_ino))
@@ -156,9 +156,9 @@ impl Networks {
         Ok(())
     }
 
-    /// Whether a process is in that namespace, and it looks like a new one.
-    pub(super) fn is_as_new(&self, network: &Network, pid: i32) -> io::Result<bool> {
-        let is_free = network.is_of(pid)? && network.sockets()?.are_those_of_a_guest();
+    /// Whether it looks like a new one in which a guest is.
+    pub(super) fn is_as_new(&self, network: &Network) -> io::Result<bool> {
+        let is_free = network.sockets()?.are_those_of_a_guest();
         let traces = network.traces()?;
         Ok(is_free && self.new.get().is_some_and(|new| *new == traces))
     }
@@ -197,7 +197,7 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         let any = || Network::of(pid).unwrap();
         assert!(networks.put(any()).is_some());
-        assert!(!networks.is_as_new(&any(), pid).unwrap());
+        assert!(!networks.is_as_new(&any()).unwrap());
         networks.learn(&any()).unwrap();
         assert!(networks.put(any()).is_none());
         assert!(networks.take().is_some() && networks.take().is_none());
