@@ -206,8 +206,6 @@ fn become_program(mut command: Command) -> io::Error {
 pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
-    sys::enlarge_program();
-    LUGGAGE.get_or_init(sys::Luggage::find);
     // Here, and not in every clone.
     sys::reset_signals();
     sys::ignore_child_signal();
@@ -215,7 +213,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     procfs::look_at_procfs().ok();
     sys::fill_heap();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
-    let mut has_scratch = true;
+    let mut is_first = true;
     if report::send(requests.as_fd(), &Message::Ready, None).is_err() {
         return Left::Ended(1);
     }
@@ -234,8 +232,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
         };
         let workspace = enclosed.workspace.then(|| descriptors.next()).flatten();
         let network = enclosed.network.then(|| descriptors.next()).flatten();
-        if std::mem::take(&mut has_scratch) && leave_scratch(&plan).is_err() {
-            // No clone may find it.
+        if std::mem::take(&mut is_first) && prepare_to_clone(&plan).is_err() {
             return Left::Ended(1);
         }
         match clone_sandbox(&report, network.is_none()) {
@@ -258,8 +255,14 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     Left::Ended(0)
 }
 
-/// Its own writable space is in the way of those of its clones, and of nobody's use any more.
-fn leave_scratch(plan: &JailPlan) -> io::Result<()> {
+/// What a stem does when it knows for what: all its clones are alike in that.
+fn prepare_to_clone(plan: &JailPlan) -> io::Result<()> {
+    if plan.memory_counted {
+        // Where each process is measured instead, every clone would be told that it uses them.
+        sys::enlarge_program();
+    }
+    LUGGAGE.get_or_init(sys::Luggage::find);
+    // Its own writable space is in the way of those of its clones, and of nobody's use any more: none may find it.
     Root::of_stem()?.leave_scratch(&plan.scratch)
 }
 

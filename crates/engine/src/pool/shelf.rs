@@ -274,7 +274,7 @@ impl Shelves {
 
     /// Has one interpreter rehearse that did not yet, of those that will be taken first.
     pub(super) fn rehearse_one(&mut self) -> bool {
-        self.all.iter_mut().any(|shelf| shelf.ready.iter_mut().any(Spare::rehearse))
+        self.all.iter_mut().any(|shelf| shelf.ready.iter_mut().rev().any(Spare::rehearse))
     }
 
     /// Builds under way.

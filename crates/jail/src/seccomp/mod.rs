@@ -241,6 +241,19 @@ mod tests {
             with(libc::SYS_socket, libc::AF_INET as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64),
             ALLOW
         );
+        let option = |level: i32, name: i32| {
+            answer(libc::SYS_setsockopt, [3, level as u64 | 1 << 40, name as u64 | 1 << 40, 0, 0, 0])
+        };
+        for join in [libc::MCAST_JOIN_GROUP, libc::MCAST_JOIN_SOURCE_GROUP] {
+            assert_eq!((option(libc::IPPROTO_IPV6, join), option(libc::IPPROTO_IP, join)), (EPERM, EPERM));
+            assert_eq!(option(libc::SOL_SOCKET, join), ALLOW);
+        }
+        assert_eq!(option(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP), EPERM);
+        assert_eq!(option(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP), EPERM);
+        assert_eq!(option(libc::IPPROTO_IP, libc::IP_ADD_SOURCE_MEMBERSHIP), EPERM);
+        assert_eq!(option(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), ALLOW);
+        assert_eq!(option(libc::IPPROTO_IP, libc::IP_TTL), ALLOW);
+        assert_eq!(option(libc::IPPROTO_TCP, libc::TCP_NODELAY), ALLOW);
         assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI), EPERM);
         // The kernel looks at 32 bits of the request, and so do we.
         assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40), EPERM);

@@ -217,7 +217,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_recvmsg,
     SYS_sendmmsg,
     SYS_recvmmsg,
-    SYS_setsockopt,
     SYS_getsockopt,
     SYS_shutdown,
     // About the machine: what is dangerous in the answers is masked or belongs to a namespace.
@@ -386,6 +385,19 @@ pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
     }
     rules.insert(SYS_socket, sockets);
     rules.insert(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
+    // No group can be joined: the kernel reports that to the network up to seconds later, when it may be another's.
+    let (four, six) = (IPPROTO_IP as u32, IPPROTO_IPV6 as u32);
+    let but = |level: u32, joins: &[c_int]| {
+        let others = joins.iter().map(|option| differs(2, *option as u32));
+        std::iter::once(equal(1, level)).chain(others).collect::<Rule>()
+    };
+    let any = [MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP];
+    let options = vec![
+        vec![differs(1, four), differs(1, six)],
+        but(four, &[IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, any[0], any[1]]),
+        but(six, &[IPV6_ADD_MEMBERSHIP, any[0], any[1]]),
+    ];
+    rules.insert(SYS_setsockopt, options);
     // Any request but those.
     rules.insert(SYS_ioctl, vec![FORBIDDEN_REQUESTS.iter().map(|request| differs(1, *request)).collect()]);
     rules.insert(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
