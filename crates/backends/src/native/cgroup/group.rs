@@ -274,7 +274,8 @@ impl Group {
         }
     }
 
-    fn kept(&self, name: &str) -> Option<&File> {
+    /// A file of it that is open.
+    pub(super) fn kept(&self, name: &str) -> Option<&File> {
         self.kept.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
 }

@@ -209,7 +209,7 @@ impl CgroupSet {
     /// is kept.
     pub(in crate::native) fn cpu_ns(&self) -> Option<u64> {
         let (group, name) = self.groups.iter().find_map(|group| Some((group, group.cpu_file()?)))?;
-        let file = match self.cpu_file.get() {
+        let file = match group.kept(name).or_else(|| self.cpu_file.get()) {
             Some(file) => file,
             None => {
                 let opened = fs::File::open(group.directory.join(name)).ok()?;
