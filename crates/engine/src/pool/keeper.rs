@@ -51,7 +51,7 @@ impl Room {
         if shelves.all.is_empty() {
             return IDLE_PAUSE;
         }
-        if is_quiet && shelves.building() == 0 && shelves.rehearse_one() {
+        if is_quiet && shelves.rehearse_one() {
             return REHEARSAL_PAUSE;
         }
         let next =
