@@ -1,8 +1,8 @@
 //! The root made from nothing: a small memory file system, read-only binds, a minimal /dev. Its procfs is in `procfs`.
 //!
-//! Run by the clone in its own mount namespace, after the sources were opened. Everything is attached by
-//! descriptor (open_tree, move_mount): between looking and mounting no path can be swapped. What the plan
-//! does not name is not there.
+//! Run by the clone in its own mount namespace, after the sources were opened. Everything of the host is attached by
+//! descriptor (open_tree, move_mount): between looking and mounting no path can be swapped. What the clone made itself, where
+//! nobody else is, is bound by name. What the plan does not name is not there.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
+use super::memory::Mapping;
+
 const LARGE_BYTES: usize = 2 << 20;
 
 /// Moves the code and constants of this process's program into large pages, where they fill some. To be called while it has one
@@ -21,14 +23,11 @@ pub(crate) fn enlarge_program() {
     whole_pages(parts).and_then(|place| replace(&place).ok());
 }
 
-/// What a line of /proc/self/maps says of the program, if it is nothing that is written to; see proc(5).
+/// What a line of /proc/self/maps says of the program, if it is nothing that is written to.
 fn constant_part(line: &str, program: &Path) -> Option<Range<usize>> {
-    let mut fields = line.split_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    let is_constant = matches!(fields.next()?, "r--p" | "r-xp");
-    let is_of_program = Path::new(fields.nth(3)?) == program;
-    (is_constant && is_of_program).then_some(number(start)?..number(end)?)
+    let Mapping { place, permissions, path } = Mapping::parse(line)?;
+    let is_constant = matches!(permissions, "r--p" | "r-xp");
+    (is_constant && path == Some(program)).then_some(place)
 }
 
 /// The large pages that the first parts without a gap between them fill.

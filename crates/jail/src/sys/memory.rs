@@ -1,6 +1,7 @@
 //! Memory of a process that is copied many times.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::ptr::with_exposed_provenance_mut;
 
@@ -74,12 +75,27 @@ fn give_back(piece: *mut libc::c_void) {
     unsafe { libc::free(piece) };
 }
 
-/// A piece of memory.
-type Range = (usize, usize);
+/// A piece of memory, as a line of /proc/self/maps tells; see proc(5).
+pub(super) struct Mapping<'a> {
+    pub(super) place: Range<usize>,
+    pub(super) permissions: &'a str,
+    /// The file it shows, or a name in brackets.
+    pub(super) path: Option<&'a Path>,
+}
+
+impl<'a> Mapping<'a> {
+    pub(super) fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let place = number(start)?..number(end)?;
+        Some(Self { place, permissions: fields.next()?, path: fields.nth(3).map(Path::new) })
+    }
+}
 
 /// Memory of the interpreter that carries this code, and of nobody else: the program's code, and the large pieces that it
 /// asked the kernel for. Neither its data, through which the C library is found, nor what that manages, for this code too.
-pub(crate) struct Luggage(Vec<Range>);
+pub(crate) struct Luggage(Vec<Range<usize>>);
 
 impl Luggage {
     /// To be called by the stem itself, of which all others are copies. What cannot be told apart is not in it.
@@ -88,19 +104,15 @@ impl Luggage {
         let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let needed = [thread_address(), (&raw const text).addr(), text.as_ptr().addr()];
         let ranges = text.lines().filter_map(|line| range_of_interpreter(line, &program));
-        Self(
-            ranges
-                .filter(|(start, end)| !needed.iter().any(|place| (*start..*end).contains(place)))
-                .collect(),
-        )
+        Self(ranges.filter(|piece| !needed.iter().any(|place| piece.contains(place))).collect())
     }
 
     /// Gives it back; whoever looks there again finds zeros, or the program's code.
     pub(crate) fn drop(&self) {
-        for (start, end) in &self.0 {
-            let place = with_exposed_provenance_mut::<libc::c_void>(*start);
+        for piece in &self.0 {
+            let place = with_exposed_provenance_mut::<libc::c_void>(piece.start);
             // SAFETY: private memory of an interpreter that will not run in this process any more, and of nobody else.
-            unsafe { libc::madvise(place, end - start, libc::MADV_DONTNEED) };
+            unsafe { libc::madvise(place, piece.len(), libc::MADV_DONTNEED) };
         }
     }
 }
@@ -111,19 +123,16 @@ fn thread_address() -> usize {
     unsafe { libc::__errno_location() }.addr()
 }
 
-/// What of a line of /proc/self/maps is the interpreter's; see proc(5).
-fn range_of_interpreter(line: &str, program: &Path) -> Option<Range> {
+/// What of a line of /proc/self/maps is the interpreter's.
+fn range_of_interpreter(line: &str, program: &Path) -> Option<Range<usize>> {
     /// This code never holds a piece that large, and the C library's own heap has a name.
     const LARGE_BYTES: usize = 1 << 20;
-    let mut fields = line.split_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    let (start, end) = (number(start)?, number(end)?);
-    let permissions = fields.next()?;
-    match fields.nth(3) {
-        None => (permissions == "rw-p" && end - start >= LARGE_BYTES).then_some((start, end)),
-        Some(path) => (permissions == "r-xp" && Path::new(path) == program).then_some((start, end)),
-    }
+    let Mapping { place, permissions, path } = Mapping::parse(line)?;
+    let is_its = match path {
+        None => permissions == "rw-p" && place.len() >= LARGE_BYTES,
+        Some(path) => permissions == "r-xp" && path == program,
+    };
+    is_its.then_some(place)
 }
 
 #[cfg(test)]
@@ -135,11 +144,11 @@ mod tests {
         let of = |line: &str| range_of_interpreter(line, Path::new("/usr/bin/python3"));
         assert_eq!(
             of("00400000-00500000 r-xp 00000000 fe:00 2477 /usr/bin/python3"),
-            Some((0x40_0000, 0x50_0000))
+            Some(0x40_0000..0x50_0000)
         );
         assert_eq!(
             of("7f0000000000-7f0000200000 rw-p 00000000 00:00 0 "),
-            Some((0x7f00_0000_0000, 0x7f00_0020_0000))
+            Some(0x7f00_0000_0000..0x7f00_0020_0000)
         );
         for others in [
             "7f0000000000-7f0000080000 rw-p 00000000 00:00 0 ",
