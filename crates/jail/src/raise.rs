@@ -112,12 +112,8 @@ fn close_up(
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last: the filter forbids nearly everything above.
     let memory = if plan.memory_counted { seccomp::Memory::Counted } else { seccomp::Memory::Shown };
-    steps.take("seccomp", || {
-        if plan.workspace.is_some() {
-            filter.install_for_watched_disk()?;
-        }
-        filter.install(memory)
-    })?;
+    let disk = if plan.workspace.is_some() { seccomp::Disk::Watched } else { seccomp::Disk::Limited };
+    steps.take("seccomp", || filter.install(memory, disk))?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report::send(report.as_fd(), &built, Some(scratch.as_fd()))
         .map_err(|error| JailError::new("report", &error))?;

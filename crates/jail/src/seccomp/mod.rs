@@ -3,6 +3,7 @@
 //! Anything that is not listed answers EPERM; calls whose absence libraries probe for answer ENOSYS; a
 //! foreign architecture is killed. The lists are data in [`profile`], the program is made in [`program`].
 
+mod arguments;
 mod profile;
 mod program;
 
@@ -29,57 +30,74 @@ pub(crate) enum Memory {
     Shown,
 }
 
-/// The compiled filters.
+/// What limits the disk of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// Its file system.
+    Limited,
+    /// The host, which measures it now and then.
+    Watched,
+}
+
+/// Every kind of sandbox.
+const KINDS: [(Memory, Disk); 4] = [
+    (Memory::Counted, Disk::Limited),
+    (Memory::Counted, Disk::Watched),
+    (Memory::Shown, Disk::Limited),
+    (Memory::Shown, Disk::Watched),
+];
+
+/// The compiled filters, one for each kind of sandbox. A sandbox installs exactly one: the kernel frees it when the sandbox
+/// ends, and what is freed at once for many sandboxes is work that the whole kernel shares.
 pub(crate) struct Filter {
-    counted: BpfProgram,
-    shown: BpfProgram,
-    unwatchable: BpfProgram,
+    programs: [BpfProgram; KINDS.len()],
 }
 
 impl Filter {
     /// Compiles the lists.
     pub(crate) fn compile() -> Self {
-        let program = |memory| program::assemble(ARCH, &answers(memory));
-        let unwatchable = program::refuse(ARCH, profile::UNWATCHABLE_DISK, libc::EOPNOTSUPP as u16);
-        Self { counted: program(Memory::Counted), shown: program(Memory::Shown), unwatchable }
+        Self { programs: KINDS.map(|(memory, disk)| program::assemble(ARCH, &answers(memory, disk))) }
     }
 
-    /// For a sandbox whose disk is watched and not limited by its file system: takes away what is quicker than any
-    /// watch. Comes before [`Filter::install`], which lets no other filter follow.
-    pub(crate) fn install_for_watched_disk(&self) -> io::Result<()> {
-        if Wall::Seccomp.off() {
-            return Ok(());
-        }
-        seccompiler::apply_filter(&self.unwatchable).map_err(io::Error::other)
+    fn program(&self, memory: Memory, disk: Disk) -> &BpfProgram {
+        let index = KINDS.iter().position(|kind| *kind == (memory, disk)).unwrap_or(KINDS.len() - 1);
+        &self.programs[index]
     }
 
     /// Puts this process and all its children behind the filter, for good.
-    pub(crate) fn install(&self, memory: Memory) -> io::Result<()> {
+    pub(crate) fn install(&self, memory: Memory, disk: Disk) -> io::Result<()> {
         if Wall::Seccomp.off() {
             return Ok(());
         }
-        let program = match memory {
-            Memory::Counted => &self.counted,
-            Memory::Shown => &self.shown,
-        };
-        seccompiler::apply_filter(program).map_err(io::Error::other)
+        seccompiler::apply_filter(self.program(memory, disk)).map_err(io::Error::other)
     }
 }
 
-fn answers(memory: Memory) -> BTreeMap<u32, Answer> {
+fn answers(memory: Memory, disk: Disk) -> BTreeMap<u32, Answer> {
     let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
     let allowed =
         profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
+    let conditional = profile::conditional();
     let conditional =
-        profile::conditional().into_iter().map(|(call, rules)| (number(call), Answer::When(rules)));
+        conditional.into_iter().map(|(call, (rules, errno))| (call, Answer::When(rules, errno)));
     let absent = profile::ABSENT.iter().copied().chain(profile::FUTURE);
-    let absent = absent.map(|call| (number(call), Answer::Refuse(libc::ENOSYS as u16)));
+    let absent = absent.map(|call| (call, Answer::Refuse(libc::ENOSYS as u16)));
+    let unwatchable = match disk {
+        Disk::Limited => Answer::Allow,
+        Disk::Watched => Answer::Refuse(libc::EOPNOTSUPP as u16),
+    };
+    let unwatchable = profile::UNWATCHABLE_DISK.iter().map(|call| (*call, unwatchable.clone()));
     let unseen = match memory {
         Memory::Counted => Answer::Allow,
         Memory::Shown => Answer::Refuse(libc::ENOSYS as u16),
     };
-    let unseen = profile::UNSEEN_MEMORY.iter().map(|call| (number(*call), unseen.clone()));
-    allowed.chain(conditional).chain(absent).chain(unseen).collect()
+    let unseen = profile::UNSEEN_MEMORY.iter().map(|call| (*call, unseen.clone()));
+    let maps = match memory {
+        Memory::Counted => Answer::Allow,
+        Memory::Shown => Answer::When(profile::maps_of_the_own_process(), libc::EPERM as u16),
+    };
+    let others = conditional.chain(absent).chain(unwatchable).chain(unseen).chain([(libc::SYS_mmap, maps)]);
+    allowed.chain(others.map(|(call, answer)| (number(call), answer))).collect()
 }
 
 #[cfg(test)]
@@ -101,112 +119,142 @@ mod tests {
     const ALLOW: u32 = 0x7fff_0000;
 
     fn answer(call: libc::c_long, arguments: [u64; 6]) -> u32 {
-        emulator::run(&Filter::compile().counted, ARCH, call as u32, arguments)
+        answer_of(Memory::Counted, Disk::Limited, call, arguments)
     }
 
-    /// The same lists through seccompiler: the allow-list, and the calls to answer ENOSYS.
-    fn oracle(memory: Memory) -> [BpfProgram; 2] {
-        let compile = |rules: BTreeMap<i64, Vec<SeccompRule>>, otherwise, matched| {
-            BpfProgram::try_from(SeccompFilter::new(rules, otherwise, matched, TARGET).unwrap()).unwrap()
-        };
-        let condition = |condition: &Condition| {
-            let (argument, operator, value) = match *condition {
+    fn answer_of(memory: Memory, disk: Disk, call: libc::c_long, arguments: [u64; 6]) -> u32 {
+        emulator::run(Filter::compile().program(memory, disk), ARCH, call as u32, arguments)
+    }
+
+    fn refused(errno: i32) -> u32 {
+        0x0005_0000 | errno as u32
+    }
+
+    /// One rule of ours as rules of seccompiler, which knows no lists of values.
+    fn as_rules(rule: &[Condition]) -> Vec<SeccompRule> {
+        let mut alternatives = vec![Vec::new()];
+        for condition in rule {
+            let (argument, choices): (u8, Vec<(SeccompCmpOp, u32)>) = match *condition {
                 Condition::MaskedEqual { argument, mask, value } => {
-                    (argument, SeccompCmpOp::MaskedEq(u64::from(mask)), value)
+                    (argument, vec![(SeccompCmpOp::MaskedEq(u64::from(mask)), value)])
                 }
-                Condition::Differs { argument, value } => (argument, SeccompCmpOp::Ne, value),
+                Condition::Differs { argument, value } => (argument, vec![(SeccompCmpOp::Ne, value)]),
+                Condition::OneOf { argument, values } => {
+                    (argument, values.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect())
+                }
             };
-            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, u64::from(value)).unwrap()
-        };
+            let with = |begun: &Vec<SeccompCondition>, (operator, value): &(SeccompCmpOp, u32)| {
+                let length = SeccompCmpArgLen::Dword;
+                let last = SeccompCondition::new(argument, length, operator.clone(), u64::from(*value));
+                begun.iter().cloned().chain([last.unwrap()]).collect::<Vec<_>>()
+            };
+            alternatives = choices
+                .iter()
+                .flat_map(|choice| alternatives.iter().map(|begun| with(begun, choice)))
+                .collect();
+        }
+        alternatives.into_iter().map(|conditions| SeccompRule::new(conditions).unwrap()).collect()
+    }
+
+    /// The same lists through seccompiler, which has one refusal for all.
+    fn oracle(answers: &BTreeMap<u32, Answer>) -> BpfProgram {
         let mut allowed = BTreeMap::new();
-        let mut absent = BTreeMap::new();
-        for (number, answer) in answers(memory) {
+        for (number, answer) in answers {
             match answer {
-                Answer::Allow => drop(allowed.insert(i64::from(number), Vec::new())),
-                Answer::When(rules) => {
-                    let rules = rules
-                        .iter()
-                        .map(|rule| SeccompRule::new(rule.iter().map(condition).collect()).unwrap());
-                    allowed.insert(i64::from(number), rules.collect());
+                Answer::Allow => drop(allowed.insert(i64::from(*number), Vec::new())),
+                Answer::When(rules, _) => {
+                    allowed
+                        .insert(i64::from(*number), rules.iter().flat_map(|rule| as_rules(rule)).collect());
                 }
-                Answer::Refuse(_) => drop(absent.insert(i64::from(number), Vec::new())),
+                Answer::Refuse(_) => {}
             }
         }
-        let errno = |number: i32| SeccompAction::Errno(number as u32);
-        [
-            compile(allowed, errno(libc::EPERM), SeccompAction::Allow),
-            compile(absent, SeccompAction::Allow, errno(libc::ENOSYS)),
-        ]
+        let otherwise = SeccompAction::Errno(libc::EPERM as u32);
+        let filter = SeccompFilter::new(allowed, otherwise, SeccompAction::Allow, TARGET).unwrap();
+        BpfProgram::try_from(filter).unwrap()
     }
 
     #[test]
     fn only_what_no_watch_can_follow_is_refused_where_the_disk_is_watched() {
-        let program = Filter::compile().unwatchable;
-        let answer = |call: libc::c_long| emulator::run(&program, ARCH, call as u32, [0; 6]);
-        assert_eq!(answer(libc::SYS_fallocate), 0x0005_0000 | libc::EOPNOTSUPP as u32);
-        for call in 0..1024 {
-            assert_eq!(answer(call) == ALLOW, call != libc::SYS_fallocate, "call {call}");
+        for memory in [Memory::Counted, Memory::Shown] {
+            for call in 0..1024 {
+                let [limited, watched] =
+                    [Disk::Limited, Disk::Watched].map(|disk| answer_of(memory, disk, call, [0; 6]));
+                if call == libc::SYS_fallocate {
+                    assert_eq!((limited, watched), (ALLOW, refused(libc::EOPNOTSUPP)));
+                } else {
+                    assert_eq!(limited, watched, "call {call}");
+                }
+            }
         }
     }
 
     #[test]
     fn every_answer_is_the_one_seccompiler_gives() {
         let filter = Filter::compile();
-        compare(&filter.counted, &oracle(Memory::Counted));
-        compare(&filter.shown, &oracle(Memory::Shown));
+        for (memory, disk) in KINDS {
+            let answers = answers(memory, disk);
+            compare(filter.program(memory, disk), &oracle(&answers), &answers);
+        }
     }
 
-    fn compare(program: &BpfProgram, [allowed, absent]: &[BpfProgram; 2]) {
-        let interesting = [
-            0,
-            1,
-            2,
-            3,
-            5,
-            10,
-            16,
-            17,
-            0x5412,
-            0x541c,
-            0x541d,
-            0x5423,
-            0x1000,
-            0x2000,
-            0x6000,
-            0xc000,
-            0x1000_0000,
-            0x4000_0000,
-            0xffff_ffff,
-            0x1_0000_0000,
-            0x1_0000_5412,
-            u64::MAX,
-        ];
+    fn compare(program: &BpfProgram, oracle: &BpfProgram, answers: &BTreeMap<u32, Answer>) {
+        let mut interesting = vec![0, 1, 16, 0x1000, 0x6000, 0xc000, 0x1000_0000, 1 << 32, u64::MAX];
         for number in (0..1100).chain([0x4000_0000, 0x4000_0001, 0x7fff_ffff, 0x8000_0000, u32::MAX]) {
-            for first in interesting {
-                for second in interesting {
-                    let arguments = [first, second, second, first, 0, 0];
+            let values = match answers.get(&number) {
+                Some(Answer::When(rules, _)) => values_near(rules),
+                _ => Vec::new(),
+            };
+            let kept = interesting.len();
+            interesting.extend(values);
+            for first in &interesting {
+                for second in &interesting {
+                    let arguments = [*first, *second, *second, *first, 0, 0];
                     let ours = emulator::run(program, ARCH, number, arguments);
-                    let theirs = match emulator::run(absent, ARCH, number, arguments) {
-                        ALLOW => emulator::run(allowed, ARCH, number, arguments),
-                        stricter => stricter,
+                    let theirs = match emulator::run(oracle, ARCH, number, arguments) {
+                        ALLOW => ALLOW,
+                        _ => match answers.get(&number) {
+                            Some(Answer::Refuse(errno) | Answer::When(_, errno)) => {
+                                refused(i32::from(*errno))
+                            }
+                            _ => EPERM,
+                        },
                     };
                     assert_eq!(ours, theirs, "call {number} with {first:#x}, {second:#x}");
+                    // Levels and options of sockets are the second and third argument.
+                    let arguments = [0, *first, *second, 0, 0, 0];
+                    let of = |program| emulator::run(program, ARCH, number, arguments) == ALLOW;
+                    assert_eq!(of(program), of(oracle), "call {number} with 0, {first:#x}, {second:#x}");
                 }
             }
+            interesting.truncate(kept);
         }
+    }
+
+    /// The values that rules compare with, their neighbours, and the same with higher bits that the kernel ignores.
+    fn values_near(rules: &[Vec<Condition>]) -> Vec<u64> {
+        let values = rules.iter().flatten().flat_map(|condition| match condition {
+            Condition::MaskedEqual { value, .. } | Condition::Differs { value, .. } => vec![*value],
+            Condition::OneOf { values, .. } => values.to_vec(),
+        });
+        let near = |value: u64| [value.wrapping_sub(1), value, value + 1, value | 1 << 40];
+        values.flat_map(|value| near(u64::from(value))).collect()
     }
 
     #[test]
     fn another_architecture_is_killed() {
         const I386: u32 = 0x4000_0003;
-        let program = Filter::compile().counted;
-        assert_eq!(emulator::run(&program, I386, 0, [0; 6]), 0x8000_0000);
+        for program in Filter::compile().programs {
+            assert_eq!(emulator::run(&program, I386, 0, [0; 6]), 0x8000_0000);
+        }
     }
 
     #[test]
     fn it_fits_the_kernel() {
         const BPF_MAXINSNS: usize = 4096;
-        assert!(Filter::compile().counted.len() <= BPF_MAXINSNS);
+        for program in Filter::compile().programs {
+            assert!(program.len() <= BPF_MAXINSNS);
+        }
     }
 
     #[test]
@@ -218,6 +266,8 @@ mod tests {
             .chain(profile::ALLOWED_LEGACY)
             .chain(profile::ABSENT)
             .chain(profile::UNSEEN_MEMORY)
+            .chain(profile::UNWATCHABLE_DISK)
+            .chain(&[libc::SYS_mmap])
             .chain(conditional.keys());
         for number in lists {
             assert!(seen.insert(*number), "call {number} is listed twice");
@@ -241,25 +291,77 @@ mod tests {
             with(libc::SYS_socket, libc::AF_INET as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64),
             ALLOW
         );
-        let option = |level: i32, name: i32| {
-            answer(libc::SYS_setsockopt, [3, level as u64 | 1 << 40, name as u64 | 1 << 40, 0, 0, 0])
-        };
-        for join in [libc::MCAST_JOIN_GROUP, libc::MCAST_JOIN_SOURCE_GROUP] {
-            assert_eq!((option(libc::IPPROTO_IPV6, join), option(libc::IPPROTO_IP, join)), (EPERM, EPERM));
-            assert_eq!(option(libc::SOL_SOCKET, join), ALLOW);
-        }
-        assert_eq!(option(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP), EPERM);
-        assert_eq!(option(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP), EPERM);
-        assert_eq!(option(libc::IPPROTO_IP, libc::IP_ADD_SOURCE_MEMBERSHIP), EPERM);
-        assert_eq!(option(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), ALLOW);
-        assert_eq!(option(libc::IPPROTO_IP, libc::IP_TTL), ALLOW);
-        assert_eq!(option(libc::IPPROTO_TCP, libc::TCP_NODELAY), ALLOW);
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI), EPERM);
-        // The kernel looks at 32 bits of the request, and so do we.
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40), EPERM);
-        assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS), ALLOW);
         assert_eq!(with(libc::SYS_prlimit64, 1, 7), EPERM);
         assert_eq!(with(libc::SYS_clone3, 0, 0), ENOSYS);
+    }
+
+    #[test]
+    fn socket_options_are_an_allow_list() {
+        let option = |call, level: i32, name: i32| {
+            answer(call, [3, level as u64 | 1 << 40, name as u64 | 1 << 40, 0, 0, 0])
+        };
+        let set = |level, name| option(libc::SYS_setsockopt, level, name);
+        let unknown = refused(libc::ENOPROTOOPT);
+        for name in [
+            libc::SO_ATTACH_FILTER,
+            libc::SO_ATTACH_BPF,
+            libc::SO_LOCK_FILTER,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+        ] {
+            assert_eq!(set(libc::SOL_SOCKET, name), unknown);
+        }
+        for join in [libc::MCAST_JOIN_GROUP, libc::MCAST_JOIN_SOURCE_GROUP] {
+            assert_eq!((set(libc::IPPROTO_IPV6, join), set(libc::IPPROTO_IP, join)), (unknown, unknown));
+        }
+        assert_eq!(set(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP), unknown);
+        assert_eq!(set(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP), unknown);
+        assert_eq!(set(libc::IPPROTO_IP, libc::IP_ADD_SOURCE_MEMBERSHIP), unknown);
+        assert_eq!(set(libc::IPPROTO_TCP, libc::TCP_LINGER2), unknown);
+        assert_eq!(set(libc::IPPROTO_TCP, libc::TCP_ULP), unknown);
+        assert_eq!(set(libc::SOL_UDP, 100), unknown);
+        assert_eq!(set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), ALLOW);
+        assert_eq!(set(libc::IPPROTO_IP, libc::IP_TTL), ALLOW);
+        assert_eq!(set(libc::IPPROTO_TCP, libc::TCP_NODELAY), ALLOW);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_ERROR), unknown);
+        assert_eq!(option(libc::SYS_getsockopt, libc::SOL_SOCKET, libc::SO_ERROR), ALLOW);
+        assert_eq!(option(libc::SYS_getsockopt, libc::SOL_SOCKET, SO_NETNS_COOKIE), unknown);
+    }
+
+    const SO_NETNS_COOKIE: i32 = 71;
+
+    #[test]
+    fn requests_commands_and_process_options_are_allow_lists() {
+        let with = |call, first, second, third| answer(call, [first, second, third, 0, 0, 0]);
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI, 0), refused(libc::ENOTTY));
+        // The kernel looks at 32 bits of the request, and so do we.
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40, 0), refused(libc::ENOTTY));
+        assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS, 0), ALLOW);
+        let command = |number: i32, argument: i32| with(libc::SYS_fcntl, 0, number as u64, argument as u64);
+        for number in [libc::F_NOTIFY, libc::F_SETLEASE, libc::F_GETLEASE, libc::F_SETPIPE_SZ, libc::F_SETOWN]
+        {
+            assert_eq!(command(number, 0), refused(libc::EINVAL));
+        }
+        assert_eq!(command(libc::F_SETFL, libc::O_NONBLOCK), ALLOW);
+        assert_eq!(command(libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC), refused(libc::EINVAL));
+        assert_eq!(command(libc::F_GETFL, libc::O_ASYNC), ALLOW);
+        let process = |option: i32| with(libc::SYS_prctl, option as u64, 0, 0);
+        assert_eq!(process(libc::PR_SET_SECCOMP), refused(libc::EINVAL));
+        assert_eq!(process(libc::PR_SET_NAME), ALLOW);
+        assert_eq!(process(libc::PR_SET_DUMPABLE), ALLOW);
+    }
+
+    #[test]
+    fn memory_that_no_process_shows_is_refused_where_no_group_counts_it() {
+        let map = |memory, flags: i32| {
+            answer_of(memory, Disk::Limited, libc::SYS_mmap, [0, 4096, 3, flags as u64, u64::MAX, 0])
+        };
+        let (shared, private, anonymous) = (libc::MAP_SHARED, libc::MAP_PRIVATE, libc::MAP_ANONYMOUS);
+        assert_eq!(map(Memory::Counted, shared | anonymous), ALLOW);
+        assert_eq!(map(Memory::Shown, shared | anonymous), EPERM);
+        assert_eq!(map(Memory::Shown, libc::MAP_SHARED_VALIDATE | anonymous | libc::MAP_NORESERVE), EPERM);
+        assert_eq!(map(Memory::Shown, private | anonymous), ALLOW);
+        assert_eq!(map(Memory::Shown, shared), ALLOW, "a file");
+        assert_eq!(answer_of(Memory::Shown, Disk::Limited, libc::SYS_vmsplice, [0; 6]), ENOSYS);
     }
 
     #[test]

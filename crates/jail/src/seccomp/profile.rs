@@ -3,10 +3,9 @@
 //! The rule for a new entry: a popular package needs it, it cannot reach beyond the namespaces, and it adds
 //! no large part of the kernel to what an attacker can talk to. What is not here answers EPERM.
 
-use std::collections::BTreeMap;
-
 use libc::*;
 
+use super::arguments::{self, Conditional};
 use super::program::{Condition, Rule};
 
 /// Allowed whatever the arguments.
@@ -27,7 +26,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_copy_file_range,
     SYS_splice,
     SYS_tee,
-    SYS_vmsplice,
     // Files: the mount tree, Landlock and permissions decide what can be reached.
     SYS_openat,
     SYS_openat2,
@@ -35,7 +33,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_close_range,
     SYS_dup,
     SYS_dup3,
-    SYS_fcntl,
     SYS_flock,
     SYS_fstat,
     SYS_newfstatat,
@@ -62,7 +59,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_fchownat,
     SYS_truncate,
     SYS_ftruncate,
-    SYS_fallocate,
     SYS_utimensat,
     SYS_umask,
     SYS_fsync,
@@ -110,7 +106,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_timer_getoverrun,
     SYS_timer_delete,
     // Memory of the own process.
-    SYS_mmap,
     SYS_munmap,
     SYS_mremap,
     SYS_mprotect,
@@ -147,7 +142,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_setpgid,
     SYS_getsid,
     SYS_setsid,
-    SYS_prctl,
     SYS_restart_syscall,
     SYS_futex_waitv,
     // Signals: the process namespace bounds whom they reach.
@@ -217,7 +211,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_recvmsg,
     SYS_sendmmsg,
     SYS_recvmmsg,
-    SYS_getsockopt,
     SYS_shutdown,
     // About the machine: what is dangerous in the answers is masked or belongs to a namespace.
     SYS_uname,
@@ -233,6 +226,8 @@ pub(super) const UNWATCHABLE_DISK: &[c_long] = &[SYS_fallocate];
 /// (databases, numeric libraries).
 pub(super) const UNSEEN_MEMORY: &[c_long] = &[
     SYS_memfd_create,
+    // One page of a pipe can keep two megabytes that no process maps any more.
+    SYS_vmsplice,
     SYS_shmget,
     SYS_shmat,
     SYS_shmdt,
@@ -340,36 +335,21 @@ const CLONE_NAMESPACES: u32 = (CLONE_NEWNS
 const CORE_LIMIT: u32 = RLIMIT_CORE;
 /// The kind of a socket without its close-on-exec and non-blocking flags.
 const SOCKET_KIND: u32 = 0xf;
-/// Inject input into, or reconfigure, a terminal that others may share; name the host's disk.
-const FORBIDDEN_REQUESTS: [u32; 6] = [
-    TIOCSTI as u32,
-    TIOCLINUX_NUMBER,
-    TIOCSETD_NUMBER,
-    TIOCCONS_NUMBER,
-    FS_IOC_GETFSUUID_NUMBER,
-    FS_IOC_GETFSSYSFSPATH_NUMBER,
-];
-const FS_IOC_GETFSUUID_NUMBER: u32 = 0x8011_1500;
-const FS_IOC_GETFSSYSFSPATH_NUMBER: u32 = 0x8081_1501;
-const TIOCLINUX_NUMBER: u32 = 0x541c;
-const TIOCCONS_NUMBER: u32 = 0x541d;
-const TIOCSETD_NUMBER: u32 = 0x5423;
 /// personality(2): the question, and the ordinary one.
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 
-/// Allowed for some arguments only: one of the rules must hold. Every argument tested here is an `int` or
+/// Allowed for some arguments only: one of the rules must hold, else the call fails with the number beside them. Every argument tested here is an `int` or
 /// `unsigned int` to the kernel (clone(2) uses the low half of its flags), so the low 32 bits are all of it.
-pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
-    let mut rules = BTreeMap::new();
+pub(super) fn conditional() -> Conditional {
+    let mut rules = Conditional::new();
+    arguments::add(&mut rules);
+    let mut when = |call, allowed: Vec<Rule>| drop(rules.insert(call, (allowed, EPERM as u16)));
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be shared
     // with a thread, or with a child that the parent waits for; an address space that hops from one short-lived
     // process to the next would be counted by nobody.
     let (vm, thread, vfork) = (CLONE_VM as u32, CLONE_THREAD as u32, CLONE_VFORK as u32);
     let clones = [(vm, 0), (thread, thread), (vfork, vfork)];
-    rules.insert(
-        SYS_clone,
-        clones.map(|(mask, value)| vec![masked(0, CLONE_NAMESPACES | mask, value)]).to_vec(),
-    );
+    when(SYS_clone, clones.map(|(mask, value)| vec![masked(0, CLONE_NAMESPACES | mask, value)]).to_vec());
     // Local sockets, TCP and UDP; no raw, packet, netlink, vsock or alg family, and no rarer protocol.
     let kind = |kind: c_int| masked(1, SOCKET_KIND, kind as u32);
     let protocol = |number: c_int| equal(2, number as u32);
@@ -383,37 +363,29 @@ pub(super) fn conditional() -> BTreeMap<c_long, Vec<Rule>> {
             }
         }
     }
-    rules.insert(SYS_socket, sockets);
-    rules.insert(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
-    // No group can be joined: the kernel reports that to the network up to seconds later, when it may be another's.
-    let (four, six) = (IPPROTO_IP as u32, IPPROTO_IPV6 as u32);
-    let but = |level: u32, joins: &[c_int]| {
-        let others = joins.iter().map(|option| differs(2, *option as u32));
-        std::iter::once(equal(1, level)).chain(others).collect::<Rule>()
-    };
-    let any = [MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP];
-    let options = vec![
-        vec![differs(1, four), differs(1, six)],
-        but(four, &[IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, any[0], any[1]]),
-        but(six, &[IPV6_ADD_MEMBERSHIP, any[0], any[1]]),
-    ];
-    rules.insert(SYS_setsockopt, options);
-    // Any request but those.
-    rules.insert(SYS_ioctl, vec![FORBIDDEN_REQUESTS.iter().map(|request| differs(1, *request)).collect()]);
-    rules.insert(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
+    when(SYS_socket, sockets);
+    when(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
+    when(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
     // Own limits only: the guest has the same user and must not be starved through its limits.
-    rules.insert(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)]]);
-    rules.insert(SYS_setrlimit, vec![vec![differs(0, CORE_LIMIT)]]);
+    when(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)]]);
+    when(SYS_setrlimit, vec![vec![differs(0, CORE_LIMIT)]]);
     // Pipes, sockets and plain files; devices are also refused by the kernel for want of a capability.
     let nodes =
         |argument| [0, S_IFREG, S_IFIFO, S_IFSOCK].map(|kind| vec![masked(argument, S_IFMT, kind)]).to_vec();
-    rules.insert(SYS_mknodat, nodes(2));
+    when(SYS_mknodat, nodes(2));
     #[cfg(target_arch = "x86_64")]
-    rules.insert(SYS_mknod, nodes(1));
+    when(SYS_mknod, nodes(1));
     rules
 }
 
-fn equal(argument: u8, value: u32) -> Condition {
+/// mmap(2) where no cgroup counts memory: no shared anonymous mapping. Its object keeps all pages while a single one of them
+/// is mapped, and no file of /proc that an ordinary user may read tells its size. Files in /dev/shm serve instead.
+pub(super) fn maps_of_the_own_process() -> Vec<Rule> {
+    let (private, anonymous) = (MAP_PRIVATE as u32, MAP_ANONYMOUS as u32);
+    vec![vec![masked(3, MAP_TYPE as u32, private)], vec![masked(3, anonymous, 0)]]
+}
+
+pub(super) fn equal(argument: u8, value: u32) -> Condition {
     Condition::MaskedEqual { argument, mask: u32::MAX, value }
 }
 
@@ -421,6 +393,10 @@ fn differs(argument: u8, value: u32) -> Condition {
     Condition::Differs { argument, value }
 }
 
-fn masked(argument: u8, mask: u32, value: u32) -> Condition {
+pub(super) fn masked(argument: u8, mask: u32, value: u32) -> Condition {
     Condition::MaskedEqual { argument, mask, value }
+}
+
+pub(super) fn one_of(argument: u8, values: &'static [u32]) -> Condition {
+    Condition::OneOf { argument, values }
 }

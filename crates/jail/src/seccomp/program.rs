@@ -15,6 +15,8 @@ pub(super) enum Condition {
     MaskedEqual { argument: u8, mask: u32, value: u32 },
     /// `argument != value`.
     Differs { argument: u8, value: u32 },
+    /// `argument` is one of these values.
+    OneOf { argument: u8, values: &'static [u32] },
 }
 
 /// Conditions that must all hold.
@@ -27,8 +29,8 @@ pub(super) enum Answer {
     Allow,
     /// It fails with this error number.
     Refuse(u16),
-    /// It goes through when one of the rules holds, else it fails with EPERM.
-    When(Vec<Rule>),
+    /// It goes through when one of the rules holds, else it fails with this error number.
+    When(Vec<Rule>, u16),
 }
 
 // Layout of struct seccomp_data, see seccomp(2).
@@ -54,18 +56,6 @@ pub(super) fn assemble(arch: u32, answers: &BTreeMap<u32, Answer>) -> Vec<sock_f
     let mut program =
         vec![load(ARCH_AT), branch(JUMP_EQUAL, arch, 1, 0), finish(KILL_PROCESS), load(NUMBER_AT)];
     program.extend(search(&ranges(answers)));
-    program
-}
-
-/// A program beside another: these calls fail with `errno`, of all others it says nothing.
-pub(super) fn refuse(arch: u32, calls: &[libc::c_long], errno: u16) -> Vec<sock_filter> {
-    let mut program =
-        vec![load(ARCH_AT), branch(JUMP_EQUAL, arch, 1, 0), finish(KILL_PROCESS), load(NUMBER_AT)];
-    for call in calls {
-        let number = u32::try_from(*call).unwrap_or(u32::MAX);
-        program.extend([branch(JUMP_EQUAL, number, 0, 1), finish(ERRNO | u32::from(errno))]);
-    }
-    program.push(finish(ALLOW));
     program
 }
 
@@ -117,9 +107,9 @@ fn leaf(answer: &Answer) -> Vec<sock_filter> {
     match answer {
         Answer::Allow => vec![finish(ALLOW)],
         Answer::Refuse(errno) => vec![finish(ERRNO | u32::from(*errno))],
-        Answer::When(rules) => {
+        Answer::When(rules, errno) => {
             let mut program: Vec<sock_filter> = rules.iter().flat_map(when).collect();
-            program.push(finish(ERRNO | libc::EPERM as u32));
+            program.push(finish(ERRNO | u32::from(*errno)));
             program
         }
     }
@@ -156,6 +146,15 @@ fn test(condition: Condition) -> Vec<sock_filter> {
         }
         Condition::Differs { argument, value } => {
             vec![load(at(argument)), branch(JUMP_EQUAL, value, u8::MAX, 0)]
+        }
+        // Every comparison but the last jumps behind the last when it holds.
+        Condition::OneOf { argument, values } => {
+            let behind_last = |index: usize| u8::try_from(values.len() - 1 - index).unwrap_or(0);
+            let last = values.len().saturating_sub(1);
+            let compare = values.iter().enumerate().map(|(index, value)| {
+                branch(JUMP_EQUAL, *value, behind_last(index), if index == last { u8::MAX } else { 0 })
+            });
+            std::iter::once(load(at(argument))).chain(compare).collect()
         }
     }
 }
