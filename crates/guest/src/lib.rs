@@ -48,15 +48,24 @@ pub enum Left {
 
 /// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
 pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
-    match serve(stream, gate, None) {
-        Ok(Left::Ended(status)) => status,
-        Ok(Left::AsInterpreter) | Err(_) => 1,
+    match ended(serve(stream, gate, None)) {
+        Left::Ended(status) => status,
+        Left::AsInterpreter => 1,
     }
 }
 
 /// The same in a process that carries a warm interpreter, of which a copy is made where one is asked for.
 pub fn run_in_interpreter(stream: OwnedFd, gate: Gate, carried: Carried) -> Left {
-    serve(stream, gate, Some(carried)).unwrap_or(Left::Ended(1))
+    ended(serve(stream, gate, Some(carried)))
+}
+
+/// The host has let go of the sandbox, or process 1 cannot go on: no program outlives that, though process 1 may for a while.
+fn ended(served: io::Result<Left>) -> Left {
+    let left = served.unwrap_or(Left::Ended(1));
+    if matches!(left, Left::Ended(_)) {
+        sys::kill_rest();
+    }
+    left
 }
 
 fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Result<Left> {

@@ -12,6 +12,7 @@
 mod breach;
 mod identity;
 mod landlock_wall;
+mod network;
 mod plan;
 mod privileges;
 mod procfs;
@@ -26,7 +27,7 @@ mod sys;
 
 pub use breach::Wall;
 pub use identity::{INSIDE_ID, IdMap, STEM_ID, StemIds};
-pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch, StemPlan};
+pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, StemPlan};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};

@@ -31,7 +31,13 @@ pub struct JailPlan {
     pub memory_counted: bool,
     /// Host name inside.
     pub hostname: String,
+    /// How long process 1 stays when its stream has ended and nobody ends it; everything else inside is killed at once. At
+    /// most [`LINGER_MS_MAX`].
+    pub linger_ms: u32,
 }
+
+/// The longest time that a sandbox may stay behind a server that is gone.
+pub const LINGER_MS_MAX: u32 = 5_000;
 
 impl JailPlan {
     /// Places inside where something can be written.

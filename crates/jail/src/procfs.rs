@@ -11,15 +11,17 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 
 use crate::breach::Wall;
+use crate::network::NetworkSettings;
 use crate::root::{Root, attach, copy_mount, new_filesystem, write_file};
 use crate::sys::{self, MountAttributes};
 
 /// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
-const MASKED: [&str; 20] = [
+const MASKED: [&str; 24] = [
     "acpi",
     "asound",
     "cmdline",
     "config.gz",
+    "diskstats",
     "driver",
     "fs",
     "interrupts",
@@ -30,12 +32,15 @@ const MASKED: [&str; 20] = [
     "key-users",
     "kmsg",
     "latency_stats",
+    "locks",
     "modules",
     "pressure",
     "sched_debug",
     "scsi",
+    "softirqs",
     "sysrq-trigger",
     "timer_list",
+    "vmstat",
 ];
 /// Directories of procfs in which nothing may be written.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
@@ -48,19 +53,29 @@ const EMPTY_DIRECTORY: &str = ".void";
 impl Root {
     /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered; `blank` is where files
     /// can be made to cover them with.
-    pub(crate) fn procfs(&self, blank: &OwnedFd) -> io::Result<()> {
+    /// Gives back the settings of the network, which can be written through that descriptor only.
+    pub(crate) fn procfs(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
         let proc = self.bare_procfs()?;
-        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
+        self.finish_procfs(&proc, blank)
     }
 
     /// The same in place of the stem's, which may be let go of only when this one is there to take its place: the kernel
     /// gives a new procfs only to who can see one.
-    pub(crate) fn procfs_for_stems(&self, blank: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn procfs_for_stems(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
         let proc = new_procfs()?;
         rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
         attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
         verify_procfs(&proc)?;
-        if Wall::Masks.off() { Ok(()) } else { self.mask_procfs(&proc, blank) }
+        self.finish_procfs(&proc, blank)
+    }
+
+    fn finish_procfs(&self, proc: &OwnedFd, blank: &OwnedFd) -> io::Result<NetworkSettings> {
+        // Before the masks: /proc/sys is read-only afterwards.
+        let settings = NetworkSettings::open(proc)?;
+        if !Wall::Masks.off() {
+            self.mask_procfs(proc, blank)?;
+        }
+        Ok(settings)
     }
 
     /// A fresh procfs with nothing covered.

@@ -10,13 +10,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::LinkNameSpaceType;
 
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
 use crate::stem::Takes;
-use crate::{IdMap, JailPlan, landlock_wall, privileges, report, seccomp, sys};
+use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -57,11 +56,12 @@ pub(crate) fn raise(
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices().and_then(|()| root.terminals()))?;
-    steps.take("procfs", || root.procfs(&scratch))?;
+    let settings = steps.take("procfs", || root.procfs(&scratch))?;
     // The host has made the groups meanwhile; they count from here on.
     steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &handed.report) })?;
     steps.take("pivot", || root.enter())?;
-    steps.take("loopback", || network(None))?;
+    steps.take("network", || network::enter(None, &settings))?;
+    drop(settings);
     steps.take("host name", || {
         if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
     })?;
@@ -84,11 +84,11 @@ pub(crate) fn raise_in_stem(
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
     steps.take("workspace", || root.take_workspace(plan, takes.workspace))?;
     steps.take("devices", || root.terminals())?;
-    steps.take("procfs", || root.procfs_for_stems(&scratch))?;
+    let settings = steps.take("procfs", || root.procfs_for_stems(&scratch))?;
     steps.take("scratch", || root.leave_staging())?;
-    steps.take("loopback", || network(takes.network))?;
+    steps.take("network", || network::enter(takes.network, &settings))?;
     // By value: no descriptor may outlive this and close what takes its number.
-    drop(root);
+    drop((root, settings));
     steps.take("streams", streams_of_its_own)?;
     // From here on it has privilege over nothing that was there before.
     steps.take("user namespace", || plan.id_map.leave_stem())?;
@@ -161,24 +161,6 @@ fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
         }
     }
     sys::unshare_cgroup_namespace()
-}
-
-/// Goes into the network namespace given, in which the loopback is up, or makes its own usable. One that a program used is
-/// not gone into but replaced; the host looks at it more closely.
-fn network(given: Option<OwnedFd>) -> io::Result<()> {
-    match given {
-        _ if Wall::Network.off() => Ok(()),
-        Some(namespace) => {
-            let kind = Some(LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
-            if sys::is_network_unused()? {
-                Ok(())
-            } else {
-                sys::unshare_network_namespace().and_then(|()| sys::raise_loopback())
-            }
-        }
-        None => sys::raise_loopback(),
-    }
 }
 
 /// Those of a stem are pipes, which two of its clones could open again and speak through.

@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 const PAUSE: Duration = Duration::from_millis(3);
 /// How long a group is tried; after that the next server's sweep has it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long sandboxes may take to end when the server is gone. Longer than the longest [`crate::LINGER_MS_MAX`].
+const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 
 /// Groups and namespaces that are to go.
 #[derive(Default)]
@@ -54,12 +56,13 @@ impl Removal {
         }
     }
 
-    /// The server is gone: its guests end by themselves as their streams closed; then everything goes.
+    /// The server is gone: its guests end by themselves as their streams closed, one after the other
+    /// ([`crate::JailPlan::linger_ms`]); then everything goes. What is left of them ends with the spawner.
     pub(crate) fn at_end(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE_AT_END;
         while Instant::now() < deadline {
             self.at_end.retain(|group| !remove_tree(group));
-            if self.at_end.is_empty() {
+            if self.at_end.is_empty() && !has_children() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -76,6 +79,11 @@ impl Removal {
         let is_left = |remains: &Remains| !remains.groups.is_empty() || !remains.namespaces.is_empty();
         self.waiting.retain(|remains| is_left(remains) && now < remains.deadline);
     }
+}
+
+/// Whether a child of this process lives. None is ever waited for: the kernel reaps them (`sys::ignore_child_signal`).
+fn has_children() -> bool {
+    rustix::process::wait(rustix::process::WaitOptions::NOHANG).is_ok()
 }
 
 fn is_gone(removed: std::io::Result<()>) -> bool {

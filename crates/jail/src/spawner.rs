@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -171,6 +171,8 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
         removal.until_readable(requests);
         let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
             Ok((0, _)) => {
+                // Closes the door of a clone that was made ahead and is not wanted any more.
+                drop(head_start);
                 removal.at_end();
                 return 0;
             }
@@ -297,13 +299,22 @@ fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMa
     match raise::raise(plan, filter, handed) {
         Ok((stream, report)) => {
             drop(failures);
-            exit(guest(stream, report))
+            let status = guest(stream, report);
+            leave(plan, status)
         }
         Err(error) => {
             report::send(failures.as_fd(), &Message::Failed(error), None).ok();
             exit(1)
         }
     }
+}
+
+/// Ends process 1 whose stream has ended. The guest has killed everything else. Usually the server kills this process too; if
+/// the server is gone, many sandboxes end at this moment. Each frees a compiled filter, and thousands of those at once
+/// deadlock the kernel, so each sandbox waits its own time.
+pub(crate) fn leave(plan: &JailPlan, status: i32) -> ! {
+    std::thread::sleep(Duration::from_millis(u64::from(plan.linger_ms)));
+    exit(status)
 }
 
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.

@@ -26,7 +26,7 @@ use crate::raise::{self, Handed, Steps};
 use crate::report::{self, JailError, Message};
 use crate::root::{self, Root};
 use crate::seccomp::Filter;
-use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, namespaces, settle};
+use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, leave, namespaces, settle};
 use crate::sys::{self, ChildFlags, Cloned, Dispositions, Namespace};
 use crate::{Bind, JailPlan, StemPlan, identity, privileges, procfs};
 
@@ -302,7 +302,7 @@ fn become_guest(
         Ok((stream, report)) => {
             drop(failures);
             if let Left::Ended(status) = guest(stream, report) {
-                exit(status)
+                leave(plan, status)
             }
         }
         Err(error) => {

@@ -124,6 +124,8 @@ pub enum Ending {
     Cpu,
     /// Disk beyond the limit.
     Disk,
+    /// More connections, to itself, than the host can give one sandbox.
+    Connections,
     /// The guest is gone.
     Gone,
 }

@@ -45,6 +45,25 @@ fn memory_of_one_process_is_limited() {
 }
 
 #[test]
+fn memory_is_limited_however_large_the_disk_is() {
+    let code =
+        "x = bytearray(200 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time\ntime.sleep(3)";
+    for user in users() {
+        expect(user, "out_of_memory", "python", code, &["--memory-mb", "64", "--disk-mb", "256"]);
+    }
+}
+
+#[test]
+fn files_are_not_taken_for_memory() {
+    let code = "import time\nwith open('/tmp/large', 'wb') as f:\n    for _ in range(200): f.write(bytes(1 << 20))\n\
+                time.sleep(0.3)\nprint(sum(len(open('/usr/bin/env', 'rb').read()) > 0 for _ in range(50)))";
+    for user in users() {
+        let result = run_json(user, "python", code, &["--memory-mb", "64", "--disk-mb", "256"]);
+        assert_eq!(outcome(&result), "completed", "as {user:?}: {result:#}");
+    }
+}
+
+#[test]
 fn memory_of_small_objects_is_limited() {
     let code = "x = []\nwhile True: x.append(str(len(x)))";
     for user in users() {

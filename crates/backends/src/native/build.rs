@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
+use super::deaths::Deaths;
 use super::network::Network;
 use super::sandbox::NativeSandbox;
 use super::stems::Planted;
@@ -96,7 +97,8 @@ impl NativeBackend {
         // Cloning takes a while: meanwhile the groups are made that the clone will join.
         let asked = Instant::now();
         let mut phases = StartPhases::default();
-        let mut wait = Building { report, stream, cgroups: None, process: None };
+        let deaths = Arc::clone(&self.deaths);
+        let mut wait = Building { report, stream, cgroups: None, process: None, deaths };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
@@ -147,6 +149,7 @@ impl NativeBackend {
             None => self.identities.next(number),
         };
         let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
+        plan.linger_ms = self.deaths.linger_ms();
         match stem {
             Some(planted) => planted.suit(&mut plan).map_err(at("stem"))?,
             None => plan.files = self.system.files(spec),
@@ -184,6 +187,7 @@ struct Building {
     stream: UnixStream,
     cgroups: Option<CgroupSet>,
     process: Option<(i32, OwnedFd)>,
+    deaths: Arc<Deaths>,
 }
 
 /// What the jail said when it was done.
@@ -257,7 +261,7 @@ impl Building {
         let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
         let cgroups = self.cgroups.take().ok_or_else(missing)?;
         // From here on dropping the sandbox kills the process and removes the cgroups.
-        let mut sandbox = NativeSandbox::new(pid, pidfd, cgroups, spec, built.scratch)?;
+        let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, built.scratch, &self.deaths)?;
         let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
         let enforced = seen.enforced(built.landlock_abi)?;
         origin.map_or(Ok(()), |origin| origin.verify_network(pid))?;

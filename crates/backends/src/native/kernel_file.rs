@@ -17,6 +17,22 @@ pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_again(&open(path.as_ref())?)
 }
 
+/// The first `bytes_max` of a file that a program can make as long as it likes, and whether that was all of it.
+pub(super) fn read_at_most(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<(String, bool)> {
+    let file = open(path.as_ref())?;
+    let mut bytes = Vec::with_capacity(FIRST_BYTES.min(bytes_max));
+    while bytes.len() < bytes_max {
+        bytes.reserve(VALUE_BYTES);
+        let offset = bytes.len() as u64;
+        match rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut bytes), offset) {
+            Ok(0) => return text(bytes).map(|text| (text, true)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), false))
+}
+
 /// The same of one that is open, as it is now.
 pub(super) fn read_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(FIRST_BYTES);
@@ -62,6 +78,14 @@ mod tests {
         assert_eq!(read("/proc/self/mountinfo").unwrap(), usual);
         assert!(read("/proc/self/status").unwrap().ends_with('\n'));
         assert!(read("/proc/kallsyms").is_ok_and(|text| text.len() > FIRST_BYTES));
+    }
+
+    #[test]
+    fn a_file_without_end_is_left_off() {
+        let (text, is_whole) = read_at_most("/proc/kallsyms", 10_000).unwrap();
+        assert!(text.len() >= 10_000 && text.len() < 40_000 && !is_whole);
+        let (text, is_whole) = read_at_most("/proc/self/status", 100_000).unwrap();
+        assert!(text.ends_with('\n') && is_whole);
     }
 
     #[test]

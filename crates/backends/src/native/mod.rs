@@ -6,6 +6,8 @@
 
 mod build;
 mod cgroup;
+mod deaths;
+mod descriptors;
 mod disk;
 mod free;
 mod identity;
@@ -15,6 +17,7 @@ mod lease;
 mod network;
 mod plan;
 mod sandbox;
+mod sockets;
 mod status;
 mod stems;
 mod stillness;
@@ -34,6 +37,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use self::cgroup::Cgroups;
+use self::deaths::Deaths;
 use self::identity::Identities;
 use self::plan::System;
 use self::stems::Stems;
@@ -51,6 +55,7 @@ pub struct NativeBackend {
     system: System,
     stems: Stems,
     made: AtomicU64,
+    deaths: Arc<Deaths>,
 }
 
 /// Forks the process that will make sandboxes. Call it first thing, before any thread exists.
@@ -70,6 +75,7 @@ impl NativeBackend {
             system: System::detect(),
             stems: Stems::default(),
             made: AtomicU64::new(0),
+            deaths: Arc::default(),
         }
     }
 

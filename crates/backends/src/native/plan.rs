@@ -90,6 +90,7 @@ impl System {
             rlimits: rlimits(spec.headroom.as_ref().unwrap_or(&spec.limits), cgroups.may_limit_processes()),
             memory_counted: cgroups.may_limit_memory(),
             hostname: HOSTNAME.to_owned(),
+            linger_ms: 0,
         }
     }
 }
@@ -99,11 +100,20 @@ pub(super) fn rlimits(limits: &Limits, is_counted: bool) -> Rlimits {
     Rlimits {
         cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
         file_bytes: limits.disk_bytes,
-        open_files: u64::from(limits.open_files).max(OPEN_FILES_MIN),
+        open_files: u64::from(limits.open_files).min(open_files_max()).max(OPEN_FILES_MIN),
         processes: u64::from(limits.processes)
             + GUEST_PROCESSES
             + if is_counted { SPARE_PROCESSES } else { 0 },
     }
+}
+
+/// Descriptors on their way through a socket are counted for their owner on the whole host, against the limit of whoever sends
+/// one (`too_many_unix_fds` in the kernel): with the id of an ordinary user, half of the user's own limit must be left.
+fn open_files_max() -> u64 {
+    if rustix::process::geteuid().is_root() {
+        return u64::MAX;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map_or(u64::MAX, |own| own / 2)
 }
 
 /// Everything writable, under one size.

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
+use super::deaths::{Deaths, Mortal};
 use super::inhabitants::Inhabitants;
 use super::lease::Change;
 use super::network::Network;
@@ -44,6 +45,8 @@ pub(super) struct NativeSandbox {
     used: Option<Usage>,
     /// Whether everything in it is dead, and what it left was given away.
     is_dead: bool,
+    /// Its turn to die; given back when it is dead.
+    mortal: Option<Mortal>,
 }
 
 /// What a sandbox leaves in the kernel.
@@ -124,11 +127,11 @@ impl Held {
 
 impl NativeSandbox {
     pub(super) fn new(
-        pid: i32,
-        pidfd: OwnedFd,
+        (pid, pidfd): (i32, OwnedFd),
         cgroups: CgroupSet,
         spec: &SandboxSpec,
         scratch: OwnedFd,
+        deaths: &Arc<Deaths>,
     ) -> Result<Self, BackendError> {
         Ok(Self {
             process: watched(pidfd).map_err(at("pidfd"))?,
@@ -143,6 +146,7 @@ impl NativeSandbox {
             inhabitants: Inhabitants::default(),
             used: None,
             is_dead: false,
+            mortal: Some(Mortal::new(deaths)),
         })
     }
 
@@ -199,10 +203,14 @@ impl NativeSandbox {
         Ok(())
     }
 
-    fn begin_end(&mut self) -> Result<(), BackendError> {
-        self.stream = None;
+    async fn begin_end(&mut self) -> Result<(), BackendError> {
         // What no cgroup counts can only be read while the processes are there.
         self.watch.last_look(&self.cgroups);
+        // The guest kills every program when its stream ends.
+        self.stream = None;
+        if let Some(mortal) = &mut self.mortal {
+            mortal.take_turn().await;
+        }
         self.kill().map_err(at("kill"))
     }
 
@@ -211,7 +219,7 @@ impl NativeSandbox {
         if let Some(usage) = self.used {
             return Ok(usage);
         }
-        self.begin_end()?;
+        self.begin_end().await?;
         if !self.cgroups.count_everything() {
             return self.end().await;
         }
@@ -232,7 +240,7 @@ impl NativeSandbox {
         if let Some(usage) = self.used.filter(|_| self.is_dead) {
             return Ok(usage);
         }
-        self.begin_end()?;
+        self.begin_end().await?;
         // Process 1 is reported dead only when everything in its namespace is.
         match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {
             Ok(Ok(_)) => {}
@@ -242,6 +250,7 @@ impl NativeSandbox {
         let usage = self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups));
         self.take_remains().retire(&usage, &self.limits);
         (self.used, self.is_dead) = (Some(usage), true);
+        self.mortal = None;
         Ok(usage)
     }
 }
@@ -302,16 +311,22 @@ impl Sandbox for NativeSandbox {
 }
 
 impl Drop for NativeSandbox {
-    /// Kills; the death itself is awaited where it holds up nobody, and the groups go with it. A runtime that ends
-    /// meanwhile has them removed at once, which is tried again until the last process is gone.
+    /// Kills, at once if it is its turn; the death itself is awaited where it holds up nobody, and the groups go with it. A
+    /// runtime that ends meanwhile has them removed at once, which is tried again until the last process is gone.
     fn drop(&mut self) {
-        if self.is_dead || self.kill().is_err() {
+        let (false, Some(mut mortal)) = (self.is_dead, self.mortal.take()) else { return };
+        let runtime = tokio::runtime::Handle::try_current();
+        if (mortal.try_turn() || runtime.is_err()) && self.kill().is_err() {
             return;
         }
         let Ok(process) = self.process.get_ref().try_clone() else { return };
         let remains = self.take_remains();
-        match tokio::runtime::Handle::try_current() {
+        match runtime {
             Ok(runtime) => drop(runtime.spawn(async move {
+                if !mortal.try_turn() {
+                    mortal.take_turn().await;
+                    rustix::process::pidfd_send_signal(&process, Signal::KILL).ok();
+                }
                 if let Ok(process) = watched(process) {
                     tokio::time::timeout(DROP_PATIENCE, process.readable()).await.ok();
                 }

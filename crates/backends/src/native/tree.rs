@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 use super::kernel_file;
 use super::status::{Status, cpu_ticks};
@@ -22,24 +23,38 @@ pub(super) struct TreeUse {
     pub(super) cpu_us: u64,
 }
 
-pub(super) fn measure(first: i32) -> TreeUse {
+/// How much one look may read, and how long it may take: a program decides how many mappings and descriptors there are to be
+/// looked at. A tree for which that is not enough counts as beyond its limit.
+const MAPS_BYTES_MAX: usize = 4 << 20;
+const LOOK_MAX: Duration = Duration::from_millis(300);
+/// What the kernel keeps for one mapping.
+const MAPPING_BYTES: u64 = 256;
+
+/// What a tree uses. What is dear to find out is left out once the rest is beyond `memory_limit`.
+pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
+    let deadline = Instant::now() + LOOK_MAX;
     let mut sum = TreeUse::default();
     let mut ticks = cpu_ticks(first).1;
-    let mut shared = Shared::default();
-    for pid in members(first) {
-        if let Ok(status) = Status::read(pid) {
+    let members = members(first);
+    for pid in &members {
+        if let Ok(status) = Status::read(*pid) {
             sum.memory_bytes +=
                 ["RssAnon", "VmSwap", "VmPTE"].map(|name| status.bytes(name)).iter().sum::<u64>();
             sum.processes += status.number("Threads").max(1);
-            let (own, waited) = cpu_ticks(pid);
-            ticks += own + if pid == first { 0 } else { waited };
-            shared.add(pid);
+            let (own, waited) = cpu_ticks(*pid);
+            ticks += own + if *pid == first { 0 } else { waited };
         }
     }
-    sum.memory_bytes += shared.bytes() + socket_bytes(first);
+    if sum.memory_bytes <= memory_limit {
+        let beside = maps_bytes(&members, deadline).map(|maps| maps + socket_bytes(first));
+        sum.memory_bytes = sum.memory_bytes.saturating_add(beside.unwrap_or(BEYOND));
+    }
     sum.cpu_us = ticks * (1_000_000 / TICKS_PER_SECOND);
     sum
 }
+
+/// More than any limit, and far from overflowing a sum.
+pub(super) const BEYOND: u64 = 1 << 60;
 
 /// Processor time of a tree.
 pub(super) fn cpu_us(first: i32) -> u64 {
@@ -51,17 +66,19 @@ pub(super) fn cpu_us(first: i32) -> u64 {
     ticks * (1_000_000 / TICKS_PER_SECOND)
 }
 
-/// Memory with pages that several processes share counted once, where the kernel lets us look.
-pub(super) fn proportional_bytes(first: i32) -> u64 {
-    let mut shared = Shared::default();
-    let own: u64 = members(first)
-        .into_iter()
-        .map(|pid| {
-            shared.add(pid);
-            proportional_of(pid)
-        })
-        .sum();
-    own + shared.bytes() + socket_bytes(first)
+/// Whether memory is beyond a limit when pages that several processes share are counted once, where the kernel lets us look.
+pub(super) fn is_proportionally_beyond(first: i32, limit: u64) -> bool {
+    let deadline = Instant::now() + LOOK_MAX;
+    let members = members(first);
+    let Some(maps) = maps_bytes(&members, deadline) else { return true };
+    let mut sum = maps + socket_bytes(first);
+    for pid in members {
+        if sum > limit || Instant::now() > deadline {
+            return true;
+        }
+        sum += proportional_of(pid);
+    }
+    sum > limit
 }
 
 fn proportional_of(pid: i32) -> u64 {
@@ -77,16 +94,39 @@ fn kilobytes(text: &str) -> Option<u64> {
     text.trim().split(' ').next()?.parse::<u64>().ok().map(|number| number * 1024)
 }
 
-/// Shared anonymous memory. It stays while one process maps it, touched or not, so its whole length counts,
-/// once per piece.
+/// What mappings cost beside the pages that processes show: each its entry in the kernel, and shared anonymous memory. `None` if
+/// there are too many to look at.
+fn maps_bytes(members: &[i32], deadline: Instant) -> Option<u64> {
+    let mut left = MAPS_BYTES_MAX;
+    let mut mappings = 0;
+    let mut shared = Shared::default();
+    for pid in members {
+        // Who has ended has none.
+        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{pid}/maps"), left) else {
+            continue;
+        };
+        if !is_whole || Instant::now() > deadline {
+            return None;
+        }
+        left = left.saturating_sub(maps.len());
+        mappings += maps.lines().count() as u64;
+        shared.add(&maps);
+    }
+    Some(mappings * MAPPING_BYTES + shared.bytes())
+}
+
+/// Shared anonymous memory, which a program without a group gets only by mapping /dev/zero: the filter refuses the usual way
+/// (`seccomp::profile`). It stays while one process maps a single page of it, and how much it is cannot be seen.
 #[derive(Default)]
 struct Shared {
     pieces: BTreeMap<String, u64>,
 }
 
 impl Shared {
-    fn add(&mut self, pid: i32) {
-        let maps = kernel_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    /// More than can be filled and hidden between two looks.
+    const PIECE_BYTES_MIN: u64 = 64 << 20;
+
+    fn add(&mut self, maps: &str) {
         for line in maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)")) {
             // start-end permissions offset device inode path; see proc(5).
             let mut fields = line.split_whitespace();
@@ -96,7 +136,7 @@ impl Shared {
                 number(end)?.checked_sub(number(start)?)
             });
             let piece = self.pieces.entry(inode.to_owned()).or_default();
-            *piece = (*piece).max(bytes.unwrap_or(0));
+            *piece = (*piece).max(bytes.unwrap_or(0)).max(Self::PIECE_BYTES_MIN);
         }
     }
 
@@ -107,7 +147,7 @@ impl Shared {
 
 /// What waits in the sandbox's sockets. For local ones the kernel does not tell, so beyond a few each counts as
 /// full.
-fn socket_bytes(first: i32) -> u64 {
+pub(super) fn socket_bytes(first: i32) -> u64 {
     const LOCAL_FREE: usize = 64;
     const LOCAL_BYTES_MAX: u64 = 416 << 10;
     let table = |name: &str| kernel_file::read(format!("/proc/{first}/net/{name}")).unwrap_or_default();
@@ -179,6 +219,25 @@ pub(super) fn members(first: i32) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hidden_shared_memory_counts_as_much_as_may_be_hidden() {
+        let mut shared = Shared::default();
+        shared.add("7f00-8f00 rw-s 00000000 00:01 4711  /dev/zero (deleted)\n7f00-8f00 rw-p 0 00:00 0\n");
+        shared.add("7f00-8f00 rw-s 00000000 00:01 4711  /dev/zero (deleted)\n");
+        assert_eq!(shared.bytes(), 64 << 20, "one object, whoever maps it");
+        shared.add("7f0000000000-7f0010000000 rw-s 00000000 00:01 4712  /dev/zero (deleted)\n");
+        assert_eq!(shared.bytes(), (64 << 20) + (256 << 20));
+    }
+
+    #[test]
+    fn a_look_that_takes_too_long_finds_too_much() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let now = Instant::now();
+        assert!(maps_bytes(&[own], now + LOOK_MAX).is_some_and(|bytes| bytes > 0));
+        assert_eq!(maps_bytes(&[own], now.checked_sub(LOOK_MAX).unwrap()), None);
+        assert!(is_proportionally_beyond(own, 1 << 10) && !is_proportionally_beyond(own, BEYOND));
+    }
 
     #[test]
     fn a_socket_that_holds_data_is_counted() {

@@ -339,6 +339,7 @@ mod tests {
             rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1 },
             memory_counted: false,
             hostname: String::new(),
+            linger_ms: 0,
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let seen = Seen { pid, plan: &plan, limits: &Limits::default(), cgroups: &CgroupSet::default() };

@@ -9,7 +9,9 @@ use ::sandbox::{DiskHeld, Ending, Limits, SandboxSpec, Usage};
 use jail::Wall;
 
 use super::cgroup::CgroupSet;
+use super::descriptors::Descriptors;
 use super::disk::DiskUse;
+use super::sockets::{self, SocketCounts};
 use super::tree;
 
 /// Short runs are looked at early, so that their peak is seen at all.
@@ -19,6 +21,8 @@ const FIRST: Duration = Duration::from_millis(2);
 const CALM: Duration = Duration::from_millis(10);
 /// A look at many processes takes a while: so many times as long passes until the next.
 const LOOKING_SHARE: u32 = 4;
+/// Between two times that the kernel is told to give back what it can of a group.
+const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the host keeps in mind about one sandbox.
 pub(super) struct Watch {
@@ -32,6 +36,13 @@ pub(super) struct Watch {
     before: Usage,
     /// At the last look, where no cgroup counts it.
     memory_now_bytes: u64,
+    /// What the writable space held at the last look.
+    scratch_bytes: u64,
+    /// Opened by the first look: most programs end before.
+    sockets: Option<SocketCounts>,
+    reclaimed_at: Option<Instant>,
+    /// Where no group counts what they hold.
+    descriptors: Descriptors,
     /// Processor time when the last look began, where it can be read cheaply.
     looked_at_ns: Option<u64>,
 }
@@ -47,6 +58,10 @@ impl Watch {
             seen: Usage::default(),
             before: Usage::default(),
             memory_now_bytes: 0,
+            scratch_bytes: 0,
+            sockets: None,
+            reclaimed_at: None,
+            descriptors: Descriptors::default(),
             looked_at_ns: None,
         }
     }
@@ -120,7 +135,7 @@ impl Watch {
             return Some(Ending::Disk);
         }
         self.looked_at_ns = cpu_ns;
-        self.passed(cgroups)
+        self.passed(cgroups).await
     }
 
     /// Everything used so far.
@@ -139,7 +154,7 @@ impl Watch {
         }
         self.look(cgroups);
         if !cgroups.limits_processes()
-            && tree::measure(self.pid).processes >= u64::from(self.limits.processes)
+            && tree::measure(self.pid, 0).processes >= u64::from(self.limits.processes)
         {
             self.seen.process_refusals = self.seen.process_refusals.max(1);
         }
@@ -152,12 +167,19 @@ impl Watch {
         let seen = &mut self.seen;
         seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
         seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
-        let mut walked = if is_counted { tree::TreeUse::default() } else { tree::measure(self.pid) };
+        let mut walked = if is_counted {
+            tree::TreeUse::default()
+        } else {
+            tree::measure(self.pid, self.limits.memory_bytes)
+        };
+        let held = if cgroups.limits_memory() { 0 } else { self.descriptors.bytes(self.pid) };
+        walked.memory_bytes = walked.memory_bytes.saturating_add(held);
         walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
         self.memory_now_bytes = walked.memory_bytes;
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
-        seen.memory_peak_bytes =
-            seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked.memory_bytes);
+        // What could not be looked at is beyond every limit, and no measurement.
+        let walked_bytes = if walked.memory_bytes < tree::BEYOND { walked.memory_bytes } else { 0 };
+        seen.memory_peak_bytes = seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked_bytes);
         seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(walked.processes);
         if !cgroups.limits_processes() && walked.processes > u64::from(self.limits.processes) {
             seen.process_refusals = seen.process_refusals.max(1);
@@ -168,22 +190,54 @@ impl Watch {
     fn look_at_disk(&mut self) {
         if let Ok(state) = rustix::fs::fstatvfs(&self.scratch) {
             self.seen.disk_full |= state.f_bavail == 0 || state.f_ffree == 0;
+            self.scratch_bytes = state.f_blocks.saturating_sub(state.f_bfree).saturating_mul(state.f_frsize);
         }
     }
 
-    fn passed(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
+    async fn passed(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
         if Wall::Watchdog.off() {
             return None;
         }
         if self.seen.cpu_us > self.limits.cpu_ms().saturating_mul(1000) {
             return Some(Ending::Cpu);
         }
-        let suspicious = !cgroups.limits_memory() && self.memory_now_bytes > self.limits.memory_bytes;
-        if suspicious && tree::proportional_bytes(self.pid) > self.limits.memory_bytes {
+        let is_limited = cgroups.limits_memory();
+        let is_beyond = match is_limited {
+            true => self.holds_too_much(cgroups).await,
+            false => {
+                let held = self.descriptors.bytes(self.pid);
+                self.memory_now_bytes > self.limits.memory_bytes
+                    && tree::is_proportionally_beyond(self.pid, self.limits.memory_bytes.saturating_sub(held))
+            }
+        };
+        if is_beyond {
             self.seen.oom_kills += 1;
             return Some(Ending::Memory);
         }
-        None
+        let sockets = self.sockets.get_or_insert_with(|| SocketCounts::of(self.pid));
+        let is_crowded = sockets.connections() > sockets::count_max(self.limits.open_files, is_limited);
+        is_crowded.then_some(Ending::Connections)
+    }
+
+    /// The kernel's own limit is memory and disk together; this is memory alone.
+    async fn holds_too_much(&mut self, cgroups: &CgroupSet) -> bool {
+        let limit = self.limits.memory_bytes;
+        let uncounted = if cgroups.counts_sockets() { 0 } else { tree::socket_bytes(self.pid) };
+        let held = cgroups.memory_held(self.scratch_bytes, limit);
+        if held.certain + uncounted > limit {
+            return true;
+        }
+        if held.certain + held.perhaps + uncounted <= limit {
+            return false;
+        }
+        let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
+        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return false };
+        self.reclaimed_at = Some(Instant::now());
+        // It takes as long as there is to give back. Should the kernel not do it, its own limit holds.
+        tokio::task::spawn_blocking(move || std::fs::write(file, "0").ok()).await.ok();
+        self.look_at_disk();
+        let held = cgroups.memory_held(self.scratch_bytes, limit);
+        held.certain + held.perhaps + uncounted > limit
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>
     }
     if machine.native.shares_own_identity() {
         list.push(
-            "sandboxes have this user's own id on the host: as root, `apt-get install uidmap` and `usermod --add-subuids \
+            "sandboxes have this user's own id on the host, and share this user's allowances (pipe pages, epoll watches, descriptors \
+             in flight): as root, `apt-get install uidmap` and `usermod --add-subuids \
              100000-165535 --add-subgids 100000-165535 USER` give them ids of their own"
                 .to_owned(),
         );

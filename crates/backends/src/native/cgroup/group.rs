@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ::sandbox::{Limits, Usage};
 
 use super::Hierarchy;
-use crate::native::kernel_file;
+use crate::native::{kernel_file, sockets};
 
 /// The kernel's default accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -21,6 +21,21 @@ const PROCESSES_FILE: &str = "pids.max";
 const THREADS_FILE: &str = "pids.current";
 /// What is charged to a group of version 1 now; only those are used again.
 const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
+/// What version 1 keeps of sockets: the limit is for TCP by its name, and covers UDP too (sock.c in the kernel,
+/// `__sk_mem_raise_allocated`). Version 2 counts it with the rest.
+const SOCKETS_LIMIT_FILE: &str = "memory.kmem.tcp.limit_in_bytes";
+const SOCKETS_NOW_FILE: &str = "memory.kmem.tcp.usage_in_bytes";
+/// So much of the memory may be in sockets, where that is counted apart.
+const SOCKETS_SHARE: u64 = 4;
+
+/// What a group holds besides files of the sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::native) struct MemoryHeld {
+    /// What nothing but its processes can give back.
+    pub(in crate::native) certain: u64,
+    /// Memory of the kernel, part of which it gives back by itself when it must; version 1 does not tell which.
+    pub(in crate::native) perhaps: u64,
+}
 
 /// A group of one hierarchy.
 #[derive(Debug)]
@@ -166,8 +181,7 @@ impl Group {
         for (file, value) in settings {
             match self.put(file, &value) {
                 Ok(()) => {}
-                // A kernel without swap accounting has no such file, and swap is then limited with memory.
-                Err(_) if is_swap(file) => {}
+                Err(_) if is_optional(file) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -183,6 +197,7 @@ impl Group {
             list.extend([("memory.max", memory), ("memory.swap.max", "0".to_owned())]);
         } else if hierarchy.memory {
             list.extend([("memory.limit_in_bytes", memory.clone()), ("memory.memsw.limit_in_bytes", memory)]);
+            list.push((SOCKETS_LIMIT_FILE, socket_bytes(limits).to_string()));
         }
         if hierarchy.pids {
             list.push((PROCESSES_FILE, processes_max(limits)));
@@ -206,7 +221,7 @@ impl Group {
         const PAGE_BYTES: u64 = 65_536;
         for (file, wanted) in settings {
             let Ok(found) = self.get(file) else {
-                if is_swap(file) {
+                if is_optional(file) {
                     continue;
                 }
                 return Err(format!("{file} cannot be read"));
@@ -231,6 +246,40 @@ impl Group {
         if self.hierarchy.pids {
             usage.processes_peak = self.number("pids.peak");
         }
+    }
+
+    /// Whether the kernel limits what sockets hold.
+    pub(super) fn counts_sockets(&self) -> bool {
+        self.hierarchy.unified
+            || self.kept(SOCKETS_LIMIT_FILE).is_some()
+            || self.get(SOCKETS_LIMIT_FILE).is_ok()
+    }
+
+    /// Memory that is held besides `scratch_bytes` of files, if that may be more than `limit`: a cheap look first, and only
+    /// if it is suspicious the kernel's own account, in which what can be given back at any time does not count.
+    pub(super) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
+        let now_file = if self.hierarchy.unified { "memory.current" } else { MEMORY_NOW_FILE };
+        let of_sockets = if self.hierarchy.unified { 0 } else { self.number(SOCKETS_NOW_FILE) };
+        if self.number(now_file) + of_sockets <= limit.saturating_add(scratch_bytes) {
+            return MemoryHeld::default();
+        }
+        let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
+        let of = |name: &str| keyed_in(&account, name).unwrap_or(0);
+        let shared = of("shmem").saturating_sub(scratch_bytes);
+        if self.hierarchy.unified {
+            let parts = ["kernel_stack", "pagetables", "percpu", "slab_unreclaimable"].map(of);
+            let kernel = keyed_in(&account, "kernel").map(|all| all.saturating_sub(of("slab_reclaimable")));
+            let kernel = kernel.unwrap_or(parts.iter().sum());
+            MemoryHeld { certain: of("anon") + of("sock") + shared + kernel, perhaps: 0 }
+        } else {
+            let certain = of("rss") + shared + of_sockets;
+            MemoryHeld { certain, perhaps: self.number("memory.kmem.usage_in_bytes") }
+        }
+    }
+
+    /// The file of version 1 that has the kernel give back what it can.
+    pub(super) fn reclaim_file(&self) -> PathBuf {
+        self.directory.join("memory.force_empty")
     }
 
     pub(super) fn count(&self, usage: &mut Usage) {
@@ -289,11 +338,18 @@ fn processes_max(limits: &Limits) -> String {
     (u64::from(limits.processes) + GUEST_PROCESSES).to_string()
 }
 
-fn is_swap(file: &str) -> bool {
-    file == "memory.memsw.limit_in_bytes" || file == "memory.swap.max"
+/// A kernel without swap accounting has no file for it, and swap is then limited with memory. One that does not count sockets
+/// apart has them counted by the watch ([`Group::counts_sockets`]).
+fn is_optional(file: &str) -> bool {
+    ["memory.memsw.limit_in_bytes", "memory.swap.max", SOCKETS_LIMIT_FILE].contains(&file)
 }
 
-/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory.
+fn socket_bytes(limits: &Limits) -> u64 {
+    (limits.memory_bytes / SOCKETS_SHARE).min(sockets::bytes_max())
+}
+
+/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory. This is the outermost bound;
+/// what is held besides files is watched ([`Group::memory_held`]).
 fn memory_bytes(limits: &Limits) -> u64 {
     limits.memory_bytes.saturating_add(limits.disk_bytes)
 }
@@ -349,7 +405,7 @@ mod tests {
         };
         assert_eq!(names(&usual, &usual), [""; 0]);
         let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
-        assert_eq!(names(&usual, &more), [memory[0], memory[1], "pids.max"]);
+        assert_eq!(names(&usual, &more), [memory[0], memory[1], SOCKETS_LIMIT_FILE, "pids.max"]);
         group.change(&usual, &more).unwrap();
         group.change(&more, &usual).unwrap();
         let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
@@ -369,6 +425,41 @@ mod tests {
         let (memory, quota) = (read("memory.limit_in_bytes"), read("cpu.cfs_quota_us"));
         fs::remove_dir_all(&group.directory).unwrap();
         assert_eq!((memory.as_str(), quota.as_str()), ("805306368", "100000"));
+    }
+
+    #[test]
+    fn files_of_the_sandbox_and_caches_are_not_the_memory_it_holds() {
+        const MB: u64 = 1 << 20;
+        let account = |lines: &[(&str, u64)]| {
+            lines.iter().map(|(name, mb)| format!("{name} {}\n", mb * MB)).collect::<String>()
+        };
+        let one = group(true, "held-v2");
+        let write =
+            |group: &Group, file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
+        write(&one, "memory.current", &(300 * MB).to_string());
+        let lines = [
+            ("anon", 50),
+            ("kernel", 30),
+            ("shmem", 220),
+            ("sock", 5),
+            ("slab_reclaimable", 20),
+            ("file", 9),
+        ];
+        write(&one, "memory.stat", &account(&lines));
+        assert_eq!(one.memory_held(200 * MB, 100 * MB), MemoryHeld::default(), "within, at a glance");
+        // 20 MB of shared memory are no file of the writable space.
+        let held = one.memory_held(200 * MB, 64 * MB);
+        fs::remove_dir_all(&one.directory).unwrap();
+        assert_eq!(held, MemoryHeld { certain: (50 + 10 + 20 + 5) * MB, perhaps: 0 });
+
+        let old = group(false, "held-v1");
+        write(&old, "memory.usage_in_bytes", &(300 * MB).to_string());
+        write(&old, "memory.kmem.tcp.usage_in_bytes", &(7 * MB).to_string());
+        write(&old, "memory.kmem.usage_in_bytes", &(40 * MB).to_string());
+        write(&old, "memory.stat", &account(&[("cache", 240), ("rss", 50), ("shmem", 200)]));
+        let held = old.memory_held(200 * MB, 64 * MB);
+        fs::remove_dir_all(&old.directory).unwrap();
+        assert_eq!(held, MemoryHeld { certain: (50 + 7) * MB, perhaps: 40 * MB });
     }
 
     #[test]

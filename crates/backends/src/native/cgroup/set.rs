@@ -10,7 +10,7 @@ use ::sandbox::{BackendError, Limits, Usage};
 use jail::{Spawner, Wall};
 
 use super::Hierarchy;
-use super::group::{Group, keyed_in};
+use super::group::{Group, MemoryHeld, keyed_in};
 use crate::native::free::Free;
 use crate::native::{at, kernel_file};
 
@@ -122,6 +122,25 @@ impl CgroupSet {
 
     pub(in crate::native) fn limits_memory(&self) -> bool {
         self.groups.iter().any(|group| group.hierarchy.memory)
+    }
+
+    /// Whether what sockets hold is limited with memory.
+    pub(in crate::native) fn counts_sockets(&self) -> bool {
+        self.of_memory().is_some_and(Group::counts_sockets)
+    }
+
+    /// What is held besides files; see [`Group::memory_held`].
+    pub(in crate::native) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
+        self.of_memory().map(|group| group.memory_held(scratch_bytes, limit)).unwrap_or_default()
+    }
+
+    /// The file that has the kernel give back what it can.
+    pub(in crate::native) fn reclaim_file(&self) -> Option<PathBuf> {
+        self.of_memory().map(Group::reclaim_file)
+    }
+
+    fn of_memory(&self) -> Option<&Group> {
+        self.groups.iter().find(|group| group.hierarchy.memory)
     }
 
     pub(in crate::native) fn limits_processes(&self) -> bool {

@@ -1,0 +1,58 @@
+"""A minimal MCP client over stdio for benchmarks: one request at a time, nothing between the clock and the pipe."""
+
+import json
+import subprocess
+import tempfile
+import time
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+class Server:
+    """One `palisade mcp` with a state directory of its own."""
+
+    def __init__(self, binary):
+        self.state = tempfile.TemporaryDirectory(prefix="palisade-bench-")
+        command = [binary, "--state-dir", self.state.name, "mcp"]
+        self.process = subprocess.Popen(
+            command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.number = 0
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        self.request("initialize", client)
+        self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def write(self, message):
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def request(self, method, params):
+        """The result of one request; notifications on the way are passed over."""
+        self.number += 1
+        self.write({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
+        while True:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError("the server ended")
+            answer = json.loads(line)
+            if answer.get("id") == self.number:
+                return answer["result"]
+
+    def run(self, code, language="python", **options):
+        """One run: its structured result."""
+        arguments = {"language": language, "code": code, **options}
+        return self.request("tools/call", {"name": "run", "arguments": arguments})["structuredContent"]
+
+    def timed_ms(self, code="print(1)", **options):
+        """Milliseconds from request to answer of a run that must complete."""
+        started = time.perf_counter()
+        result = self.run(code, **options)
+        elapsed = (time.perf_counter() - started) * 1000
+        if result["outcome"] != "completed":
+            raise RuntimeError(f"the run ended {result}")
+        return elapsed
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+        self.state.cleanup()

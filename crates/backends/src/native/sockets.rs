@@ -1,0 +1,101 @@
+//! Connections of a sandbox over its own loopback, as far as they weigh on the whole host.
+//!
+//! The kernel has one count of orphaned connections and one bound for the memory of all TCP sockets. A program can pass
+//! both without any network, through connections to itself, so the host counts what is in its namespace.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::kernel_file;
+
+/// Connections for each file that a process may have open: those of several processes, and some that are closing.
+const PER_OPEN_FILE: u64 = 4;
+/// However few files are allowed, so many connections are.
+const COUNT_MIN: u64 = 256;
+/// One sandbox gets at most this part of what the host has.
+const SHARE_OF_HOST: u64 = 16;
+/// Where the host does not tell.
+const ORPHANS_USUAL: u64 = 16_384;
+const MEMORY_PAGES_USUAL: u64 = 65_536;
+const PAGE_BYTES: u64 = 4096;
+/// The most that one connection's end holds (`jail/network.rs`, tcp_rmem and tcp_wmem).
+const CONNECTION_BYTES_MAX: u64 = 2 * 262_144;
+
+/// How many connections the host's watch lets a sandbox have.
+pub(super) fn count_max(open_files: u32, is_memory_limited: bool) -> u64 {
+    static ORPHANS: OnceLock<u64> = OnceLock::new();
+    let orphans =
+        *ORPHANS.get_or_init(|| setting("/proc/sys/net/ipv4/tcp_max_orphans", 0).unwrap_or(ORPHANS_USUAL));
+    let allowed = (u64::from(open_files) * PER_OPEN_FILE).min(orphans / SHARE_OF_HOST);
+    // Where no group limits their memory, their number must.
+    let affordable = if is_memory_limited { allowed } else { bytes_max() / CONNECTION_BYTES_MAX };
+    allowed.min(affordable).max(COUNT_MIN)
+}
+
+/// How much memory of the host's sockets one sandbox may have.
+pub(super) fn bytes_max() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let pages = setting("/proc/sys/net/ipv4/tcp_mem", 2).unwrap_or(MEMORY_PAGES_USUAL);
+        pages * PAGE_BYTES / SHARE_OF_HOST
+    })
+}
+
+fn setting(path: &str, field: usize) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.split_whitespace().nth(field)?.parse().ok()
+}
+
+/// The files that count the sockets of a network namespace, kept open.
+pub(super) struct SocketCounts {
+    files: [Option<OwnedFd>; 2],
+}
+
+impl SocketCounts {
+    /// Those of a process's namespace. What cannot be opened counts nothing: a kernel without IPv6 has only one.
+    pub(super) fn of(pid: i32) -> Self {
+        let open = |name: &str| kernel_file::open(Path::new(&format!("/proc/{pid}/net/{name}"))).ok();
+        Self { files: ["sockstat", "sockstat6"].map(open) }
+    }
+
+    /// Connections of TCP in every state, those that are over but not forgotten among them.
+    pub(super) fn connections(&self) -> u64 {
+        let texts = self.files.iter().flatten().filter_map(|file| kernel_file::read_again(file).ok());
+        texts.map(|text| connections_in(&text)).sum()
+    }
+}
+
+/// Only these two figures are the namespace's; the others are the whole machine's.
+fn connections_in(text: &str) -> u64 {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("TCP")?.split_once(": "));
+    let counts = lines.map(|(_, figures)| {
+        let words: Vec<&str> = figures.split_whitespace().collect();
+        let pairs = words.windows(2).filter(|pair| ["inuse", "tw"].contains(&pair[0]));
+        pairs.filter_map(|pair| pair[1].parse::<u64>().ok()).sum::<u64>()
+    });
+    counts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_the_namespace_are_counted_and_not_those_of_the_machine() {
+        let four = "sockets: used 9\nTCP: inuse 5 orphan 70 tw 3 alloc 90 mem 81\nUDP: inuse 4 mem 0\n";
+        assert_eq!(connections_in(four), 8);
+        assert_eq!(connections_in("TCP6: inuse 2\nUDP6: inuse 0\nFRAG6: inuse 0 memory 0\n"), 2);
+        let own = SocketCounts::of(rustix::process::getpid().as_raw_nonzero().get());
+        let before = own.connections();
+        let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        // Other tests of this machine have connections too.
+        assert!(before > 0 || own.connections() > 0);
+    }
+
+    #[test]
+    fn a_sandbox_gets_a_small_part_of_the_host() {
+        let (usual, many) = (count_max(256, true), count_max(4096, true));
+        assert!((COUNT_MIN..=1024).contains(&usual) && (usual..=16_384).contains(&many));
+        assert!(count_max(4096, false) <= many);
+    }
+}
