@@ -1,6 +1,6 @@
 # attack: takes 300 MB of shared memory, which belongs to no process in particular, with 64 MB allowed
 # family: exhaustion
-# walls: cgroup, watchdog, rlimits, scratch
+# walls: cgroup, watchdog, rlimits, scratch, seccomp
 # limits: --memory-mb 64 --disk-mb 16 --timeout 20s
 # outcome: out_of_memory|failed
 # without: escaped
