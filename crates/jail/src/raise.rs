@@ -106,6 +106,7 @@ fn close_up(
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
     // After the descriptors are in place: there may be room for few.
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
+    steps.take("priority", || if plan.memory_counted { Ok(()) } else { privileges::yield_to_watch() })?;
     steps.take("capabilities", privileges::drop_all)?;
     // After the last change of credentials, which would clear it; see prctl(2), PR_SET_PDEATHSIG.
     steps.take("parent death", privileges::die_with_parent)?;

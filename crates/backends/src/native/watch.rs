@@ -117,8 +117,14 @@ impl Watch {
             if let Some(ending) = self.look_once(cgroups).await {
                 return ending;
             }
-            next_look = Instant::now() + started.elapsed() * LOOKING_SHARE;
+            next_look = Instant::now() + self.pause_after(started.elapsed());
         }
+    }
+
+    /// Who is near the limit is looked at again soon, however long a look takes.
+    fn pause_after(&self, look: Duration) -> Duration {
+        let is_near = self.memory_now_bytes > self.limits.memory_bytes / 2;
+        if is_near { CALM } else { look * LOOKING_SHARE }
     }
 
     /// Whether a limit is passed now.
