@@ -50,7 +50,7 @@ fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
     match end {
         End::Clock | End::Watch(Ending::Cpu) => Outcome::TimedOut,
         End::Output => Outcome::OutputLimit,
-        End::Watch(Ending::Memory | Ending::Connections) => Outcome::OutOfMemory,
+        End::Watch(Ending::Memory | Ending::KernelShare) => Outcome::OutOfMemory,
         End::Watch(Ending::Disk) => Outcome::DiskFull,
         End::Stopped(Stop::Cancelled) => Outcome::Cancelled,
         End::Stopped(Stop::Killed) => Outcome::Killed,
@@ -117,9 +117,10 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
             format!("stopped after {} ms of time", limits.wall_ms),
             "give a larger timeout_ms, or do less in one run; output up to here is kept",
         ),
-        Outcome::OutOfMemory if end == End::Watch(Ending::Connections) => (
-            "the program had more network connections to itself than one sandbox may hold".to_owned(),
-            "close connections that are done with, or open fewer at once; limits.open_files raises the bound",
+        Outcome::OutOfMemory if end == End::Watch(Ending::KernelShare) => (
+            "the program held more network sockets, memory in sockets or file locks than one sandbox may"
+                .to_owned(),
+            "close connections and release locks that are done with; limits.open_files raises the bound for sockets",
         ),
         Outcome::OutOfMemory => (
             format!("the program needed more than {} MB of memory", limits.memory_bytes >> 20),

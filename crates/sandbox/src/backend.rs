@@ -124,8 +124,8 @@ pub enum Ending {
     Cpu,
     /// Disk beyond the limit.
     Disk,
-    /// More connections, to itself, than the host can give one sandbox.
-    Connections,
+    /// More of what all sandboxes share in the kernel (sockets, file locks) than one may have.
+    KernelShare,
     /// The guest is gone.
     Gone,
 }

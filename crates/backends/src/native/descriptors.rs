@@ -1,11 +1,14 @@
-//! Memory of the kernel that descriptors of a sandbox hold, where no control group counts it: what waits in pipes, watches of
-//! epoll(7), file locks.
+//! What descriptors of a sandbox hold in the kernel: file locks, and where no control group counts memory, what waits in pipes
+//! and watches of epoll(7).
 //!
-//! Found by looking at every descriptor, which is dear; so it is done seldom, and a sandbox with more of them than can be
-//! looked at in time counts as beyond its limit.
+//! A lock on a file of /usr is in the way of whoever closes that file, on the whole machine, so their number is bounded for
+//! every sandbox. All of this is found by looking at every descriptor, which is dear; so it is done seldom, and a sandbox
+//! with more of them than can be looked at in time counts as beyond its limit.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,38 +28,69 @@ const PIPE_BYTES: u64 = 64 << 10;
 /// What the kernel keeps for one watch or lock.
 const ENTRY_BYTES: u64 = 256;
 
+/// So many locks are enough for every database, and too few to be felt by others.
+const LOCKS_MAX: u64 = 1024;
+
 /// What was seen at the last look, and when the next is due.
 #[derive(Default)]
 pub(super) struct Descriptors {
     bytes: u64,
+    locks: u64,
     next: Option<Instant>,
 }
 
 impl Descriptors {
-    /// What the descriptors of a sandbox hold, as far as it was looked at lately.
-    pub(super) fn bytes(&mut self, first: i32) -> u64 {
+    /// Looks, if it is time to. Only locks where a group counts memory.
+    pub(super) fn look(&mut self, first: i32, is_memory_counted: bool) {
         let started = Instant::now();
-        if self.next.is_none_or(|next| next <= started) {
-            let mut look = Look { pipes: BTreeSet::new(), entries: 0, bytes_left: INFO_BYTES_MAX };
-            let is_done = look.at_all(first, started + LOOK_MAX).is_some();
-            self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
-            self.next = Some(Instant::now() + PAUSE.max(started.elapsed() * LOOKING_SHARE));
+        if self.next.is_some_and(|next| started < next) {
+            return;
         }
+        let mut look = Look { are_locks_all: is_memory_counted, ..Look::default() };
+        let is_done = look.at_all(first, started + LOOK_MAX).is_some();
+        (self.bytes, self.locks) =
+            if is_done { (look.bytes(), look.locks) } else { (tree::BEYOND, u64::MAX) };
+        self.next = Some(Instant::now() + PAUSE.max(started.elapsed() * LOOKING_SHARE));
+    }
+
+    /// What the descriptors held at the last look.
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether there were too many locks.
+    pub(super) fn are_too_many_locks(&self) -> bool {
+        self.locks > LOCKS_MAX
     }
 }
 
 struct Look {
-    pipes: BTreeSet<String>,
-    /// Watches and locks.
-    entries: u64,
+    /// Whether nothing else is looked for.
+    are_locks_all: bool,
+    /// By device and number, named ones among them.
+    pipes: BTreeSet<(u64, u64)>,
+    watches: u64,
+    locks: u64,
     bytes_left: usize,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self {
+            are_locks_all: false,
+            pipes: BTreeSet::new(),
+            watches: 0,
+            locks: 0,
+            bytes_left: INFO_BYTES_MAX,
+        }
+    }
 }
 
 impl Look {
     /// `None` if it takes too long. Process 1 is the guest, which holds next to nothing.
     fn at_all(&mut self, first: i32, deadline: Instant) -> Option<()> {
         for pid in tree::members(first).into_iter().skip(1) {
+            let pid = tree::speaker(pid);
             // Who has ended has none.
             let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
             for descriptor in descriptors.flatten() {
@@ -70,27 +104,32 @@ impl Look {
     }
 
     fn at_one(&mut self, pid: i32, link: &Path) -> Option<()> {
-        let (Ok(target), Some(number)) = (fs::read_link(link), link.file_name()) else { return Some(()) };
-        let target = target.to_string_lossy();
-        let mark = match &*target {
-            "anon_inode:[eventpoll]" => "tfd:",
-            pipe if pipe.starts_with("pipe:") => {
-                self.pipes.insert(pipe.to_owned());
-                return Some(());
-            }
-            file if file.starts_with('/') => "lock:",
-            _ => return Some(()),
-        };
+        // Asked of the file itself, which opens nothing.
+        let (Ok(file), Some(number)) = (fs::metadata(link), link.file_name()) else { return Some(()) };
+        let kind = file.file_type();
+        let may_be_watcher = !kind.is_file() && !kind.is_dir() && !kind.is_socket() && !kind.is_char_device();
+        if kind.is_fifo() {
+            self.pipes.insert((file.dev(), file.ino()));
+        } else if kind.is_file() || kind.is_dir() {
+            self.locks += self.lines(pid, number, "lock:")?;
+        } else if may_be_watcher && !self.are_locks_all {
+            self.watches += self.lines(pid, number, "tfd:")?;
+        }
+        Some(())
+    }
+
+    /// How many lines of what the kernel tells about a descriptor begin so; `None` if there is more than may be read.
+    fn lines(&mut self, pid: i32, number: &OsStr, mark: &str) -> Option<u64> {
         let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(number);
-        let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else { return Some(()) };
+        let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else { return Some(0) };
         self.bytes_left = self.bytes_left.saturating_sub(text.len());
-        self.entries += text.lines().filter(|line| line.starts_with(mark)).count() as u64;
-        is_whole.then_some(())
+        let count = text.lines().filter(|line| line.starts_with(mark)).count() as u64;
+        is_whole.then_some(count)
     }
 
     fn bytes(&self) -> u64 {
         let full = self.pipes.len().saturating_sub(PIPES_FREE) as u64;
-        full * PIPE_BYTES + self.entries * ENTRY_BYTES
+        full * PIPE_BYTES + (self.watches + self.locks) * ENTRY_BYTES
     }
 }
 
@@ -102,7 +141,7 @@ mod tests {
 
     #[test]
     fn pipes_watches_and_locks_are_found() {
-        let mut look = Look { pipes: BTreeSet::new(), entries: 0, bytes_left: INFO_BYTES_MAX };
+        let mut look = Look::default();
         let watcher = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let data = rustix::event::epoll::EventData::new_u64(0);
@@ -118,7 +157,7 @@ mod tests {
             look.at_one(own, Path::new(&link)).unwrap();
         }
         fs::remove_file(&path).unwrap();
-        assert_eq!((look.pipes.len(), look.entries), (1, 2));
+        assert_eq!((look.pipes.len(), look.watches, look.locks), (1, 1, 1));
         assert_eq!(look.bytes(), 2 * ENTRY_BYTES);
         look.bytes_left = 0;
         let link = format!("/proc/{own}/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&watcher));

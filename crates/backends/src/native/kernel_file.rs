@@ -25,12 +25,12 @@ pub(super) fn read_at_most(path: impl AsRef<Path>, bytes_max: usize) -> io::Resu
         bytes.reserve(VALUE_BYTES);
         let offset = bytes.len() as u64;
         match rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut bytes), offset) {
-            Ok(0) => return text(bytes).map(|text| (text, true)),
+            Ok(0) => return Ok((text(bytes), true)),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok((String::from_utf8_lossy(&bytes).into_owned(), false))
+    Ok((text(bytes), false))
 }
 
 /// The same of one that is open, as it is now.
@@ -41,7 +41,7 @@ pub(super) fn read_again(file: &impl AsFd) -> io::Result<String> {
         bytes.reserve(VALUE_BYTES);
         let offset = bytes.len() as u64;
         match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), offset) {
-            Ok(0) => return text(bytes),
+            Ok(0) => return Ok(text(bytes)),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -57,15 +57,16 @@ pub(super) fn read_value(path: &Path) -> io::Result<String> {
 pub(super) fn read_value_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(VALUE_BYTES);
     rustix::io::retry_on_intr(|| rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), 0))?;
-    text(bytes)
+    Ok(text(bytes))
 }
 
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+/// A program chooses names of its processes, files and sockets; whatever they hold must not hide the rest.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 #[cfg(test)]
@@ -78,6 +79,16 @@ mod tests {
         assert_eq!(read("/proc/self/mountinfo").unwrap(), usual);
         assert!(read("/proc/self/status").unwrap().ends_with('\n'));
         assert!(read("/proc/kallsyms").is_ok_and(|text| text.len() > FIRST_BYTES));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nothing() {
+        let read = std::thread::spawn(|| {
+            rustix::thread::set_name(c"\xff\xfe").unwrap();
+            read("/proc/thread-self/status")
+        });
+        let status = read.join().unwrap().unwrap();
+        assert!(status.starts_with("Name:\t\u{fffd}") && status.contains("Threads:"));
     }
 
     #[test]

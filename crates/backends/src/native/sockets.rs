@@ -11,6 +11,8 @@ use super::kernel_file;
 
 /// Connections for each file that a process may have open: those of several processes, and some that are closing.
 const PER_OPEN_FILE: u64 = 4;
+/// So few cannot hold much.
+pub(super) const COUNT_FEW: u64 = 16;
 /// However few files are allowed, so many connections are.
 const COUNT_MIN: u64 = 256;
 /// One sandbox gets at most this part of what the host has.
@@ -58,17 +60,17 @@ impl SocketCounts {
         Self { files: ["sockstat", "sockstat6"].map(open) }
     }
 
-    /// Connections of TCP in every state, those that are over but not forgotten among them.
-    pub(super) fn connections(&self) -> u64 {
+    /// Connections of TCP in every state, those that are over but not forgotten among them, and sockets of UDP.
+    pub(super) fn count(&self) -> u64 {
         let texts = self.files.iter().flatten().filter_map(|file| kernel_file::read_again(file).ok());
-        texts.map(|text| connections_in(&text)).sum()
+        texts.map(|text| sockets_in(&text)).sum()
     }
 }
 
 /// Only these two figures are the namespace's; the others are the whole machine's.
-fn connections_in(text: &str) -> u64 {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("TCP")?.split_once(": "));
-    let counts = lines.map(|(_, figures)| {
+fn sockets_in(text: &str) -> u64 {
+    let lines = text.lines().filter(|line| line.starts_with("TCP") || line.starts_with("UDP"));
+    let counts = lines.map(|figures| {
         let words: Vec<&str> = figures.split_whitespace().collect();
         let pairs = words.windows(2).filter(|pair| ["inuse", "tw"].contains(&pair[0]));
         pairs.filter_map(|pair| pair[1].parse::<u64>().ok()).sum::<u64>()
@@ -81,15 +83,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_of_the_namespace_are_counted_and_not_those_of_the_machine() {
+    fn sockets_of_the_namespace_are_counted_and_not_those_of_the_machine() {
         let four = "sockets: used 9\nTCP: inuse 5 orphan 70 tw 3 alloc 90 mem 81\nUDP: inuse 4 mem 0\n";
-        assert_eq!(connections_in(four), 8);
-        assert_eq!(connections_in("TCP6: inuse 2\nUDP6: inuse 0\nFRAG6: inuse 0 memory 0\n"), 2);
+        assert_eq!(sockets_in(four), 12);
+        assert_eq!(sockets_in("TCP6: inuse 2\nUDP6: inuse 1\nFRAG6: inuse 7 memory 0\n"), 3);
         let own = SocketCounts::of(rustix::process::getpid().as_raw_nonzero().get());
-        let before = own.connections();
+        let before = own.count();
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         // Other tests of this machine have connections too.
-        assert!(before > 0 || own.connections() > 0);
+        assert!(before > 0 || own.count() > 0);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
     let mut ticks = cpu_ticks(first).1;
     let members = members(first);
     for pid in &members {
-        if let Ok(status) = Status::read(*pid) {
+        if let Ok(status) = Status::read(speaker(*pid)) {
             sum.memory_bytes +=
                 ["RssAnon", "VmSwap", "VmPTE"].map(|name| status.bytes(name)).iter().sum::<u64>();
             sum.processes += status.number("Threads").max(1);
@@ -82,6 +82,7 @@ pub(super) fn is_proportionally_beyond(first: i32, limit: u64) -> bool {
 }
 
 fn proportional_of(pid: i32) -> u64 {
+    let pid = speaker(pid);
     let Ok(status) = Status::read(pid) else { return 0 };
     let precise = kernel_file::read(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| {
         let of = |name: &str| text.lines().find_map(|line| kilobytes(line.strip_prefix(name)?));
@@ -102,7 +103,8 @@ fn maps_bytes(members: &[i32], deadline: Instant) -> Option<u64> {
     let mut shared = Shared::default();
     for pid in members {
         // Who has ended has none.
-        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{pid}/maps"), left) else {
+        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{}/maps", speaker(*pid)), left)
+        else {
             continue;
         };
         if !is_whole || Instant::now() > deadline {
@@ -198,6 +200,17 @@ pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
         }
     }
     found.values().sum()
+}
+
+/// The thread of a process that shows its memory and descriptors: the first, unless that has ended and others go on.
+pub(super) fn speaker(pid: i32) -> i32 {
+    let has_memory = |thread: i32| Status::read(thread).is_ok_and(|status| !status.get("RssAnon").is_empty());
+    if has_memory(pid) {
+        return pid;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads = threads.filter_map(|thread| thread.file_name().to_string_lossy().parse::<i32>().ok());
+    threads.find(|thread| has_memory(*thread)).unwrap_or(pid)
 }
 
 /// Process 1 and its descendants.

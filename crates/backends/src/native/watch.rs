@@ -23,6 +23,8 @@ const CALM: Duration = Duration::from_millis(10);
 const LOOKING_SHARE: u32 = 4;
 /// Between two times that the kernel is told to give back what it can of a group.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
+/// So many processes may be killed for want of memory before the whole run is.
+const OOM_KILLS_MAX: u64 = 8;
 
 /// What the host keeps in mind about one sandbox.
 pub(super) struct Watch {
@@ -178,7 +180,9 @@ impl Watch {
         } else {
             tree::measure(self.pid, self.limits.memory_bytes)
         };
-        let held = if cgroups.limits_memory() { 0 } else { self.descriptors.bytes(self.pid) };
+        let is_memory_counted = cgroups.limits_memory();
+        self.descriptors.look(self.pid, is_memory_counted);
+        let held = if is_memory_counted { 0 } else { self.descriptors.bytes() };
         walked.memory_bytes = walked.memory_bytes.saturating_add(held);
         walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
         self.memory_now_bytes = walked.memory_bytes;
@@ -211,18 +215,27 @@ impl Watch {
         let is_beyond = match is_limited {
             true => self.holds_too_much(cgroups).await,
             false => {
-                let held = self.descriptors.bytes(self.pid);
+                let held = self.descriptors.bytes();
                 self.memory_now_bytes > self.limits.memory_bytes
                     && tree::is_proportionally_beyond(self.pid, self.limits.memory_bytes.saturating_sub(held))
             }
         };
         if is_beyond {
             self.seen.oom_kills += 1;
+        }
+        // Who goes on when its processes are killed for want of memory fills the host's log with it.
+        if is_beyond || self.seen.oom_kills > OOM_KILLS_MAX {
             return Some(Ending::Memory);
         }
+        let takes_too_much = self.descriptors.are_too_many_locks() || self.has_too_many_sockets(cgroups);
+        takes_too_much.then_some(Ending::KernelShare)
+    }
+
+    fn has_too_many_sockets(&mut self, cgroups: &CgroupSet) -> bool {
         let sockets = self.sockets.get_or_insert_with(|| SocketCounts::of(self.pid));
-        let is_crowded = sockets.connections() > sockets::count_max(self.limits.open_files, is_limited);
-        is_crowded.then_some(Ending::Connections)
+        let count = sockets.count();
+        count > sockets::count_max(self.limits.open_files, cgroups.limits_memory())
+            || (count > sockets::COUNT_FEW && cgroups.socket_bytes() > sockets::bytes_max())
     }
 
     /// The kernel's own limit is memory and disk together; this is memory alone.

@@ -326,7 +326,7 @@ impl<'a> Turn<'a> {
 
     /// Asks the program to stop; if it does not listen, ends its interpreter.
     async fn make_let_go(&mut self, end: End) -> Afterwards {
-        let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::Connections));
+        let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
         if self.ready.take().is_some() {
             // It never got as far as the interpreter.
             self.signal(PREPARE, SIGKILL).await;

@@ -9,19 +9,30 @@ use std::collections::BTreeMap;
 use libc::*;
 
 use super::profile::{equal, masked, one_of};
-use super::program::{Condition, Rule};
+use super::program::{Answer, Condition, Rule};
 
-/// Rules by call, and the error number for what matches none of them.
-pub(super) type Conditional = BTreeMap<c_long, (Vec<Rule>, u16)>;
+/// Answers by call.
+pub(super) type Conditional = BTreeMap<c_long, Answer>;
 
 /// Adds the calls of this file.
 pub(super) fn add(rules: &mut Conditional) {
     let (settable, readable) = (options(&SETTABLE), options(&READABLE));
-    rules.insert(SYS_getsockopt, ([settable.clone(), readable].concat(), ENOPROTOOPT as u16));
-    rules.insert(SYS_setsockopt, (settable, ENOPROTOOPT as u16));
-    rules.insert(SYS_ioctl, (vec![vec![one_of(1, REQUESTS)]], ENOTTY as u16));
-    rules.insert(SYS_prctl, (vec![vec![one_of(0, PROCESS_OPTIONS)]], EINVAL as u16));
-    rules.insert(SYS_fcntl, (commands(), EINVAL as u16));
+    let readable = [settable.clone(), readable].concat();
+    let pretended = vec![vec![equal(1, SOL_SOCKET as u32), one_of(2, PRETENDED)]];
+    rules.insert(SYS_getsockopt, Answer::When(readable, Vec::new(), ENOPROTOOPT as u16));
+    rules.insert(SYS_setsockopt, Answer::When(settable, pretended, ENOPROTOOPT as u16));
+    let mut allow = |call, allowed, errno: c_int| {
+        rules.insert(call, Answer::When(allowed, Vec::new(), errno as u16));
+    };
+    allow(SYS_ioctl, vec![vec![one_of(1, REQUESTS)]], ENOTTY);
+    allow(SYS_prctl, vec![vec![one_of(0, PROCESS_OPTIONS)]], EINVAL);
+    allow(SYS_fcntl, commands(), EINVAL);
+    // RWF_NOWAIT tells whether a file of /usr was read lately by anybody.
+    allow(SYS_preadv2, vec![vec![masked(5, RWF_NOWAIT as u32, 0)]], EOPNOTSUPP);
+    // Advice that a file is not needed throws it out of the cache that all share. Advice may be ignored.
+    let kept = vec![vec![one_of(3, ADVICE)]];
+    let ignored = vec![vec![equal(3, POSIX_FADV_DONTNEED as u32)]];
+    rules.insert(SYS_fadvise64, Answer::When(kept, ignored, EINVAL as u16));
 }
 
 /// Socket options by level.
@@ -47,12 +58,10 @@ const SETTABLE: Options = [
         &[
             SO_REUSEADDR as u32,
             SO_REUSEPORT as u32,
-            SO_BROADCAST as u32,
             SO_SNDBUF as u32,
             SO_RCVBUF as u32,
             SO_KEEPALIVE as u32,
             SO_OOBINLINE as u32,
-            SO_LINGER as u32,
             SO_PASSCRED as u32,
             SO_RCVLOWAT as u32,
             SO_RCVTIMEO as u32,
@@ -107,6 +116,20 @@ const SETTABLE: Options = [
     ),
 ];
 
+/// Options that runtimes set without being asked, and that succeed without effect: broadcasts, of which one packet occupies the
+/// kernel for every socket that hears it; lingering, which makes the kernel wait where a socket is closed on behalf of
+/// nobody.
+const PRETENDED: &[u32] = &[SO_BROADCAST as u32, SO_LINGER as u32];
+
+/// posix_fadvise(2), but for `POSIX_FADV_DONTNEED`.
+const ADVICE: &[u32] = &[
+    POSIX_FADV_NORMAL as u32,
+    POSIX_FADV_RANDOM as u32,
+    POSIX_FADV_SEQUENTIAL as u32,
+    POSIX_FADV_WILLNEED as u32,
+    POSIX_FADV_NOREUSE as u32,
+];
+
 /// What getsockopt(2) tells besides about the socket itself. Absent: `SO_COOKIE` and `SO_NETNS_COOKIE`, which number the
 /// sockets and namespaces of the whole machine; `TCP_ZEROCOPY_RECEIVE`, which maps pages of the kernel.
 const READABLE: Options = [
@@ -119,6 +142,8 @@ const READABLE: Options = [
             SO_DOMAIN as u32,
             SO_PROTOCOL as u32,
             SO_PEERCRED as u32,
+            SO_BROADCAST as u32,
+            SO_LINGER as u32,
         ],
     ),
     (IPPROTO_TCP, &[TCP_MAXSEG as u32, TCP_INFO as u32, TCP_CONGESTION as u32]),
@@ -205,7 +230,8 @@ const PROCESS_OPTIONS: &[u32] = &[
 const PR_GET_AUXV_NUMBER: u32 = 0x4155_5856;
 
 /// fcntl(2): copies and flags of descriptors, locks, seals of memory files. Absent: `F_NOTIFY` and leases, which show who uses
-/// the files of `/usr` outside; `F_SETPIPE_SZ`, which takes from an allowance of the owner's id; owners of signals.
+/// the files of `/usr` outside; `F_SETPIPE_SZ`, which takes from an allowance of the owner's id; owners of signals; locks of open
+/// file descriptions, which go on where no process shows them.
 const COMMANDS: &[u32] = &[
     F_DUPFD as u32,
     F_DUPFD_CLOEXEC as u32,
@@ -215,9 +241,6 @@ const COMMANDS: &[u32] = &[
     F_GETLK as u32,
     F_SETLK as u32,
     F_SETLKW as u32,
-    F_OFD_GETLK as u32,
-    F_OFD_SETLK as u32,
-    F_OFD_SETLKW as u32,
     F_GETOWN as u32,
     F_GETPIPE_SZ as u32,
     F_ADD_SEALS as u32,
@@ -238,7 +261,7 @@ mod tests {
     #[test]
     fn lists_fit_the_jumps_of_a_filter_and_none_is_empty() {
         let options = SETTABLE.iter().chain(&READABLE).map(|(_, names)| *names);
-        for list in options.chain([REQUESTS, PROCESS_OPTIONS, COMMANDS]) {
+        for list in options.chain([REQUESTS, PROCESS_OPTIONS, COMMANDS, PRETENDED, ADVICE]) {
             assert!(!list.is_empty() && list.len() < 200);
             let unique: std::collections::BTreeSet<_> = list.iter().collect();
             assert_eq!(unique.len(), list.len(), "a value is listed twice");

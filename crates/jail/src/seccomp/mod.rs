@@ -12,7 +12,7 @@ use std::io;
 
 use seccompiler::BpfProgram;
 
-use self::program::Answer;
+use self::program::{Answer, PRETEND};
 use crate::breach::Wall;
 
 /// AUDIT_ARCH_* of linux/audit.h.
@@ -78,8 +78,6 @@ fn answers(memory: Memory, disk: Disk) -> BTreeMap<u32, Answer> {
     let allowed =
         profile::ALLOWED.iter().chain(profile::ALLOWED_LEGACY).map(|call| (number(*call), Answer::Allow));
     let conditional = profile::conditional();
-    let conditional =
-        conditional.into_iter().map(|(call, (rules, errno))| (call, Answer::When(rules, errno)));
     let absent = profile::ABSENT.iter().copied().chain(profile::FUTURE);
     let absent = absent.map(|call| (call, Answer::Refuse(libc::ENOSYS as u16)));
     let unwatchable = match disk {
@@ -94,9 +92,20 @@ fn answers(memory: Memory, disk: Disk) -> BTreeMap<u32, Answer> {
     let unseen = profile::UNSEEN_MEMORY.iter().map(|call| (*call, unseen.clone()));
     let maps = match memory {
         Memory::Counted => Answer::Allow,
-        Memory::Shown => Answer::When(profile::maps_of_the_own_process(), libc::EPERM as u16),
+        Memory::Shown => Answer::When(profile::maps_of_the_own_process(), Vec::new(), libc::EPERM as u16),
     };
-    let others = conditional.chain(absent).chain(unwatchable).chain(unseen).chain([(libc::SYS_mmap, maps)]);
+    let flushes = match disk {
+        Disk::Limited => Answer::Refuse(PRETEND),
+        Disk::Watched => Answer::Allow,
+    };
+    let flushes = profile::FLUSHES.iter().map(|call| (*call, flushes.clone()));
+    let others = conditional
+        .into_iter()
+        .chain(absent)
+        .chain(flushes)
+        .chain(unwatchable)
+        .chain(unseen)
+        .chain([(libc::SYS_mmap, maps)]);
     allowed.chain(others.map(|(call, answer)| (number(call), answer))).collect()
 }
 
@@ -117,6 +126,8 @@ mod tests {
     const EPERM: u32 = 0x0005_0000 | libc::EPERM as u32;
     const ENOSYS: u32 = 0x0005_0000 | libc::ENOSYS as u32;
     const ALLOW: u32 = 0x7fff_0000;
+    /// Nothing is done, and the call succeeds.
+    const DONE: u32 = 0x0005_0000 | PRETEND as u32;
 
     fn answer(call: libc::c_long, arguments: [u64; 6]) -> u32 {
         answer_of(Memory::Counted, Disk::Limited, call, arguments)
@@ -162,7 +173,7 @@ mod tests {
         for (number, answer) in answers {
             match answer {
                 Answer::Allow => drop(allowed.insert(i64::from(*number), Vec::new())),
-                Answer::When(rules, _) => {
+                Answer::When(rules, ..) => {
                     allowed
                         .insert(i64::from(*number), rules.iter().flat_map(|rule| as_rules(rule)).collect());
                 }
@@ -182,6 +193,8 @@ mod tests {
                     [Disk::Limited, Disk::Watched].map(|disk| answer_of(memory, disk, call, [0; 6]));
                 if call == libc::SYS_fallocate {
                     assert_eq!((limited, watched), (ALLOW, refused(libc::EOPNOTSUPP)));
+                } else if profile::FLUSHES.contains(&call) {
+                    assert_eq!((limited, watched), (DONE, ALLOW));
                 } else {
                     assert_eq!(limited, watched, "call {call}");
                 }
@@ -202,19 +215,25 @@ mod tests {
         let mut interesting = vec![0, 1, 16, 0x1000, 0x6000, 0xc000, 0x1000_0000, 1 << 32, u64::MAX];
         for number in (0..1100).chain([0x4000_0000, 0x4000_0001, 0x7fff_ffff, 0x8000_0000, u32::MAX]) {
             let values = match answers.get(&number) {
-                Some(Answer::When(rules, _)) => values_near(rules),
+                Some(Answer::When(rules, pretended, _)) => {
+                    values_near(&[&rules[..], &pretended[..]].concat())
+                }
                 _ => Vec::new(),
             };
             let kept = interesting.len();
             interesting.extend(values);
             for first in &interesting {
                 for second in &interesting {
-                    let arguments = [*first, *second, *second, *first, 0, 0];
+                    let arguments = [*first, *second, *second, *first, 0, *second];
                     let ours = emulator::run(program, ARCH, number, arguments);
                     let theirs = match emulator::run(oracle, ARCH, number, arguments) {
                         ALLOW => ALLOW,
                         _ => match answers.get(&number) {
-                            Some(Answer::Refuse(errno) | Answer::When(_, errno)) => {
+                            // Told from refusals by tests of their own.
+                            Some(Answer::When(_, pretended, _)) if ours == DONE && !pretended.is_empty() => {
+                                DONE
+                            }
+                            Some(Answer::Refuse(errno) | Answer::When(_, _, errno)) => {
                                 refused(i32::from(*errno))
                             }
                             _ => EPERM,
@@ -267,6 +286,7 @@ mod tests {
             .chain(profile::ABSENT)
             .chain(profile::UNSEEN_MEMORY)
             .chain(profile::UNWATCHABLE_DISK)
+            .chain(profile::FLUSHES)
             .chain(&[libc::SYS_mmap])
             .chain(conditional.keys());
         for number in lists {
@@ -328,6 +348,26 @@ mod tests {
     }
 
     const SO_NETNS_COOKIE: i32 = 71;
+
+    #[test]
+    fn what_would_disturb_others_succeeds_without_effect_where_programs_count_on_it() {
+        let set =
+            |name: i32| answer(libc::SYS_setsockopt, [3, libc::SOL_SOCKET as u64, name as u64, 0, 0, 0]);
+        assert_eq!((set(libc::SO_BROADCAST), set(libc::SO_LINGER)), (DONE, DONE));
+        let advice = |number: i32| answer(libc::SYS_fadvise64, [3, 0, 0, number as u64, 0, 0]);
+        assert_eq!(advice(libc::POSIX_FADV_DONTNEED), DONE);
+        assert_eq!(advice(libc::POSIX_FADV_SEQUENTIAL), ALLOW);
+        let read = |flags: i32| answer(libc::SYS_preadv2, [3, 0, 1, 0, 0, flags as u64]);
+        assert_eq!((read(0), read(libc::RWF_NOWAIT)), (ALLOW, refused(libc::EOPNOTSUPP)));
+        for call in profile::FLUSHES {
+            assert_eq!(
+                answer_of(Memory::Counted, Disk::Limited, *call, [0; 6]),
+                DONE,
+                "all files are memory"
+            );
+            assert_eq!(answer_of(Memory::Counted, Disk::Watched, *call, [0; 6]), ALLOW);
+        }
+    }
 
     #[test]
     fn requests_commands_and_process_options_are_allow_lists() {

@@ -6,7 +6,7 @@
 use libc::*;
 
 use super::arguments::{self, Conditional};
-use super::program::{Condition, Rule};
+use super::program::{Answer, Condition, Rule};
 
 /// Allowed whatever the arguments.
 pub(super) const ALLOWED: &[c_long] = &[
@@ -19,7 +19,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_pwrite64,
     SYS_preadv,
     SYS_pwritev,
-    SYS_preadv2,
     SYS_pwritev2,
     SYS_lseek,
     SYS_sendfile,
@@ -61,10 +60,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_ftruncate,
     SYS_utimensat,
     SYS_umask,
-    SYS_fsync,
-    SYS_fdatasync,
     SYS_sync_file_range,
-    SYS_fadvise64,
     SYS_readahead,
     // Attributes of files: package tools copy them; the file systems here hold only harmless ones.
     SYS_getxattr,
@@ -111,7 +107,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_mprotect,
     SYS_madvise,
     SYS_brk,
-    SYS_msync,
     SYS_mincore,
     SYS_mlock,
     SYS_mlock2,
@@ -221,6 +216,10 @@ pub(super) const ALLOWED: &[c_long] = &[
 /// Takes gigabytes of disk in an instant, before any watch can look: where only a watch limits the disk, programs write
 /// instead. Libraries do so by themselves when a file system cannot do it (posix_fallocate(3)).
 pub(super) const UNWATCHABLE_DISK: &[c_long] = &[SYS_fallocate];
+
+/// Writing files to the disk. Where all files of a sandbox are in memory these succeed without effect: for a file of /usr, which a
+/// program can only read, they would have the host's disk flush its cache.
+pub(super) const FLUSHES: &[c_long] = &[SYS_fsync, SYS_fdatasync, SYS_msync];
 
 /// Memory that no process's own figures show: only where a cgroup counts it. In a namespace of their own
 /// (databases, numeric libraries).
@@ -343,7 +342,9 @@ const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 pub(super) fn conditional() -> Conditional {
     let mut rules = Conditional::new();
     arguments::add(&mut rules);
-    let mut when = |call, allowed: Vec<Rule>| drop(rules.insert(call, (allowed, EPERM as u16)));
+    let mut when = |call, allowed: Vec<Rule>| {
+        rules.insert(call, Answer::When(allowed, Vec::new(), EPERM as u16));
+    };
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be shared
     // with a thread, or with a child that the parent waits for; an address space that hops from one short-lived
     // process to the next would be counted by nobody.

@@ -29,9 +29,13 @@ pub(super) enum Answer {
     Allow,
     /// It fails with this error number.
     Refuse(u16),
-    /// It goes through when one of the rules holds, else it fails with this error number.
-    When(Vec<Rule>, u16),
+    /// It goes through when one of the rules of the first list holds, does nothing and succeeds when one of the second
+    /// holds, else it fails with this error number.
+    When(Vec<Rule>, Vec<Rule>, u16),
 }
+
+/// The answer to a call that does nothing and succeeds.
+pub(super) const PRETEND: u16 = 0;
 
 // Layout of struct seccomp_data, see seccomp(2).
 const NUMBER_AT: u32 = 0;
@@ -107,16 +111,19 @@ fn leaf(answer: &Answer) -> Vec<sock_filter> {
     match answer {
         Answer::Allow => vec![finish(ALLOW)],
         Answer::Refuse(errno) => vec![finish(ERRNO | u32::from(*errno))],
-        Answer::When(rules, errno) => {
-            let mut program: Vec<sock_filter> = rules.iter().flat_map(when).collect();
+        Answer::When(allowed, pretended, errno) => {
+            let pretend = ERRNO | u32::from(PRETEND);
+            let allowed = allowed.iter().flat_map(|rule| when(rule, ALLOW));
+            let mut program: Vec<sock_filter> =
+                allowed.chain(pretended.iter().flat_map(|rule| when(rule, pretend))).collect();
             program.push(finish(ERRNO | u32::from(*errno)));
             program
         }
     }
 }
 
-/// Allows when all conditions hold, else falls through to what follows.
-fn when(rule: &Rule) -> Vec<sock_filter> {
+/// Gives that answer when all conditions hold, else falls through to what follows.
+fn when(rule: &Rule, answer: u32) -> Vec<sock_filter> {
     let tests: Vec<Vec<sock_filter>> = rule.iter().map(|condition| test(*condition)).collect();
     let mut rest: usize = tests.iter().map(Vec::len).sum::<usize>() + 1;
     let mut program = Vec::with_capacity(rest);
@@ -129,7 +136,7 @@ fn when(rule: &Rule) -> Vec<sock_filter> {
         }
         program.extend(instructions);
     }
-    program.push(finish(ALLOW));
+    program.push(finish(answer));
     program
 }
 

@@ -255,6 +255,15 @@ impl Group {
             || self.get(SOCKETS_LIMIT_FILE).is_ok()
     }
 
+    /// What sockets hold where version 2 counts it with the rest; version 1 has a limit of its own for it.
+    pub(super) fn socket_bytes_of_all(&self) -> u64 {
+        if !self.hierarchy.unified {
+            return 0;
+        }
+        let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
+        keyed_in(&account, "sock").unwrap_or(0)
+    }
+
     /// Memory that is held besides `scratch_bytes` of files, if that may be more than `limit`: a cheap look first, and only
     /// if it is suspicious the kernel's own account, in which what can be given back at any time does not count.
     pub(super) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {

@@ -129,6 +129,11 @@ impl CgroupSet {
         self.of_memory().is_some_and(Group::counts_sockets)
     }
 
+    /// What sockets hold, where nothing but the limit of all memory limits it.
+    pub(in crate::native) fn socket_bytes(&self) -> u64 {
+        self.of_memory().map_or(0, Group::socket_bytes_of_all)
+    }
+
     /// What is held besides files; see [`Group::memory_held`].
     pub(in crate::native) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
         self.of_memory().map(|group| group.memory_held(scratch_bytes, limit)).unwrap_or_default()
