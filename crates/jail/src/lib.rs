@@ -28,6 +28,7 @@ pub use breach::Wall;
 pub use identity::{INSIDE_ID, IdMap, STEM_ID, StemIds};
 pub use plan::{Bind, JailPlan, PlanFile, Rlimits, Scratch, StemPlan};
 pub use raise::accept_consent;
-pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
+pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
 pub use stem::{Left, Stem, StemHanded, Takes, let_go_of_interpreter, serve_stem};
+pub use sys::STEP_MARK;

@@ -117,3 +117,50 @@ pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: _exit never returns and touches no memory of ours.
     unsafe { libc::_exit(status) }
 }
+
+/// What the name of a process begins with while it is in a step of building.
+pub const STEP_MARK: u8 = b'+';
+
+/// A name as the kernel keeps it for a process: 15 bytes and a zero. See prctl(2), PR_SET_NAME.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessName([u8; 16]);
+
+impl ProcessName {
+    /// That of a process in a step of building: as much of the step as the kernel keeps, behind [`STEP_MARK`].
+    pub(crate) fn of_step(step: &str) -> Self {
+        let mut bytes = [0; 16];
+        bytes[0] = STEP_MARK;
+        let length = step.len().min(bytes.len() - 2);
+        bytes[1..=length].copy_from_slice(&step.as_bytes()[..length]);
+        Self(bytes)
+    }
+
+    /// That of this process.
+    pub(crate) fn current() -> Self {
+        let mut bytes = [0; 16];
+        // SAFETY: the kernel writes at most 16 bytes, which is what there is.
+        unsafe { libc::prctl(libc::PR_GET_NAME, bytes.as_mut_ptr()) };
+        Self(bytes)
+    }
+
+    /// Gives it to this process. The call cannot fail with a valid pointer.
+    pub(crate) fn set(self) {
+        // SAFETY: the kernel reads up to the zero, which is there.
+        unsafe { libc::prctl(libc::PR_SET_NAME, self.0.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_the_name_of_its_step_and_then_its_own_again() {
+        let own = ProcessName::current();
+        ProcessName::of_step("visible to the host").set();
+        let seen = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        own.set();
+        assert_eq!(seen, "+visible to the\n");
+        assert_eq!(ProcessName::current(), own);
+    }
+}
