@@ -46,7 +46,9 @@ use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
 pub use circuit::{WallFailure, WallNews};
-pub use display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind};
+pub use display::{
+    DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
+};
 pub use pool::PoolConfig;
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
