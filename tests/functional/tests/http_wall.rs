@@ -23,7 +23,8 @@ fn spawner(server: &Server) -> Pid {
     let listed = Command::new("ps").args(["-o", "pid=,comm=", "--ppid", &parent]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let line = listed.lines().find(|line| line.contains("palisade-jail"));
-    let number = line.unwrap_or_else(|| panic!("no spawner among {listed}")).split_whitespace().next().unwrap();
+    let number =
+        line.unwrap_or_else(|| panic!("no spawner among {listed}")).split_whitespace().next().unwrap();
     Pid::from_raw(number.parse().unwrap()).unwrap()
 }
 
