@@ -303,7 +303,7 @@ fn remedy(error: &BackendError) -> String {
              `dmesg | grep 'blocked for more than'`); if there are any, only a restart of the machine helps"
         }
         _ => {
-            "the step and its cause say what the kernel refused: compare with Requirements in docs/OPERATIONS.md"
+            "the step and its cause say what the kernel refused: compare with \"Examining a machine\" in docs/OPERATIONS.md"
         }
     };
     format!("try again later, the server goes on trying by itself; operator: {words}")

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use functional::http::{Request, Server};
-use functional::{SOON, until};
+use functional::until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
