@@ -280,8 +280,7 @@ fn remedy(error: &BackendError) -> String {
             return remedy.clone();
         }
         BackendError::Unverified { .. } | BackendError::Unfit { .. } => {
-            return "try again later; if it lasts, this kernel does not keep what it was asked for: report it with the \
-                    output of `palisade doctor --json`"
+            return "this kernel does not keep what it was asked for: report it with the output of `palisade doctor --json`"
                 .to_owned();
         }
         BackendError::Build { source, .. } => source,
@@ -306,7 +305,7 @@ fn remedy(error: &BackendError) -> String {
             "the step and its cause say what the kernel refused: compare with \"Examining a machine\" in docs/OPERATIONS.md"
         }
     };
-    format!("try again later, the server goes on trying by itself; operator: {words}")
+    words.to_owned()
 }
 
 #[cfg(test)]

@@ -64,13 +64,15 @@ impl Unstarted {
         /// After a build that failed for once.
         const RETRY_MS: u64 = 1000;
         let WallFailure { what, cause, remedy, is_permanent } = WallFailure::of(error);
-        let mut told = RunError::new("wall_unavailable", what).remedy(remedy);
+        let mut told = RunError::new("wall_unavailable", what);
         (told.cause, told.retry_after_ms) = match error {
             BackendError::Suspended { cause, retry_after_ms, .. } => (cause.clone(), *retry_after_ms),
             _ => (cause, (!is_permanent).then_some(RETRY_MS)),
         };
         told.retryable = told.retry_after_ms.is_some();
-        Self::new(Outcome::Unavailable, told)
+        let for_caller = "try again later: the server goes on trying by itself; for its operator: ";
+        let for_caller = if told.retryable { for_caller } else { "" };
+        Self::new(Outcome::Unavailable, told.remedy(format!("{for_caller}{remedy}")))
     }
 
     pub(crate) fn incomplete(missing: &[sandbox::Guarantee]) -> Self {

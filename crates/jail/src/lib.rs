@@ -22,6 +22,7 @@ mod root;
 mod seccomp;
 mod spawner;
 mod stem;
+mod step;
 mod sys;
 
 pub use breach::Wall;
@@ -31,4 +32,4 @@ pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
 pub use stem::{Left, Stem, StemHanded, Takes, let_go_of_interpreter, serve_stem};
-pub use sys::STEP_MARK;
+pub use step::step_of;

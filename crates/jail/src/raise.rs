@@ -16,7 +16,7 @@ use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
 use crate::stem::Takes;
-use crate::{IdMap, JailPlan, landlock_wall, privileges, report, seccomp, sys};
+use crate::{IdMap, JailPlan, landlock_wall, privileges, report, seccomp, step, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -118,7 +118,7 @@ fn close_up(
         }
         filter.install(memory)
     })?;
-    let built = Message::Built { steps_us: steps.end(), landlock_abi };
+    let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report::send(report.as_fd(), &built, Some(scratch.as_fd()))
         .map_err(|error| JailError::new("report", &error))?;
     Ok((stream, report))
@@ -135,19 +135,11 @@ pub fn accept_consent(report: OwnedFd) -> io::Result<()> {
 pub(crate) struct Steps {
     last: Instant,
     taken: Vec<(String, u32)>,
-    /// Of the process, before its name was that of a step.
-    own_name: sys::ProcessName,
 }
 
 impl Steps {
     pub(crate) fn start() -> Self {
-        Self { last: Instant::now(), taken: Vec::with_capacity(16), own_name: sys::ProcessName::current() }
-    }
-
-    /// Gives the process its own name again; the last step is over.
-    fn end(self) -> Vec<(String, u32)> {
-        self.own_name.set();
-        self.taken
+        Self { last: Instant::now(), taken: Vec::with_capacity(16) }
     }
 
     pub(crate) fn take<T>(
@@ -155,8 +147,7 @@ impl Steps {
         name: &str,
         work: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, JailError> {
-        // The host reads it when a step does not end (/proc/PID/comm, proc(5)); it costs a tenth of a microsecond.
-        sys::ProcessName::of_step(name).set();
+        step::enter(name);
         let result = work().map_err(|error| JailError::new(name, &error));
         let now = Instant::now();
         let elapsed_us = now.duration_since(self.last).as_micros();

@@ -12,6 +12,7 @@ use jail::{IdMap, JailPlan, Message, StemPlan, Takes, Wall};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -120,7 +121,7 @@ impl NativeBackend {
         // Cloning takes a while: meanwhile the groups are made that the clone will join.
         let asked = Instant::now();
         let mut phases = StartPhases::default();
-        let mut wait = Building { report, stream, cgroups: None, process: None, progress };
+        let mut wait = Building { report, stream, cgroups: None, process: Unfinished(None), progress };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
@@ -207,8 +208,20 @@ struct Building<'a> {
     /// To the guest.
     stream: UnixStream,
     cgroups: Option<CgroupSet>,
-    process: Option<(i32, OwnedFd)>,
+    process: Unfinished,
     progress: &'a Progress,
+}
+
+/// A clone that is no sandbox yet. One that hangs would not notice that nobody waits for it any more.
+struct Unfinished(Option<(i32, OwnedFd)>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some((_, pidfd)) = &self.0 {
+            // It may have ended by itself.
+            rustix::process::pidfd_send_signal(pidfd, Signal::KILL).ok();
+        }
+    }
 }
 
 /// What the jail said when it was done.
@@ -235,7 +248,7 @@ impl Building<'_> {
     ) -> Result<i32, BackendError> {
         // As we see it, whatever namespace its maker is in.
         let pid = number_of(&pidfd).map_err(at("pidfd"))?;
-        self.process = Some((pid, pidfd));
+        self.process = Unfinished(Some((pid, pidfd)));
         self.progress.is_cloned(pid);
         phases.parts_us.push(("clone", u64::from(clone_us)));
         Ok(pid)
@@ -245,7 +258,7 @@ impl Building<'_> {
     async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
         let mut built = None;
         loop {
-            if let Some(built) = built.take_if(|_| self.process.is_some()) {
+            if let Some(built) = built.take_if(|_| self.process.0.is_some()) {
                 return Ok(built);
             }
             match self.next_message().await? {
@@ -280,7 +293,7 @@ impl Building<'_> {
         origin: Option<&mut Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
         let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
-        let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
+        let (pid, pidfd) = self.process.0.take().ok_or_else(missing)?;
         let cgroups = self.cgroups.take().ok_or_else(missing)?;
         self.progress.reach(Stage::Verification);
         // From here on dropping the sandbox kills the process and removes the cgroups.

@@ -21,8 +21,7 @@ pub(crate) use large_pages::enlarge_program;
 pub(crate) use memory::{Arguments, Luggage, fill_heap};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::{is_network_unused, raise_loopback};
-pub use process::STEP_MARK;
 pub(crate) use process::{
-    Dispositions, ProcessName, exit_now, heed_child_signal, ignore_child_signal, reset_signals, scrub_start,
+    Dispositions, exit_now, heed_child_signal, ignore_child_signal, reset_signals, scrub_start,
     with_child_signal_default,
 };
