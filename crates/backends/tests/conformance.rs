@@ -3,12 +3,14 @@
 //! A main of its own: the spawner must be forked before any thread exists, and the standard runner has some.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use backends::native::{NativeBackend, start_spawner};
-use sandbox::{Backend, Guarantee, SandboxSpec};
+use rustix::process::{Pid, Signal, kill_process};
+use sandbox::{Backend, BackendError, Guarantee, SandboxSpec};
 
 const NAME: &str = "native_keeps_the_contract";
 
@@ -22,10 +24,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let spawner = start_spawner(become_guest).unwrap();
+    let spawner_pid = spawner.pid();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         let backend = NativeBackend::new(spawner);
-        native_keeps_the_contract(&backend).await
+        native_keeps_the_contract(&backend).await?;
+        a_build_that_hangs_says_where(&backend, spawner_pid).await
     });
     match result {
         Ok(()) => {
@@ -51,6 +55,24 @@ async fn native_keeps_the_contract(backend: &NativeBackend) -> Result<(), String
     sandbox::conformance::check(backend).await?;
     every_guarantee_is_kept(backend).await?;
     many_in_a_row(backend).await
+}
+
+/// The process that clones is stopped, and then goes on.
+async fn a_build_that_hangs_says_where(backend: &NativeBackend, spawner: Pid) -> Result<(), String> {
+    kill_process(spawner, Signal::STOP).unwrap();
+    let built = backend.create(&SandboxSpec::default()).await;
+    kill_process(spawner, Signal::CONT).unwrap();
+    match built.err() {
+        Some(BackendError::Build { step, source }) if step == "clone" => {
+            let words = source.to_string();
+            if source.kind() != ErrorKind::TimedOut || !words.contains("is stopped") {
+                return Err(format!("the cause of a build that hangs: {words}"));
+            }
+        }
+        other => return Err(format!("a build that hangs ended with {other:?}")),
+    }
+    let again = backend.create(&SandboxSpec::default()).await;
+    again.map(drop).map_err(|error| format!("after the spawner went on: {error}"))
 }
 
 async fn every_guarantee_is_kept(backend: &NativeBackend) -> Result<(), String> {

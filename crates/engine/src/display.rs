@@ -193,14 +193,19 @@ impl Displays {
     }
 }
 
+/// Whether a file of that media type is an image of pixels from its beginning to its end, small enough for readers of images.
+pub fn is_whole_image(media_type: &str, data: &[u8]) -> bool {
+    DisplayKind::from_mime(media_type).is_some_and(|kind| is_fit(kind, data))
+}
+
+fn is_fit(kind: DisplayKind, data: &[u8]) -> bool {
+    let sides = 1..=SIDE_PIXELS_MAX;
+    image::pixels(kind, data).is_some_and(|(width, height)| sides.contains(&width) && sides.contains(&height))
+}
+
 fn pixels(kind: DisplayKind, content: &str) -> Result<Vec<u8>, LeftOut> {
     let data = STANDARD.decode(content).map_err(|_| LeftOut::NotAsClaimed)?;
-    match image::pixels(kind, &data) {
-        Some((width, height)) if (1..=SIDE_PIXELS_MAX).contains(&width.min(height)) => {
-            if width.max(height) > SIDE_PIXELS_MAX { Err(LeftOut::NotAsClaimed) } else { Ok(data) }
-        }
-        _ => Err(LeftOut::NotAsClaimed),
-    }
+    if is_fit(kind, &data) { Ok(data) } else { Err(LeftOut::NotAsClaimed) }
 }
 
 /// Text that is not what it claims to be is plain text.

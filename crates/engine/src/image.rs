@@ -1,8 +1,14 @@
-//! Looks at the first bytes of an image: is it what it claims to be, and how large?
+//! Looks at an image without unpacking it: is it what it claims to be, is it whole, and how large?
+//!
+//! An image that is only a header, or breaks off, is none: whoever it is passed on to would have to refuse it. Only the
+//! structure is looked at, in one pass over bytes that are bounded; pixels are never unpacked here.
 
 use crate::display::DisplayKind;
 
-/// Width and height, if the bytes begin as such an image does.
+/// More parts than this are nonsense.
+const PARTS_MAX: usize = 100_000;
+
+/// Width and height, if the bytes are such an image from its beginning to its end.
 pub(crate) fn pixels(kind: DisplayKind, data: &[u8]) -> Option<(u32, u32)> {
     match kind {
         DisplayKind::Png => of_png(data),
@@ -13,38 +19,113 @@ pub(crate) fn pixels(kind: DisplayKind, data: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Signature, then the header chunk: https://www.w3.org/TR/png/#5DataRep.
+/// Signature, header chunk, at least one chunk of pixels, end chunk: https://www.w3.org/TR/png/#5DataRep.
 fn of_png(data: &[u8]) -> Option<(u32, u32)> {
-    let header = data.strip_prefix(b"\x89PNG\r\n\x1a\n")?.strip_prefix(b"\0\0\0\x0dIHDR")?;
+    const CHECKSUM_BYTES: usize = 4;
+    let mut rest = data.strip_prefix(b"\x89PNG\r\n\x1a\n")?;
+    let header = rest.strip_prefix(b"\0\0\0\x0dIHDR")?;
     let side = |at: usize| header.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    Some((side(0)?, side(4)?))
+    let size = (side(0)?, side(4)?);
+    let mut has_pixels = false;
+    for _ in 0..PARTS_MAX {
+        let (length, chunk) = rest.split_first_chunk::<4>()?;
+        let (name, body) = chunk.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        rest = body.get(length.checked_add(CHECKSUM_BYTES)?..)?;
+        match name {
+            b"IDAT" => has_pixels |= length > 0,
+            b"IEND" => return has_pixels.then_some(size),
+            _ => {}
+        }
+    }
+    None
 }
 
+/// Header, blocks with at least one image among them, trailer: https://www.w3.org/Graphics/GIF/spec-gif89a.txt.
 fn of_gif(data: &[u8]) -> Option<(u32, u32)> {
     let header = data.strip_prefix(b"GIF87a").or_else(|| data.strip_prefix(b"GIF89a"))?;
-    Some((little(header, 0, 2)?, little(header, 2, 2)?))
+    let size = (little(header, 0, 2)?, little(header, 2, 2)?);
+    let mut rest = header.get(7 + colors(*header.get(4)?)..)?;
+    let mut has_image = false;
+    for _ in 0..PARTS_MAX {
+        let (kind, body) = rest.split_first()?;
+        rest = match kind {
+            // An extension: its label, then its pieces.
+            0x21 => after_pieces(body.get(1..)?)?,
+            // An image: its place, its colours, the size of its codes, then its pieces.
+            0x2c => {
+                let codes = body.get(9 + colors(*body.get(8)?)..)?.get(1..)?;
+                has_image |= *codes.first()? > 0;
+                after_pieces(codes)?
+            }
+            0x3b => return has_image.then_some(size),
+            _ => return None,
+        };
+    }
+    None
 }
 
-/// Segments up to the one that begins a frame: ITU T.81, annex B.
+/// Bytes of the table of colours that these flags announce.
+fn colors(flags: u8) -> usize {
+    if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
+}
+
+/// Each piece begins with its length; one of no length is the last.
+fn after_pieces(mut rest: &[u8]) -> Option<&[u8]> {
+    loop {
+        let (length, body) = rest.split_first()?;
+        rest = body.get(usize::from(*length)..)?;
+        if *length == 0 {
+            return Some(rest);
+        }
+    }
+}
+
+/// Segments up to the frame and on to the first scan, then pixels, then the end: ITU T.81, annex B.
 fn of_jpeg(data: &[u8]) -> Option<(u32, u32)> {
-    /// More segments than this before the frame are nonsense.
-    const SEGMENTS_MAX: usize = 256;
+    /// More segments than this before the pixels are nonsense.
+    const SEGMENTS_MAX: usize = 1024;
+    const SCAN: u8 = 0xda;
+    const END: &[u8] = b"\xff\xd9";
     let mut rest = data.strip_prefix(b"\xff\xd8")?;
+    let mut size = None;
     for _ in 0..SEGMENTS_MAX {
         let [0xff, marker, high, low, body @ ..] = rest else { return None };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         if matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc) {
             let side = |at: usize| body.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes);
-            return Some((side(3)?.into(), side(1)?.into()));
+            size = Some((side(3)?.into(), side(1)?.into()));
         }
         rest = body.get(length.checked_sub(2)?..)?;
+        if *marker == SCAN {
+            // The end cannot be among pixels: there a byte of this value is followed by zero.
+            let end = rest.windows(END.len()).position(|bytes| bytes == END)?;
+            return size.filter(|_| end > 0);
+        }
     }
     None
 }
 
-/// https://developers.google.com/speed/webp/docs/riff_container.
+/// A container of the length that it says, with pixels in it: https://developers.google.com/speed/webp/docs/riff_container.
 fn of_webp(data: &[u8]) -> Option<(u32, u32)> {
-    let chunk = data.strip_prefix(b"RIFF")?.get(4..)?.strip_prefix(b"WEBP")?;
+    let after_length = data.strip_prefix(b"RIFF")?.get(4..)?;
+    let length = usize::try_from(little(data, 4, 4)?).ok()?;
+    let mut rest = after_length.get(..length)?.strip_prefix(b"WEBP")?;
+    let size = size_in_webp(rest)?;
+    for _ in 0..PARTS_MAX {
+        let name = rest.get(..4)?;
+        let length = usize::try_from(little(rest, 4, 4)?).ok()?;
+        let body = rest.get(8..)?.get(..length)?;
+        if matches!(name, b"VP8 " | b"VP8L" | b"ANMF") && !body.is_empty() {
+            return Some(size);
+        }
+        // Chunks begin at even places.
+        rest = rest.get(8 + length + length % 2..)?;
+    }
+    None
+}
+
+fn size_in_webp(chunk: &[u8]) -> Option<(u32, u32)> {
     let body = chunk.get(8..)?;
     match chunk.get(..4)? {
         b"VP8X" => Some((little(body, 4, 3)? + 1, little(body, 7, 3)? + 1)),
@@ -69,32 +150,64 @@ fn little(data: &[u8], at: usize, bytes: usize) -> Option<u32> {
 pub(crate) mod tests {
     use super::*;
 
-    /// The beginning of one.
+    /// One with the structure of an image; its pixels and checksums are nonsense.
     pub(crate) fn png(width: u32, height: u32) -> Vec<u8> {
         let sides = [width.to_be_bytes(), height.to_be_bytes()].concat();
-        [&b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"[..], &sides, b"\x08\x02\0\0\0"].concat()
+        let header = [&b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"[..], &sides, b"\x08\x02\0\0\0sum."].concat();
+        [&header[..], b"\0\0\0\x04tEXta\0bcsum.", b"\0\0\0\x02IDATxxsum.", b"\0\0\0\0IENDsum."].concat()
+    }
+
+    fn jpeg() -> Vec<u8> {
+        let header = b"\xff\xd8\xff\xe0\0\x04JF\xff\xdb\0\x03Q\xff\xc0\0\x08\x08\0\x10\0\x20\x03";
+        [&header[..], b"\xff\xda\0\x03S", b"pixels\xff\0more\xff\xd9"].concat()
+    }
+
+    fn gif() -> Vec<u8> {
+        let header = b"GIF89a\x20\0\x10\0\x80\0\0ABCDEF";
+        let image = b"\x2c\0\0\0\0\x20\0\x10\0\0\x02\x03abc\0";
+        [&header[..], b"\x21\xf9\x04abcd\0", image, b"\x3b"].concat()
+    }
+
+    fn webp(chunks: &[&[u8]]) -> Vec<u8> {
+        let mut body = b"WEBP".to_vec();
+        for chunk in chunks {
+            let length = u32::try_from(chunk.len() - 4).unwrap();
+            body.extend([&chunk[..4], &length.to_le_bytes(), &chunk[4..]].concat());
+            body.resize(body.len().next_multiple_of(2), 0);
+        }
+        [b"RIFF", &u32::try_from(body.len()).unwrap().to_le_bytes()[..], &body].concat()
+    }
+
+    fn all() -> Vec<(DisplayKind, Vec<u8>)> {
+        let extended = b"VP8X\0\0\0\0\x1f\0\0\x0f\0\0";
+        vec![
+            (DisplayKind::Png, png(32, 16)),
+            (DisplayKind::Jpeg, jpeg()),
+            (DisplayKind::Gif, gif()),
+            (DisplayKind::Webp, webp(&[b"VP8 \0\0\0\x9d\x01\x2a\x20\0\x10\0pixels"])),
+            (DisplayKind::Webp, webp(&[b"VP8L\x2f\x1f\xc0\x03\0pixels"])),
+            (DisplayKind::Webp, webp(&[extended, b"ICCPodd", b"VP8Lpixels"])),
+        ]
     }
 
     #[test]
     fn the_size_of_each_kind_is_read() {
-        let jpeg = b"\xff\xd8\xff\xe0\0\x04JF\xff\xdb\0\x03Q\xff\xc0\0\x11\x08\0\x10\0\x20\x03";
-        let lossy = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x20\0\x10\0";
-        let lossless = b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x1f\xc0\x03\0";
-        let extended = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0\x1f\0\0\x0f\0\0";
-        for (kind, data) in [
-            (DisplayKind::Png, png(32, 16).as_slice()),
-            (DisplayKind::Jpeg, jpeg),
-            (DisplayKind::Gif, b"GIF89a\x20\0\x10\0"),
-            (DisplayKind::Webp, lossy),
-            (DisplayKind::Webp, lossless),
-            (DisplayKind::Webp, extended),
-        ] {
-            assert_eq!(pixels(kind, data), Some((32, 16)), "{kind:?}");
+        for (kind, data) in all() {
+            assert_eq!(pixels(kind, &data), Some((32, 16)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_only_a_header_or_breaks_off_is_none() {
+        for (kind, data) in all() {
             for end in 0..data.len() {
-                // Cut anywhere it is an answer or none, never a panic.
-                pixels(kind, &data[..end]);
+                let found = pixels(kind, &data[..end]);
+                assert_eq!(found, None, "{kind:?} cut at {end} of {}", data.len());
             }
         }
+        let header_only = &png(640, 480)[..33];
+        assert_eq!(pixels(DisplayKind::Png, header_only), None, "a header of 33 bytes");
+        assert_eq!(pixels(DisplayKind::Webp, &webp(&[b"VP8X\0\0\0\0\x1f\0\0\x0f\0\0"])), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod admission;
 mod builds;
+mod circuit;
 mod clock;
 mod compile;
 mod conclusion;
@@ -44,7 +45,10 @@ use policy::Policy;
 use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
-pub use display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind};
+pub use circuit::{WallFailure, WallNews};
+pub use display::{
+    DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
+};
 pub use pool::PoolConfig;
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
@@ -81,7 +85,7 @@ pub struct EngineConfig {
 
 /// Runs programs.
 pub struct Engine {
-    backend: Arc<dyn Backend>,
+    backend: circuit::Circuit,
     runtimes: Runtimes,
     policy: Policy,
     admission: Arc<admission::Admission>,
@@ -97,9 +101,11 @@ impl Engine {
     /// An engine over one backend.
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         let admission = Arc::new(admission::Admission::new(config.admission));
+        let circuit = circuit::Circuit::new(backend);
+        let backend: Arc<dyn Backend> = Arc::new(circuit.clone());
         Self {
             pool: pool::Pool::new(config.pool, &backend, &admission),
-            backend,
+            backend: circuit,
             builds: builds::Builds::new(&config.state_dir),
             state_dir: config.state_dir.clone(),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
@@ -112,7 +118,27 @@ impl Engine {
 
     /// The wall in use.
     pub fn backend(&self) -> &dyn Backend {
-        self.backend.as_ref()
+        &self.backend
+    }
+
+    /// Why no sandbox can be built at the moment; nothing as long as it is not known that none can.
+    pub fn wall_failure(&self) -> Option<Arc<WallFailure>> {
+        self.backend.failure()
+    }
+
+    /// Has it told when sandboxes cannot be built any more, and when they can be again.
+    pub fn on_wall_news(&self, listener: impl Fn(WallNews<'_>) + Send + Sync + 'static) {
+        self.backend.listen(Box::new(listener));
+    }
+
+    /// When sandboxes could be built again, if they once could not.
+    pub fn wall_regained_at(&self) -> Option<std::time::Instant> {
+        self.backend.regained_at()
+    }
+
+    /// Completes when sandboxes can be built again after they could not.
+    pub async fn wall_regained(&self) {
+        self.backend.regained().await;
     }
 
     /// Languages known and found.

@@ -170,7 +170,7 @@ impl Engine {
 
     /// A sandbox of that spec, complete or not at all, built now.
     pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
-        let sandbox = self.backend().create(spec).await.map_err(Unstarted::wall)?;
+        let sandbox = self.backend().create(spec).await.map_err(|error| Unstarted::wall(&error))?;
         // No silent fallback: a wall with a promise missing is taken down again.
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
         if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }

@@ -2,6 +2,7 @@
 
 use sandbox::{BackendError, Outcome, Usage};
 
+use crate::circuit::WallFailure;
 use crate::guest_client::GuestError;
 use crate::result::{RunError, RunResult};
 use crate::run::Stop;
@@ -24,7 +25,11 @@ impl From<RunError> for Unstarted {
 
 impl From<RuntimeError> for Unstarted {
     fn from(error: RuntimeError) -> Self {
-        RunError::new(error.code(), error.to_string()).remedy(error.remedy()).into()
+        let mut told = RunError::new(error.code(), error.to_string()).remedy(error.remedy());
+        told.retry_after_ms = error.retry_after_ms();
+        told.retryable = told.retry_after_ms.is_some();
+        let outcome = if told.retryable { Outcome::Unavailable } else { Outcome::Refused };
+        Self::new(outcome, told)
     }
 }
 
@@ -55,15 +60,19 @@ impl Unstarted {
         Self::new(Outcome::Unavailable, error)
     }
 
-    pub(crate) fn wall(error: BackendError) -> Self {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        let mut told = RunError::new("wall_unavailable", error.to_string());
-        told.cause = cause;
-        told.remedy = Some(match error {
-            BackendError::Unsupported { remedy, .. } => remedy,
-            _ => "run `palisade doctor` on the server".to_owned(),
-        });
-        Self::new(Outcome::Unavailable, told)
+    pub(crate) fn wall(error: &BackendError) -> Self {
+        /// After a build that failed for once.
+        const RETRY_MS: u64 = 1000;
+        let WallFailure { what, cause, remedy, is_permanent } = WallFailure::of(error);
+        let mut told = RunError::new("wall_unavailable", what);
+        (told.cause, told.retry_after_ms) = match error {
+            BackendError::Suspended { cause, retry_after_ms, .. } => (cause.clone(), *retry_after_ms),
+            _ => (cause, (!is_permanent).then_some(RETRY_MS)),
+        };
+        told.retryable = told.retry_after_ms.is_some();
+        let for_caller = "try again later: the server goes on trying by itself; for its operator: ";
+        let for_caller = if told.retryable { for_caller } else { "" };
+        Self::new(Outcome::Unavailable, told.remedy(format!("{for_caller}{remedy}")))
     }
 
     pub(crate) fn incomplete(missing: &[sandbox::Guarantee]) -> Self {

@@ -240,3 +240,43 @@ async fn runs_are_counted_by_language_and_outcome() {
     assert_eq!((snapshot.output_bytes, snapshot.live, snapshot.store_failures), (3, 0, 0));
     assert!(snapshot.phases.iter().all(|times| times.times.counts.iter().sum::<u64>() == 3));
 }
+
+#[tokio::test]
+async fn a_wall_that_cannot_be_built_is_explained_and_then_answered_at_once() {
+    let folder = Folder::new();
+    let fake = obedient();
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = runs_with(&fake, store, config(Durability::Behind));
+    fake.set_failing(Some("procfs"));
+    let own = Principal::local();
+    for number in 0..8 {
+        let run = complete(&runs, &own, "exit 0").await;
+        let error = run.result.error.clone().unwrap();
+        assert_eq!((run.result.outcome, error.code.as_str()), (Outcome::Unavailable, "wall_unavailable"));
+        assert!(error.message.ends_with("failed at procfs"), "{number}: {}", error.message);
+        assert_eq!(error.cause.as_deref(), Some("timed out"));
+        assert!(error.retryable && error.retry_after_ms.is_some(), "{number}: {error:?}");
+        let remedy = error.remedy.unwrap();
+        assert!(remedy.contains("does not finish this step") && !remedy.contains("doctor"), "{remedy}");
+    }
+    assert_eq!(fake.made(), 3, "calls after the third were not tried");
+    assert!(runs.engine().wall_failure().is_some());
+    fake.set_failing(None);
+    tokio::time::timeout(PATIENCE, runs.engine().wall_regained()).await.unwrap();
+    assert_eq!(complete(&runs, &own, "exit 0").await.result.outcome, Outcome::Completed);
+}
+
+#[tokio::test]
+async fn a_machine_that_cannot_build_the_wall_is_not_worth_trying_again() {
+    let folder = Folder::new();
+    let fake = obedient();
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = runs_with(&fake, store, config(Durability::Behind));
+    fake.set_broken(true);
+    for _ in 0..6 {
+        let error = complete(&runs, &Principal::local(), "exit 0").await.result.error.clone().unwrap();
+        assert_eq!(error.code, "wall_unavailable");
+        assert_eq!((error.retryable, error.retry_after_ms), (false, None));
+        assert_eq!(error.remedy.as_deref(), Some("switch it on"));
+    }
+}

@@ -194,6 +194,7 @@ impl Guest {
             ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
             ToGuest::Drain { request, process } => self.drain(request, process),
+            ToGuest::Hears { request, process } => self.tell_whether_it_hears(request, process),
             ToGuest::KillRest => {
                 sys::kill_rest();
                 Ok(())
@@ -259,12 +260,24 @@ impl Guest {
     fn drain(&mut self, request: u32, number: u32) -> io::Result<()> {
         self.reap()?;
         if let Some(process) = self.processes.get_mut(&number) {
+            process.let_go_on();
             for message in process.drain(number) {
                 self.host.send(&message)?;
             }
         }
         self.host.send(&FromGuest::Done { request })?;
         self.host.flush()
+    }
+
+    /// One that is gone hears nothing either, but its end is on its way.
+    fn tell_whether_it_hears(&mut self, request: u32, number: u32) -> io::Result<()> {
+        let hears = self.processes.get(&number).is_none_or(Process::hears);
+        let answer = if hears {
+            FromGuest::Done { request }
+        } else {
+            FromGuest::Failed { request, kind: FailureKind::Refused, errno: 0 }
+        };
+        self.host.send(&answer)
     }
 
     /// Does something with an open process; one that is gone already is no error, its end is on its way.

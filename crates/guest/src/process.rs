@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream};
 
 use crate::sys;
@@ -138,6 +138,18 @@ impl Process {
         }
     }
 
+    /// Lets it go on if something stopped it; otherwise the kernel ignores this. Only the process itself: what a program
+    /// stopped of its own is its own affair.
+    pub(crate) fn let_go_on(&self) {
+        rustix::process::kill_process(self.pid, Signal::CONT).ok();
+    }
+
+    /// Whether it takes what it is told: it is not stopped, or has read everything before it was.
+    pub(crate) fn hears(&self) -> bool {
+        let is_unread = !self.control_waiting.is_empty() || self.control.as_ref().is_some_and(sys::is_unread);
+        !(is_unread && is_stopped(self.pid))
+    }
+
     /// Reads one piece of a channel as a message for the host; a channel at its end is closed.
     pub(crate) fn read(&mut self, number: u32, channel: Channel) -> Option<FromGuest> {
         let (slot, wrap): (_, fn(u32, Vec<u8>) -> FromGuest) = match channel {
@@ -201,6 +213,12 @@ impl Process {
     }
 }
 
+/// Whether a child is stopped; it stays to be asked again. See waitid(2), WNOWAIT.
+fn is_stopped(pid: Pid) -> bool {
+    let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(rustix::process::waitid(WaitId::Pid(pid), look), Ok(Some(_)))
+}
+
 /// Writes as much as the other side takes; when it is gone, what waits is dropped.
 fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
     let mut taken = 0;
@@ -220,4 +238,51 @@ fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
         waiting.clear();
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Fork;
+
+    use super::*;
+
+    /// Waits until the process is stopped, or not.
+    fn until_stopped(process: &Process, wanted: bool) {
+        while is_stopped(process.pid) != wanted {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_stopped_process_does_not_hear_until_it_goes_on() {
+        let argv = ["/bin/sh", "-c", "read -r line <&3; echo \"$line\"; read -r line <&3"];
+        let open = OpenProcess {
+            process: 1,
+            after: 0,
+            argv: argv.map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: "/".to_owned(),
+            has_channel: true,
+            fork: Fork::Never,
+        };
+        let mut process = Process::start(&open, false).unwrap().unwrap();
+        process.signal(libc::SIGSTOP);
+        until_stopped(&process, true);
+        assert!(process.hears(), "nothing was said");
+        process.send_control(b"word\n".to_vec());
+        assert!(!process.hears());
+        process.let_go_on();
+        let heard = loop {
+            if let Some(heard) = process.read(1, Channel::Stdout) {
+                break heard;
+            }
+            std::thread::yield_now();
+        };
+        assert!(matches!(heard, FromGuest::Output { data, .. } if data == b"word\n"));
+        // Stopped in the middle of what it was told to do: that is its own affair.
+        process.signal(libc::SIGSTOP);
+        until_stopped(&process, true);
+        assert!(process.hears());
+        process.signal(libc::SIGKILL);
+    }
 }

@@ -54,6 +54,14 @@ pub(crate) fn next_death() -> io::Result<Option<(Pid, Exit)>> {
     Ok(Pid::from_raw(number).map(|pid| (pid, exit)))
 }
 
+/// Whether the other end of a socket has yet to read something. See unix(7) and tcp(7), SIOCOUTQ.
+pub(crate) fn is_unread(socket: &OwnedFd) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one number there, for a descriptor that is open.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    asked == 0 && bytes > 0
+}
+
 /// Kills every process of the sandbox but this one. See kill(2): -1 leaves out the caller and process 1.
 pub(crate) fn kill_rest() {
     if !rustix::process::getpid().is_init() {

@@ -23,12 +23,14 @@ mod root;
 mod seccomp;
 mod spawner;
 mod stem;
+mod step;
 mod sys;
 
 pub use breach::Wall;
 pub use identity::{INSIDE_ID, IdMap, STEM_ID, StemIds};
 pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, StemPlan};
 pub use raise::accept_consent;
-pub use report::{JailError, Message, RECEIVE_BYTES_MAX, receive, send_go, send_groups};
+pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
 pub use stem::{Left, Stem, StemHanded, Takes, let_go_of_interpreter, serve_stem};
+pub use step::step_of;

@@ -15,7 +15,7 @@ use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
 use crate::stem::Takes;
-use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, sys};
+use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, step, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -144,6 +144,7 @@ impl Steps {
         name: &str,
         work: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, JailError> {
+        step::enter(name);
         let result = work().map_err(|error| JailError::new(name, &error));
         let now = Instant::now();
         let elapsed_us = now.duration_since(self.last).as_micros();

@@ -21,18 +21,50 @@ const GROUPS: &[u8] = b"groups";
 /// The most descriptors in one message.
 const DESCRIPTORS_MAX: usize = 8;
 
+/// The longest reason in words; a report has one length for all.
+const REASON_CHARACTERS_MAX: usize = 500;
+
 /// A step of building that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailError {
     /// The step's name.
     pub step: String,
+    /// Why it failed.
+    pub reason: Reason,
+}
+
+/// Why a step failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
     /// The operating system's error number.
-    pub errno: i32,
+    Errno(i32),
+    /// The step's own words: no system call failed.
+    Words(String),
 }
 
 impl JailError {
     pub(crate) fn new(step: &str, error: &io::Error) -> Self {
-        Self { step: step.to_owned(), errno: error.raw_os_error().unwrap_or(0) }
+        let reason = match error.raw_os_error() {
+            Some(errno) => Reason::Errno(errno),
+            None => Reason::Words(error.to_string().chars().take(REASON_CHARACTERS_MAX).collect()),
+        };
+        Self { step: step.to_owned(), reason }
+    }
+
+    /// The operating system's error number, where a system call failed.
+    pub fn errno(&self) -> Option<i32> {
+        match self.reason {
+            Reason::Errno(errno) => Some(errno),
+            Reason::Words(_) => None,
+        }
+    }
+
+    /// The reason as an error of this process.
+    pub fn source(&self) -> io::Error {
+        match &self.reason {
+            Reason::Errno(errno) => io::Error::from_raw_os_error(*errno),
+            Reason::Words(words) => io::Error::other(words.clone()),
+        }
     }
 }
 
@@ -132,4 +164,26 @@ pub(crate) fn wait_for_go(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut bytes = [0_u8; 8];
     let (length, _) = receive_with_descriptors(socket, &mut bytes)?;
     if &bytes[..length] == GO { Ok(()) } else { Err(io::Error::other("the host did not agree")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_fails_without_an_error_number_says_why_in_words() {
+        let told = JailError::new("procfs", &io::Error::other("a mask is missing"));
+        assert_eq!((told.errno(), told.source().to_string()), (None, "a mask is missing".to_owned()));
+        let told = JailError::new("procfs", &io::Error::from(io::ErrorKind::InvalidInput));
+        assert_eq!(told.source().to_string(), "invalid input parameter");
+        let told = JailError::new("clone", &io::Error::from_raw_os_error(1));
+        assert_eq!((told.errno(), told.source().raw_os_error()), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn a_long_reason_fits_into_a_report() {
+        let error = JailError::new("binds", &io::Error::other("\u{1f980}".repeat(5000)));
+        let report = postcard::to_stdvec(&Message::Failed(error)).unwrap();
+        assert!(report.len() <= RECEIVE_BYTES_MAX);
+    }
 }

@@ -28,6 +28,19 @@ pub enum BackendError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// Several builds in a row failed, so none is tried for a while. Backends do not give this one; the engine does, around
+    /// any backend.
+    #[error("no sandbox can be built at present: {what}")]
+    Suspended {
+        /// What failed, as the backend says it.
+        what: String,
+        /// The operating system's reason, where there is one.
+        cause: Option<String>,
+        /// What an operator can do.
+        remedy: String,
+        /// When it may work again; nothing where it will not without an operator.
+        retry_after_ms: Option<u64>,
+    },
     /// The wall that was built is not the wall that was asked for.
     #[error("the wall was checked from outside and is not complete: {what}")]
     Unverified {

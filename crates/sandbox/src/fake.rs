@@ -3,7 +3,7 @@
 //! It keeps the contract (streams, destroy, usage) and nothing else, and says so in [`Backend::probe`]:
 //! a test chooses which guarantees it claims.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,6 +25,8 @@ pub struct FakeBackend {
     alive: Arc<AtomicUsize>,
     made: Arc<AtomicUsize>,
     is_broken: Arc<AtomicBool>,
+    failing_step: Arc<Mutex<Option<&'static str>>>,
+    probed: Arc<AtomicUsize>,
     disk_is_fixed: bool,
     taken: Arc<Mutex<Vec<Limits>>>,
 }
@@ -43,6 +45,8 @@ impl FakeBackend {
             alive: Arc::default(),
             made: Arc::default(),
             is_broken: Arc::default(),
+            failing_step: Arc::default(),
+            probed: Arc::default(),
             disk_is_fixed: false,
             taken: Arc::default(),
         }
@@ -67,6 +71,30 @@ impl FakeBackend {
     pub fn with_fixed_disk(mut self) -> Self {
         self.disk_is_fixed = true;
         self
+    }
+
+    /// Makes every build and probe hang at that step, as told by a deadline, or work again.
+    pub fn set_failing(&self, step: Option<&'static str>) {
+        *self.failing_step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
+    /// How often it was asked what it can enforce.
+    pub fn probed(&self) -> usize {
+        self.probed.load(Ordering::SeqCst)
+    }
+
+    /// Whether anything can be built.
+    fn works(&self) -> Result<(), BackendError> {
+        if self.is_broken.load(Ordering::SeqCst) {
+            let what = "switched off in the fake".to_owned();
+            return Err(BackendError::Unsupported { what, remedy: "switch it on".to_owned() });
+        }
+        match *self.failing_step.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(step) => {
+                Err(BackendError::Build { step: step.to_owned(), source: ErrorKind::TimedOut.into() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes it build nothing any more, or again.
@@ -96,7 +124,10 @@ impl Backend for FakeBackend {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>> {
-        Box::pin(async { Ok(self.claims.clone()) })
+        Box::pin(async {
+            self.probed.fetch_add(1, Ordering::SeqCst);
+            self.works().map(|()| self.claims.clone())
+        })
     }
 
     fn owner_of(&self, _: u32) -> (u32, u32) {
@@ -106,10 +137,7 @@ impl Backend for FakeBackend {
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async {
             self.made.fetch_add(1, Ordering::SeqCst);
-            if self.is_broken.load(Ordering::SeqCst) {
-                let what = "switched off in the fake".to_owned();
-                return Err(BackendError::Unsupported { what, remedy: String::new() });
-            }
+            self.works()?;
             let at = |step: &'static str| move |source| BackendError::Build { step: step.to_owned(), source };
             let (mut host, inside) = UnixStream::pair().map_err(at("socketpair"))?;
             host.write_all(&spec.opening).map_err(at("opening"))?;

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -57,7 +57,8 @@ pub enum ToGuest {
         /// Signal number.
         signal: i32,
     },
-    /// Send on everything that a process has written by now; answered by `Done`.
+    /// Send on everything that a process has written by now, and let it go on if something stopped it (SIGCONT); answered
+    /// by `Done`.
     Drain {
         /// Number of the answer.
         request: u32,
@@ -99,6 +100,14 @@ pub enum ToGuest {
     },
     /// End the sandbox from inside.
     Shutdown,
+    /// Whether a process takes what it is told: answered by `Done`, or by `Failed` if it is stopped and has not read
+    /// everything that was written to its driver.
+    Hears {
+        /// Number of the answer.
+        request: u32,
+        /// The process.
+        process: u32,
+    },
 }
 
 /// A program to start.

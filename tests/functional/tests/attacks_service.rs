@@ -245,3 +245,45 @@ threading.Timer(0.2, speak).start()";
     let result = client.run(&sandbox, "import time; time.sleep(1); 42");
     assert_eq!(result["value"]["json"], 42, "{result:#}");
 }
+
+#[test]
+fn an_interpreter_that_was_stopped_between_runs_goes_on_with_the_next() {
+    for language in ["python", "bash", "javascript"] {
+        let (state_dir, mut client) = fresh(User::Root, &format!("attack-stopped-{language}"));
+        let sandbox = client.open();
+        let run = |client: &mut Client, code: &str| {
+            let asked =
+                json!({"language": language, "code": code, "sandbox_id": sandbox, "timeout_ms": 20_000_u64});
+            client.call("run", &asked)
+        };
+        let stopper = "(while [ ! -e go ]; do sleep 0.01; done; kill -STOP $0; : > stopped)";
+        let (first, second) = match language {
+            "python" => (
+                format!(
+                    "import os, subprocess; kept = 7\n\
+                     subprocess.Popen(['bash', '-c', '{stopper}', str(os.getpid())], start_new_session=True)\nNone"
+                ),
+                "print(kept)",
+            ),
+            "bash" => (format!("kept=7; setsid bash -c '{stopper}' $$ > /dev/null 2>&1 &"), "echo $kept"),
+            _ => (
+                format!(
+                    "var kept = 7; require('child_process').spawn('bash', ['-c', '{stopper}', String(process.pid)], \
+                     {{detached: true, stdio: 'ignore'}}).unref(); undefined"
+                ),
+                "console.log(kept)",
+            ),
+        };
+        let began = run(&mut client, &first);
+        assert_eq!(outcome(&began), "completed", "{language}: {began:#}");
+        client.call("write_file", &json!({"sandbox_id": sandbox, "path": "go", "text": ""}));
+        let stopped = workspace(&state_dir, &sandbox).join("stopped");
+        until(PATIENCE, "the interpreter is stopped", || stopped.exists().then_some(()));
+        let result = run(&mut client, second);
+        assert_eq!(
+            (outcome(&result), &result["stdout"]),
+            ("completed", &json!("7\n")),
+            "{language}: {result:#}"
+        );
+    }
+}

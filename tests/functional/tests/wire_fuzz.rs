@@ -32,7 +32,7 @@ fn number(chance: &mut Chance) -> u32 {
 
 fn to_guest(chance: &mut Chance) -> ToGuest {
     let (process, request) = (number(chance), number(chance));
-    match chance.below(9) {
+    match chance.below(10) {
         0 => ToGuest::Open(OpenProcess {
             process,
             after: number(chance),
@@ -56,6 +56,7 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
             ToGuest::ReadFile { request, path: text(chance, 30), offset: chance.any(), bytes: number(chance) }
         }
         7 => ToGuest::ListFiles { request, entries_max: number(chance) },
+        8 => ToGuest::Hears { request, process },
         _ => ToGuest::Shutdown,
     }
 }

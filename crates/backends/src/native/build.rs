@@ -12,16 +12,20 @@ use jail::{IdMap, JailPlan, Message, StemPlan, Takes, Wall};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::CgroupSet;
 use super::deaths::Deaths;
 use super::network::Network;
+use super::progress::{Progress, Stage};
 use super::sandbox::NativeSandbox;
 use super::stems::Planted;
 use super::{NativeBackend, at, kernel_file, micros, plan, verify, watched};
 
+/// Building takes milliseconds; a machine that needs longer than this has none to give.
+const BUILD_PATIENCE: Duration = Duration::from_secs(5);
 /// A clone is there in milliseconds; a stem that needs longer than this is not waited for.
 const STEM_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -34,7 +38,22 @@ impl NativeBackend {
             }
             self.stems.discard(&planted);
         }
-        self.raise(spec, None).await
+        self.raise_in_time(spec).await
+    }
+
+    /// A wall from nothing, within [`BUILD_PATIENCE`]; one that takes longer names the step that it is in.
+    async fn raise_in_time(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
+        let progress = Progress::default();
+        let raised = self.raise(spec, None, &progress);
+        tokio::pin!(raised);
+        tokio::select! {
+            biased;
+            raised = &mut raised => raised,
+            // Before the clone is let go of, and with it what can be seen of it.
+            () = tokio::time::sleep(BUILD_PATIENCE) => {
+                Err(progress.late(self.spawner.pid().as_raw_nonzero().get(), BUILD_PATIENCE))
+            }
+        }
     }
 
     /// A clone of a stem; nothing if it gives none. Whatever is wrong with it, and be it that it does not answer: a wall can
@@ -43,12 +62,17 @@ impl NativeBackend {
         let used_again = planted.networks.take();
         let is_used_again = used_again.is_some();
         let origin = Origin { planted, network: used_again };
-        match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await {
+        // Whatever it is that a stem does not do, the wall is built without it: nobody asks which step it was.
+        let progress = Progress::default();
+        match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin), &progress)).await {
             Ok(Err(_)) if is_used_again => {
                 // Maybe for what happened in that network: once more, with a new one.
                 planted.networks.forget();
                 let origin = Origin { planted, network: None };
-                tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin))).await.ok()?.ok()
+                tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin), &progress))
+                    .await
+                    .ok()?
+                    .ok()
             }
             built => built.ok()?.ok(),
         }
@@ -71,6 +95,7 @@ impl NativeBackend {
         &self,
         spec: &SandboxSpec,
         mut origin: Option<Origin<'_>>,
+        progress: &Progress,
     ) -> Result<NativeSandbox, BackendError> {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +123,8 @@ impl NativeBackend {
         let asked = Instant::now();
         let mut phases = StartPhases::default();
         let deaths = Arc::clone(&self.deaths);
-        let mut wait = Building { report, stream, cgroups: None, process: None, deaths };
+        let mut wait =
+            Building { report, stream, cgroups: None, process: Unfinished(None), progress, deaths };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
@@ -181,13 +207,26 @@ impl Origin<'_> {
 }
 
 /// A process whose walls are being raised; dropping it at any point leaves nothing behind.
-struct Building {
+struct Building<'a> {
     report: AsyncFd<OwnedFd>,
     /// To the guest.
     stream: UnixStream,
     cgroups: Option<CgroupSet>,
-    process: Option<(i32, OwnedFd)>,
+    process: Unfinished,
+    progress: &'a Progress,
     deaths: Arc<Deaths>,
+}
+
+/// A clone that is no sandbox yet. One that hangs would not notice that nobody waits for it any more.
+struct Unfinished(Option<(i32, OwnedFd)>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some((_, pidfd)) = &self.0 {
+            // It may have ended by itself.
+            rustix::process::pidfd_send_signal(pidfd, Signal::KILL).ok();
+        }
+    }
 }
 
 /// What the jail said when it was done.
@@ -196,7 +235,7 @@ struct Built {
     scratch: OwnedFd,
 }
 
-impl Building {
+impl Building<'_> {
     /// The clone's number, once it is there.
     async fn until_cloned(&mut self, phases: &mut StartPhases) -> Result<i32, BackendError> {
         match self.next_message().await? {
@@ -214,7 +253,8 @@ impl Building {
     ) -> Result<i32, BackendError> {
         // As we see it, whatever namespace its maker is in.
         let pid = number_of(&pidfd).map_err(at("pidfd"))?;
-        self.process = Some((pid, pidfd));
+        self.process = Unfinished(Some((pid, pidfd)));
+        self.progress.is_cloned(pid);
         phases.parts_us.push(("clone", u64::from(clone_us)));
         Ok(pid)
     }
@@ -223,7 +263,7 @@ impl Building {
     async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
         let mut built = None;
         loop {
-            if let Some(built) = built.take_if(|_| self.process.is_some()) {
+            if let Some(built) = built.take_if(|_| self.process.0.is_some()) {
                 return Ok(built);
             }
             match self.next_message().await? {
@@ -258,13 +298,15 @@ impl Building {
         origin: Option<&mut Origin<'_>>,
     ) -> Result<NativeSandbox, BackendError> {
         let missing = || at("report")(io::Error::from(io::ErrorKind::UnexpectedEof));
-        let (pid, pidfd) = self.process.take().ok_or_else(missing)?;
+        let (pid, pidfd) = self.process.0.take().ok_or_else(missing)?;
         let cgroups = self.cgroups.take().ok_or_else(missing)?;
+        self.progress.reach(Stage::Verification);
         // From here on dropping the sandbox kills the process and removes the cgroups.
         let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, built.scratch, &self.deaths)?;
         let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
         let enforced = seen.enforced(built.landlock_abi)?;
         origin.map_or(Ok(()), |origin| origin.verify_network(pid))?;
+        self.progress.reach(Stage::Consent);
         jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
         // The jail closes its end once it is hidden from its siblings.
         match self.next_message().await? {

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use jail::{IdMap, STEM_ID, StemIds};
 
 /// Start of a range that no distribution hands out; each server has 256 numbers of it.
-const UNUSED_BASE: u32 = 0x4000_0000;
+const UNUSED_BASE: u32 = 0x3000_0000;
 const PER_SERVER: u32 = 256;
+/// A process number is less than this (PID_MAX_LIMIT, proc(5) on pid_max).
+const SERVERS_MAX: u32 = 1 << 22;
 /// The last of them is that of stems.
 const PER_SERVER_OF_SANDBOXES: u32 = PER_SERVER - 1;
 /// Another such range, for workspaces that outlive their server.
@@ -26,7 +28,7 @@ impl Identities {
         let gid = rustix::process::getegid().as_raw();
         if uid == 0 {
             let server = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-            return Self::Unused { base: UNUSED_BASE + (server & 0x003f_ffff) * PER_SERVER };
+            return Self::Unused { base: base_of(server) };
         }
         Self::subordinate(uid).unwrap_or(Self::Own { uid, gid })
     }
@@ -105,6 +107,11 @@ impl Identities {
     }
 }
 
+/// The first id of a server by its process number. All of them end before [`LASTING_BASE`].
+fn base_of(server: u32) -> u32 {
+    UNUSED_BASE + (server % SERVERS_MAX) * PER_SERVER
+}
+
 /// That identity as a stem with these knows it; nothing if it is none of the stem's.
 pub(super) fn among(ids: &StemIds, outside: IdMap) -> Option<IdMap> {
     let (uid, gid) = outside.numbers();
@@ -149,6 +156,18 @@ mod tests {
         assert_eq!(range(table, "agent", 55), Some((100_000, 65_536)));
         assert_eq!(range(table, "nobody", 1001), Some((300_000, 65_536)));
         assert_eq!(range(table, "root", 0), None);
+    }
+
+    #[test]
+    fn ids_of_fresh_and_of_persistent_sandboxes_are_disjoint_for_every_server() {
+        // The numbers at which the first bits beyond the range are reached, and the largest that a kernel gives.
+        for server in [1, 3_145_727, 3_145_728, 3_145_729, SERVERS_MAX - 1, SERVERS_MAX, u32::MAX] {
+            let base = base_of(server);
+            assert!(base >= UNUSED_BASE && base + (PER_SERVER - 1) < LASTING_BASE, "{server}: {base:#x}");
+        }
+        assert!(base_of(2) - base_of(1) == PER_SERVER, "no two servers share an id");
+        const { assert!(UNUSED_BASE as u64 + SERVERS_MAX as u64 * PER_SERVER as u64 <= LASTING_BASE as u64) };
+        const { assert!(LASTING_BASE.checked_add(LASTING_MASK).is_some()) };
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod kernel_file;
 mod lease;
 mod network;
 mod plan;
+mod progress;
 mod sandbox;
 mod sockets;
 mod status;
@@ -29,7 +30,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec};
 use jail::{GuestMain, Spawner};
@@ -43,9 +44,6 @@ use self::plan::System;
 use self::stems::Stems;
 
 pub use self::cgroup::CgroupState;
-
-/// Building takes milliseconds; a machine that needs longer than this is broken.
-const BUILD_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The native wall.
 pub struct NativeBackend {
@@ -130,13 +128,8 @@ impl Backend for NativeBackend {
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async move {
-            match tokio::time::timeout(BUILD_PATIENCE, self.build(spec)).await {
-                Ok(built) => built.map(|sandbox| Box::new(sandbox) as Box<dyn Sandbox>),
-                Err(_) => Err(BackendError::Build {
-                    step: "waiting".to_owned(),
-                    source: io::Error::from(io::ErrorKind::TimedOut),
-                }),
-            }
+            let built = self.build(spec).await;
+            built.map(|sandbox| Box::new(sandbox) as Box<dyn Sandbox>)
         })
     }
 }

@@ -1,7 +1,6 @@
 //! From a spec to a jail plan: what of this system every sandbox shows, and nothing more.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
@@ -151,20 +150,21 @@ fn system_files() -> Vec<PlanFile> {
 
 /// Turns a failed step into words that name the remedy where there is one.
 pub(super) fn explain(error: &JailError) -> BackendError {
-    let source = io::Error::from_raw_os_error(error.errno);
+    let source = error.source();
     let unsupported = |remedy: &str| BackendError::Unsupported {
         what: format!("{}: {source}", error.step),
         remedy: remedy.to_owned(),
     };
     let refused = [libc_errno::EPERM, libc_errno::EACCES, libc_errno::ENOSPC, libc_errno::EUSERS];
+    let is_refused = error.errno().is_some_and(|errno| refused.contains(&errno));
     match error.step.as_str() {
-        "clone" if refused.contains(&error.errno) => unsupported(
+        "clone" if is_refused => unsupported(
             "user namespaces are off for this user: as root, `sysctl -w user.max_user_namespaces=15000`; on Debian \
              also `sysctl -w kernel.unprivileged_userns_clone=1`; on Ubuntu 23.10 or newer \
              `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this \
              binary; inside Docker run with `--security-opt seccomp=unconfined`",
         ),
-        "own id map" | "id maps" if refused.contains(&error.errno) => unsupported(
+        "own id map" | "id maps" if is_refused => unsupported(
             "this user may not map ids: on Ubuntu 23.10 or newer `sysctl -w \
              kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this binary",
         ),
@@ -172,7 +172,7 @@ pub(super) fn explain(error: &JailError) -> BackendError {
             "newuidmap refused: check that /etc/subuid and /etc/subgid have a range for this user and that newuidmap \
              is set-uid (package uidmap)",
         ),
-        "root" if refused.contains(&error.errno) => unsupported(
+        "root" if is_refused => unsupported(
             "mounting is restricted here, as it is inside a container whose /proc is masked: with Docker add \
              `--security-opt systempaths=unconfined --security-opt apparmor=unconfined`, or run outside the container",
         ),

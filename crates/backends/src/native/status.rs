@@ -37,6 +37,13 @@ pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
     (ticks(14), ticks(16))
 }
 
+/// The letter for the state of a process, if it is there.
+pub(super) fn state(pid: i32) -> Option<char> {
+    let stat = kernel_file::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may hold anything, also a parenthesis.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
 /// Whether a thread could execute another instruction of its program: it is there, and has memory. What is told in another
 /// way than proc(5) has it may run.
 pub(super) fn may_run(thread: i32) -> bool {

@@ -202,7 +202,7 @@ async fn until_ready(spawner: &Spawner, plan: StemPlan, library: &OwnedFd) -> io
     // Its own wall: the socket closes when it becomes the interpreter.
     while let Some((message, _)) = next(&report).await? {
         if let Message::Failed(error) = message {
-            return Err(io::Error::from_raw_os_error(error.errno));
+            return Err(error.source());
         }
     }
     match next(&requests).await? {

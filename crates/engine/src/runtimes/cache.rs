@@ -5,7 +5,7 @@
 //! killed server leaves either the old answer or the new one. A damaged answer is asked for again.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
@@ -21,7 +21,7 @@ use super::definition::Definition;
 use super::locate;
 
 /// A version manager's shim may take a second; an interpreter that needs longer than this is broken.
-const PROBE_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
@@ -74,6 +74,17 @@ pub(crate) struct Place {
     pub(crate) path: OsString,
     /// Put before the probe's command line.
     pub(crate) launcher: Vec<String>,
+    /// How long a probe may take.
+    pub(crate) patience: Duration,
+}
+
+/// Why an interpreter gave no answer.
+#[derive(Debug)]
+pub(crate) enum ProbeError {
+    /// For the time being: the machine is busy, or lacks something that it may have later.
+    Late(String),
+    /// It will give none.
+    Broken(String),
 }
 
 /// The same, by asking.
@@ -81,7 +92,7 @@ pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
     place: &Place,
-) -> Result<(Found, Option<Vec<u8>>), String> {
+) -> Result<(Found, Option<Vec<u8>>), ProbeError> {
     let folder = place.state_dir.join(FOLDER);
     let key = key(definition, command);
     let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
@@ -89,7 +100,7 @@ pub(crate) fn find_out(
     let asked = question.ask();
     fs::remove_dir_all(&work).ok();
     asked?;
-    read(&folder, &key).ok_or_else(|| "its answer could not be stored".to_owned())
+    read(&folder, &key).ok_or_else(|| ProbeError::Late("its answer could not be stored".to_owned()))
 }
 
 fn key(definition: &Definition, command: &Path) -> String {
@@ -150,8 +161,9 @@ impl Question<'_> {
         Ok(lock)
     }
 
-    fn ask(&self) -> Result<(), String> {
-        let problem = |error: io::Error| format!("the state directory cannot be used: {error}");
+    fn ask(&self) -> Result<(), ProbeError> {
+        let problem =
+            |error: io::Error| ProbeError::Late(format!("the state directory cannot be used: {error}"));
         let _lock = self.prepare().map_err(problem)?;
         for (name, content) in self.definition.files() {
             fs::write(self.work.join(name), content).map_err(problem)?;
@@ -164,10 +176,11 @@ impl Question<'_> {
         };
         let probe = self.definition.interpreter.probe.iter().map(fill);
         let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
-        let mut found: Found = serde_json::from_slice(&run_probe(&argv, &self.place.path)?)
-            .map_err(|error| format!("its probe answered nonsense: {error}"))?;
+        let mut found: Found = serde_json::from_slice(&run_probe(&argv, self.place)?)
+            .map_err(|error| ProbeError::Broken(format!("its probe answered nonsense: {error}")))?;
         if found.binds.len().max(found.run_binds.len()) > BINDS_MAX {
-            return Err(format!("it needs {} directories, more than {BINDS_MAX}", found.binds.len()));
+            let count = found.binds.len();
+            return Err(ProbeError::Broken(format!("it needs {count} directories, more than {BINDS_MAX}")));
         }
         found.binds.retain(|bind| is_fit_to_show(bind));
         found.run_binds.retain(|bind| is_fit_to_show(bind));
@@ -176,7 +189,7 @@ impl Question<'_> {
             fs::rename(&out, self.folder.join(format!("{}.driver", self.key))).map_err(problem)?;
         }
         let answer = self.work.join("answer");
-        let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
+        let text = serde_json::to_vec(&found).map_err(|error| ProbeError::Broken(error.to_string()))?;
         fs::write(&answer, text).map_err(problem)?;
         fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)?;
         self.forget_old_ones();
@@ -217,28 +230,37 @@ fn is_fit_to_show(bind: &Path) -> bool {
         && !home.starts_with(bind)
 }
 
-fn run_probe(argv: &[String], path: &OsStr) -> Result<Vec<u8>, String> {
-    let (program, arguments) = argv.split_first().ok_or("its probe is empty")?;
+fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
+    let empty = || ProbeError::Broken("its probe is empty".to_owned());
+    let (program, arguments) = argv.split_first().ok_or_else(empty)?;
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("PATH", path).env("LANG", "C.UTF-8").current_dir("/");
+    command.args(arguments).env_clear().env("PATH", &place.path).env("LANG", "C.UTF-8").current_dir("/");
     for variable in ["HOME", "PYENV_ROOT", "PYENV_VERSION", "NODENV_ROOT", "RBENV_ROOT", "RUSTUP_HOME"] {
         if let Some(value) = std::env::var_os(variable) {
             command.env(variable, value);
         }
     }
     let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = started.map_err(|error| format!("it cannot be started: {error}"))?;
+    let mut child = started.map_err(|error| {
+        let words = format!("it cannot be started: {error}");
+        // No process or memory to be had is no fault of the interpreter's.
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => ProbeError::Late(words),
+            _ => ProbeError::Broken(words),
+        }
+    })?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let stdout = std::thread::spawn(move || bounded(stdout));
     let stderr = std::thread::spawn(move || bounded(stderr));
-    let deadline = Instant::now() + PROBE_PATIENCE;
+    let deadline = Instant::now() + place.patience;
     let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
+        match child.try_wait().map_err(|error| ProbeError::Late(error.to_string()))? {
             Some(status) => break status,
             None if Instant::now() > deadline => {
                 child.kill().ok();
                 child.wait().ok();
-                return Err("its probe did not end in time".to_owned());
+                let words = format!("its probe did not end within {} s", place.patience.as_secs());
+                return Err(ProbeError::Late(words));
             }
             None => std::thread::sleep(PROBE_POLL),
         }
@@ -249,7 +271,9 @@ fn run_probe(argv: &[String], path: &OsStr) -> Result<Vec<u8>, String> {
     }
     let said = String::from_utf8_lossy(&stderr.join().unwrap_or_default()).trim().to_owned();
     let last = said.lines().last().unwrap_or("").chars().take(300).collect::<String>();
-    Err(format!("its probe failed ({status}): {last}"))
+    let words = format!("its probe failed ({status}): {last}");
+    // Ended from outside: by the kernel for want of memory, or by somebody.
+    Err(if status.code().is_none() { ProbeError::Late(words) } else { ProbeError::Broken(words) })
 }
 
 fn bounded(stream: Option<impl Read>) -> Vec<u8> {

@@ -9,21 +9,27 @@ mod cache;
 mod canary;
 mod compile;
 mod definition;
+mod error;
 mod locate;
+mod slot;
 mod stem;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy::Floor;
 use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
+use self::cache::ProbeError;
 pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
+pub use self::error::RuntimeError;
+use self::slot::Slot;
 pub(crate) use self::stem::is_among;
 use crate::diagnostics::{self, Said};
 use crate::variables::VariableStyle;
@@ -43,56 +49,6 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("TMPDIR", "/tmp"),
     ("USER", "agent"),
 ];
-
-/// Why a language cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RuntimeError {
-    /// Nobody knows it.
-    #[error("`{name}` is not a language Palisade knows; it knows {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// Its interpreter is not installed.
-    #[error("{title} is not installed on this server: none of {commands}")]
-    Missing {
-        /// The language.
-        title: String,
-        /// What was looked for.
-        commands: String,
-    },
-    /// Its interpreter does not answer.
-    #[error("{title} is installed on this server but does not work: {reason}")]
-    Broken {
-        /// The language.
-        title: String,
-        /// What its probe said.
-        reason: String,
-    },
-}
-
-impl RuntimeError {
-    /// Stable.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Unknown { .. } => "language_unknown",
-            Self::Missing { .. } => "language_missing",
-            Self::Broken { .. } => "language_broken",
-        }
-    }
-
-    /// What to do.
-    pub fn remedy(&self) -> String {
-        match self {
-            Self::Unknown { known, .. } => format!("use one of {known}"),
-            Self::Missing { .. } | Self::Broken { .. } => {
-                "use another language, or ask the operator to run `palisade doctor`".to_owned()
-            }
-        }
-    }
-}
 
 /// A language that can be used here.
 #[derive(Debug)]
@@ -330,7 +286,9 @@ pub struct Runtimes {
     named: BTreeMap<String, PathBuf>,
     /// Makes a probe end with this process.
     launcher: Vec<String>,
-    ready: BTreeMap<&'static str, OnceCell<Result<Arc<Runtime>, RuntimeError>>>,
+    ready: BTreeMap<&'static str, Slot>,
+    /// How long a probe may take.
+    patience: Duration,
     /// Probes at once: as many as there are cores.
     asking: Semaphore,
 }
@@ -338,9 +296,9 @@ pub struct Runtimes {
 impl Runtimes {
     pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>, launcher: Vec<String>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let ready = definition::names().map(|name| (name, OnceCell::new())).collect();
+        let ready = definition::names().map(|name| (name, Slot::default())).collect();
         let asking = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        Self { state_dir, path, named, launcher, ready, asking }
+        Self { state_dir, path, named, launcher, ready, patience: cache::PROBE_PATIENCE, asking }
     }
 
     /// Names of all languages, installed or not.
@@ -355,16 +313,24 @@ impl Runtimes {
 
     /// The runtime of that name, looked for at its first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
-        let cell = self.ready.get(name);
+        let slot = self.ready.get(name);
         // Its definition is read once.
-        if let Some(found) = cell.and_then(OnceCell::get) {
+        if let Some(found) = slot.and_then(|slot| slot.found.get()) {
             return found.clone();
         }
-        let Some((cell, definition)) = cell.zip(definition::load(name)) else {
+        let Some((slot, definition)) = slot.zip(definition::load(name)) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
-        cell.get_or_init(|| self.look(definition)).await.clone()
+        let found = slot.found.get_or_try_init(|| async {
+            // Those who waited for a probe that was late do not each wait for another.
+            slot.due()?;
+            match self.look(definition).await {
+                Err(late @ RuntimeError::Late { .. }) => Err(slot.put_off(late)),
+                settled => Ok(settled),
+            }
+        });
+        found.await?.clone()
     }
 
     /// Where the interpreter is: where the operator says, else on the PATH.
@@ -398,18 +364,22 @@ impl Runtimes {
             return Ok(Arc::new(Runtime::new(definition, found, compiled)));
         }
         let title = definition.title.clone();
-        let broken = |reason: String| RuntimeError::Broken { title, reason };
+        let told = |error: ProbeError| match error {
+            ProbeError::Late(reason) => RuntimeError::Late { title, reason, retry_after_ms: 0 },
+            ProbeError::Broken(reason) => RuntimeError::Broken { title, reason },
+        };
         let place = cache::Place {
             state_dir: self.state_dir.clone(),
             path: self.path.clone(),
             launcher: self.launcher.clone(),
+            patience: self.patience,
         };
         let _turn = self.asking.acquire().await.ok();
         let asked = tokio::task::spawn_blocking(move || {
             let (found, compiled) = cache::find_out(&definition, &command, &place)?;
-            Ok::<_, String>(Arc::new(Runtime::new(definition, found, compiled)))
+            Ok::<_, ProbeError>(Arc::new(Runtime::new(definition, found, compiled)))
         });
-        asked.await.map_err(|error| error.to_string()).flatten().map_err(broken)
+        asked.await.map_err(|error| ProbeError::Late(error.to_string())).flatten().map_err(told)
     }
 }
 

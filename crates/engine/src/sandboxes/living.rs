@@ -17,6 +17,8 @@ use crate::unstarted::Unstarted;
 pub(super) const KEEP: &str = "keep";
 /// Number of the answer to a question that only asks whether everything before was said.
 pub(super) const SYNC: u32 = u32::MAX;
+/// The same of a question whether an interpreter takes what it is told.
+pub(super) const HEARS: u32 = SYNC - 1;
 /// What makes programs ready.
 pub(super) const PREPARE: u32 = 2;
 /// The first number of an interpreter; what makes programs ready has a smaller one.
@@ -25,6 +27,8 @@ const FIRST_PROCESS: u32 = 16;
 const PLACED_COUNT: u32 = 1 << 30;
 /// A day: how long the kernel lets one process compute. Single runs are watched by the host.
 const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
+
+const SIGCONT: i32 = 18;
 
 /// A wall and what is behind it.
 pub(super) struct Living {
@@ -114,10 +118,12 @@ impl Inside {
         command: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
-        if !self.has_preparer {
-            self.open(PREPARE, command, runtime)?;
-            self.has_preparer = true;
+        if self.has_preparer {
+            // A program may have stopped it meanwhile.
+            return self.writer.queue(&ToGuest::Signal { process: PREPARE, signal: SIGCONT });
         }
+        self.open(PREPARE, command, runtime)?;
+        self.has_preparer = true;
         Ok(())
     }
 

@@ -166,6 +166,9 @@ impl Sandboxes {
         };
         result.usage.start_ms = millis(began.duration_since(started));
         result.usage.wall_ms = millis(began.elapsed());
+        if played.was_deaf {
+            slot.lost = "a program had stopped the one before and it did not go on";
+        }
         if played.is_fresh && !slot.languages.insert(runtime.interpreter().to_owned()) {
             result.warnings.push(format!(
                 "the interpreter is a fresh one: {}, so earlier variables are gone; files are kept",

@@ -8,7 +8,8 @@
 //! ```
 //! Nothing is waited for on the way in. The guest answers that everything before was said before it does what was asked
 //! later: an interpreter whose end is told before that answer died between two runs and never saw the order, which then
-//! goes to a fresh one; one whose end is told after it was ended by this run.
+//! goes to a fresh one; one whose end is told after it was ended by this run. The same question lets an interpreter go on
+//! that a program had stopped; one that is stopped all the same a while later, with the order unread, is replaced.
 //!
 //! That a run is over is the driver's word, or the end of its process; how it ended when a limit was met is the
 //! host's.
@@ -17,9 +18,10 @@ use std::time::Duration;
 
 use sandbox::{Ending, Limits, Sandbox};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use wire::{Exit, FromGuest, Stream, ToGuest};
 
-use super::living::{Inside, KEEP, PREPARE, SYNC};
+use super::living::{HEARS, Inside, KEEP, PREPARE, SYNC};
 use crate::conversation::tell;
 use crate::display::Display;
 use crate::driver::{self, Done, DriverEar, DriverRun};
@@ -38,6 +40,8 @@ const INTERRUPTS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(700), Duration::from_millis(1500)];
 /// A guest answers at once; one that does not is lost.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// An interpreter reads its order at once; one that is stopped and has not read it by then never will.
+const HEAR_PATIENCE: Duration = Duration::from_secs(2);
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 const GONE: End = End::Watch(Ending::Gone);
 const SIGINT: i32 = 2;
@@ -56,6 +60,8 @@ pub(super) struct Played {
     pub(super) interpreter: Afterwards,
     /// Whether it was started for this run.
     pub(super) is_fresh: bool,
+    /// Whether that was because the one before was stopped and did not go on.
+    pub(super) was_deaf: bool,
     /// Whether the guest had answered: before that nothing of the run was begun.
     pub(super) is_begun: bool,
 }
@@ -91,6 +97,10 @@ pub(super) struct Turn<'a> {
     placed: u32,
     /// What the interpreter was told, until it is known that it lived to hear it.
     told: Vec<u8>,
+    /// When to ask whether it did.
+    ask_at: Option<Instant>,
+    /// Whether one was replaced that did not hear.
+    was_deaf: bool,
     is_caught_up: bool,
     is_fresh: bool,
     output: Output,
@@ -128,6 +138,8 @@ impl<'a> Turn<'a> {
             process: 0,
             id,
             told: Vec::new(),
+            ask_at: None,
+            was_deaf: false,
             is_caught_up: false,
             is_fresh: false,
             output: Output::new(limits.output_bytes),
@@ -196,17 +208,41 @@ impl<'a> Turn<'a> {
     /// Everything from before was said. Who died before that is replaced, and told anew.
     async fn catch_up(&mut self) -> Result<(), GuestError> {
         self.is_caught_up = true;
-        let told = std::mem::take(&mut self.told);
         if self.inside.living(self.runtime).is_none() {
             (self.process, self.is_fresh) = (self.inside.start(self.runtime)?, true);
-            self.inside.writer.control(self.process, self.placed, &told)?;
+            self.inside.writer.control(self.process, self.placed, &self.told)?;
         }
+        self.ask_later();
         if let Some(ready) = self.ready.take() {
             if !self.inside.has_preparer() {
                 self.make_ready(&ready.how)?;
             }
             self.ready = Some(ready);
         }
+        self.inside.writer.flush().await
+    }
+
+    /// A new interpreter was not stopped by anybody.
+    fn ask_later(&mut self) {
+        if self.is_fresh || self.told.is_empty() {
+            self.told.clear();
+        } else {
+            self.ask_at = Some(Instant::now() + HEAR_PATIENCE);
+        }
+    }
+
+    async fn ask_whether_it_hears(&mut self) -> Result<(), GuestError> {
+        self.ask_at = None;
+        self.inside.writer.send(&ToGuest::Hears { request: HEARS, process: self.process }).await
+    }
+
+    /// Gives the order, which the interpreter has not read, to a new one.
+    async fn replace(&mut self) -> Result<(), GuestError> {
+        let told = std::mem::take(&mut self.told);
+        self.inside.writer.queue(&ToGuest::Signal { process: self.process, signal: SIGKILL })?;
+        self.inside.forget(self.process);
+        (self.process, self.is_fresh, self.was_deaf) = (self.inside.start(self.runtime)?, true, true);
+        self.inside.writer.control(self.process, self.placed, &told)?;
         self.inside.writer.flush().await
     }
 
@@ -222,8 +258,8 @@ impl<'a> Turn<'a> {
         };
         // News that nobody has taken by now are in the result.
         let (done, shown) = (self.done(), self.ear.take_displays());
-        let Self { output, refused, is_fresh, is_caught_up: is_begun, .. } = self;
-        Played { end, output, done, refused, shown, interpreter, is_fresh, is_begun }
+        let Self { output, refused, is_fresh, was_deaf, is_caught_up: is_begun, .. } = self;
+        Played { end, output, done, refused, shown, interpreter, is_fresh, was_deaf, is_begun }
     }
 
     async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: &mut Ears) -> Ended {
@@ -243,11 +279,16 @@ impl<'a> Turn<'a> {
                 _ = closing.wait_for(|closing| *closing) => return Ended::Limit(End::Stopped(Stop::Killed)),
                 () = &mut clock => return Ended::Limit(End::Clock),
                 () = &mut unanswered, if !self.is_caught_up => return Ended::Limit(GONE),
+                () = until(self.ask_at), if self.ask_at.is_some() => None,
                 ending = &mut watch => return Ended::Limit(End::Watch(ending)),
                 () = tell(&self.events, &mut self.untold), if self.untold.is_some() => continue,
-                message = self.inside.reader.next(), if self.untold.is_none() => message,
+                message = self.inside.reader.next(), if self.untold.is_none() => Some(message),
             };
-            let Ok(message) = message else { return Ended::Limit(GONE) };
+            let message = match message {
+                Some(Ok(message)) => message,
+                None if self.ask_whether_it_hears().await.is_ok() => continue,
+                None | Some(Err(_)) => return Ended::Limit(GONE),
+            };
             if let Some(ended) = self.take(message).await {
                 return ended;
             }
@@ -260,6 +301,13 @@ impl<'a> Turn<'a> {
             FromGuest::Done { request: SYNC } => {
                 let caught_up = self.catch_up().await;
                 caught_up.is_err().then_some(Ended::Limit(GONE))
+            }
+            FromGuest::Done { request: HEARS } => {
+                self.told = Vec::new();
+                None
+            }
+            FromGuest::Failed { request: HEARS, .. } if !self.told.is_empty() => {
+                self.replace().await.is_err().then_some(Ended::Limit(GONE))
             }
             FromGuest::Exited { process, .. } if !self.is_caught_up => {
                 self.inside.forget(process);
@@ -317,6 +365,8 @@ impl<'a> Turn<'a> {
         let order = if exit == Exit::Code(0) { ready.order } else { ready.order_as_it_is };
         let queued = self.inside.writer.control(self.process, self.placed, &order);
         let is_sent = queued.is_ok() && self.inside.writer.flush().await.is_ok();
+        self.told = order;
+        self.ask_later();
         (!is_sent).then_some(Ended::Limit(GONE))
     }
 
@@ -326,6 +376,8 @@ impl<'a> Turn<'a> {
 
     /// Asks the program to stop; if it does not listen, ends its interpreter.
     async fn make_let_go(&mut self, end: End) -> Afterwards {
+        // Whether it heard does not matter any more.
+        self.told = Vec::new();
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
         if self.ready.take().is_some() {
             // It never got as far as the interpreter.
@@ -372,6 +424,12 @@ impl<'a> Turn<'a> {
             }
         };
         tokio::time::timeout(patience, hear).await.ok().flatten()
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    if let Some(time) = time {
+        tokio::time::sleep_until(time).await;
     }
 }
 

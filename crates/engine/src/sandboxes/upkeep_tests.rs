@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use policy::Policy;
 use sandbox::fake::FakeBackend;
 use tokio::sync::oneshot;
-use wire::{FrameBuffer, FromGuest, ToGuest, VERSION};
+use wire::{FailureKind, FrameBuffer, FromGuest, ToGuest, VERSION};
 
 use super::*;
 use crate::result::RunResult;
@@ -24,18 +24,26 @@ fn done(order: &[u8]) -> Vec<u8> {
     [b"10\0done\0".as_slice(), id, b"\0ok\x000\0\0\0\0\0\0\0"].concat()
 }
 
-fn quick() -> FakeBackend {
-    FakeBackend::new(|mut stream| {
+/// `is_deaf` has interpreters that ran once read nothing more, as those that a program has stopped.
+fn quick(is_deaf: bool) -> FakeBackend {
+    FakeBackend::new(move |mut stream| {
         say(&mut stream, &FromGuest::Hello { version: VERSION });
         let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
+        let mut ran = std::collections::BTreeSet::new();
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
             frames.extend(&bytes[..count]);
             while let Some(message) = frames.next::<ToGuest>().unwrap() {
                 match message {
-                    ToGuest::Control { process, data, .. } => {
+                    ToGuest::Control { process, data, .. } if ran.insert(process) || !is_deaf => {
                         say(&mut stream, &FromGuest::Control { process, data: done(&data) });
                     }
                     ToGuest::Drain { request, .. } => say(&mut stream, &FromGuest::Done { request }),
+                    ToGuest::Hears { request, .. } => {
+                        say(
+                            &mut stream,
+                            &FromGuest::Failed { request, kind: FailureKind::Refused, errno: 0 },
+                        );
+                    }
                     _ => {}
                 }
             }
@@ -51,6 +59,10 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str) -> Self {
+        Self::over(name, quick(false))
+    }
+
+    fn over(name: &str, fake: FakeBackend) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
             state_dir: folder.clone(),
@@ -61,7 +73,6 @@ impl Scene {
             admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 64 << 30 },
             pool: crate::PoolConfig::off(),
         };
-        let fake = quick();
         let engine = Arc::new(Engine::new(Arc::new(fake.clone()), config));
         let store = Store::new(StoreConfig::new(&folder));
         Self { fake, sandboxes: Sandboxes::new(engine, store, folder.clone()), folder }
@@ -115,4 +126,14 @@ async fn an_expired_sandbox_is_closed_with_everything_in_it() {
     assert!(!scene.folder.join("sandboxes").join(id.as_str()).exists());
     let error = scene.run(&id).await.error.unwrap();
     assert_eq!(error.code, "unknown_sandbox");
+}
+
+#[tokio::test]
+async fn an_interpreter_that_reads_nothing_any_more_is_replaced_and_the_run_is_told() {
+    let scene = Scene::over("deaf", quick(true));
+    let id = scene.open().await;
+    assert_eq!(scene.run(&id).await.warnings, Vec::<String>::new());
+    let next = scene.run(&id).await;
+    assert_eq!(next.outcome, sandbox::Outcome::Completed, "{next:?}");
+    assert!(next.warnings.iter().any(|warning| warning.contains("had stopped")), "{:?}", next.warnings);
 }

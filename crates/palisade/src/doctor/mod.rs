@@ -18,6 +18,9 @@ use self::canaries::Canary;
 use crate::cli::{DoctorArguments, Options, Paint, Spinner};
 use crate::machine::{self, Life, Machine};
 
+/// Why nothing could be tried; the remedies say what is in the way.
+const NO_WALL: &str = "no sandbox can be built here";
+
 /// What was found.
 #[derive(Debug, Serialize)]
 struct Findings {
@@ -84,7 +87,10 @@ async fn examine(machine: &Machine) -> Findings {
     let mut languages = Vec::new();
     let names: Vec<String> = machine.engine.runtimes().names().map(str::to_owned).collect();
     for name in names {
-        let finding = try_language(&machine.engine, &name).await;
+        let finding = match &wall_problem {
+            None => try_language(&machine.engine, &name).await,
+            Some(_) => look_for(&machine.engine, &name).await,
+        };
         if !finding.works && wall_problem.is_none() {
             remedies.extend(remedies::for_language(&machine.engine, &name));
         }
@@ -115,9 +121,7 @@ async fn prove(
         Enforcement::By { mechanisms, note } => {
             (mechanisms.iter().map(|mechanism| mechanism.name()).collect(), note)
         }
-        Enforcement::Absent { .. } if has_no_wall => {
-            (Vec::new(), Some("no sandbox can be built here".to_owned()))
-        }
+        Enforcement::Absent { .. } if has_no_wall => (Vec::new(), Some(NO_WALL.to_owned())),
         Enforcement::Absent { reason } => (Vec::new(), Some(reason)),
     };
     let mut finding = GuaranteeFinding { name: guarantee.name(), holds: !by.is_empty(), by, note };
@@ -131,6 +135,15 @@ async fn prove(
         finding.note = Some(problem);
     }
     finding
+}
+
+/// Without a wall there is only a look at what is installed.
+async fn look_for(engine: &Engine, name: &str) -> LanguageFinding {
+    let (version, problem) = match engine.runtimes().find(name).await {
+        Ok(runtime) => (Some(runtime.version().to_owned()), NO_WALL.to_owned()),
+        Err(error) => (None, error.to_string()),
+    };
+    LanguageFinding { name: name.to_owned(), works: false, version, problem: Some(problem) }
 }
 
 async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {

@@ -1,6 +1,6 @@
 //! What an operator can do about what is missing, as exact commands.
 
-use engine::Engine;
+use engine::{Engine, WallFailure};
 use sandbox::BackendError;
 
 use crate::machine::Machine;
@@ -9,11 +9,8 @@ use crate::machine::Machine;
 pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(error) = wall_problem {
-        let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
-        list.push(match error {
-            BackendError::Unsupported { remedy, .. } => format!("{error}: {remedy}"),
-            _ => format!("{error}{cause}"),
-        });
+        let failure = WallFailure::of(error);
+        list.push(format!("{}: {}", failure.summary(), failure.remedy));
         return list;
     }
     let cgroups = machine.native.cgroup_state();

@@ -1,13 +1,14 @@
 //! What works on this machine, found out once in the background: languages, a canary run of each, the wall.
 //!
 //! Languages come first because the tool list needs them. The rest starts when somebody asks or shortly after
-//! the start, so that it never delays the first answer.
+//! the start, so that it never delays the first answer. What could not be found out for the time being (no sandbox could
+//! be built, a probe took too long) is looked at again later, in the background.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError};
+use engine::{Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError, WallFailure};
 use sandbox::{Enforced, Outcome};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
@@ -56,9 +57,26 @@ impl Findings {
         sound.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Takes up what a look for a language gave, and what its canary showed before.
+    fn note(&mut self, engine: &Engine, name: String, found: Result<Arc<Runtime>, RuntimeError>) {
+        match found {
+            Ok(runtime) => {
+                let seen = engine.runtimes().recall_canary(&runtime);
+                let canary = seen.map_or(Canary::Checking, |seen| match seen.verdict {
+                    Ok(()) => Canary::Working,
+                    Err(reason) => Canary::Broken(reason),
+                });
+                self.unavailable.remove(&name);
+                self.languages.insert(name, Language { runtime, canary });
+            }
+            Err(error) => drop(self.unavailable.insert(name, error)),
+        }
+    }
+
     fn is_complete(&self) -> bool {
         let is_checked = |language: &Language| language.canary != Canary::Checking;
-        self.is_looked && self.wall.is_some() && self.languages.values().all(is_checked)
+        let is_without_wall = matches!(self.wall, Some(Err(_)));
+        self.is_looked && self.wall.is_some() && (is_without_wall || self.languages.values().all(is_checked))
     }
 }
 
@@ -103,44 +121,109 @@ impl Checks {
 
     /// Looks once more, now: the wall, then a canary of each language that was found.
     pub(crate) async fn again(&self, engine: &Engine) -> Vec<(String, Result<(), String>)> {
-        let wall = engine.backend().probe().await.map(drop).map_err(|error| error.to_string());
+        let wall = self.look_at_wall(engine).await;
+        let is_without_wall = wall.is_err();
         let mut found = vec![("wall".to_owned(), wall)];
+        if is_without_wall {
+            // No canary could run, and each would take as long to find that out.
+            return found;
+        }
         for (name, language) in self.languages().await.languages {
-            let canary = match canary(engine, &language.runtime).await {
-                Canary::Broken(reason) => Err(reason),
-                Canary::Checking | Canary::Working => Ok(()),
-            };
-            found.push((name, canary));
+            found.push((name, self.try_canary(engine, &language.runtime).await));
         }
         found
     }
 
     async fn look(self: Arc<Self>, engine: Arc<Engine>) {
         let findings = find_all(&engine).await;
-        let unsure: Vec<Arc<Runtime>> = findings
-            .languages
-            .values()
-            .map(|found| Arc::clone(&found.runtime))
-            .filter(|runtime| !engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh))
-            .collect();
-        self.offered.send_replace(findings.offered());
         self.known.send_replace(findings);
+        self.tell_offered();
         tokio::time::timeout(QUIET, self.asked.notified()).await.ok();
-        let wall = engine.backend().probe().await.map_err(|error| error.to_string());
+        self.look_at_wall(&engine).await.ok();
+        self.try_unsure(&engine).await;
+        tokio::join!(self.find_late_ones(&engine), self.look_when_regained(&engine));
+    }
+
+    /// What the wall is like now, or why there is none.
+    async fn look_at_wall(&self, engine: &Engine) -> Result<(), String> {
+        let wall = engine.backend().probe().await;
+        let wall = wall.map_err(|error| {
+            let failure = WallFailure::of(&error);
+            format!("{}: {}", failure.summary(), failure.remedy)
+        });
+        let looked = wall.as_ref().map(drop).map_err(Clone::clone);
         self.known.send_modify(|findings| findings.wall = Some(wall));
-        for runtime in unsure {
-            let canary = canary(&engine, &runtime).await;
-            if let Canary::Broken(reason) = &canary {
-                let fields = [("language", json!(runtime.name())), ("reason", json!(reason))];
-                log::line(LogLevel::Warn, "language_broken", &fields);
+        looked
+    }
+
+    /// A canary of each language that was not seen to work lately.
+    async fn try_unsure(&self, engine: &Engine) {
+        let is_sure =
+            |runtime: &Runtime| engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh);
+        let found: Vec<_> =
+            self.known.borrow().languages.values().map(|it| Arc::clone(&it.runtime)).collect();
+        for runtime in found.iter().filter(|runtime| !is_sure(runtime)) {
+            self.try_canary(engine, runtime).await.ok();
+        }
+    }
+
+    /// Runs a canary and keeps what it shows about the language, if anything.
+    async fn try_canary(&self, engine: &Engine, runtime: &Runtime) -> Result<(), String> {
+        let canary = canary(engine, runtime).await?;
+        let tried = match &canary {
+            Canary::Broken(reason) => Err(reason.clone()),
+            Canary::Checking | Canary::Working => Ok(()),
+        };
+        let mut is_news = false;
+        self.known.send_modify(|findings| {
+            if let Some(language) = findings.languages.get_mut(runtime.name()) {
+                is_news = language.canary != canary;
+                language.canary = canary;
             }
-            self.known.send_modify(|findings| {
-                if let Some(language) = findings.languages.get_mut(runtime.name()) {
-                    language.canary = canary;
+        });
+        if let Err(reason) = &tried
+            && is_news
+        {
+            let fields = [("language", json!(runtime.name())), ("reason", json!(reason))];
+            log::line(LogLevel::Warn, "language_broken", &fields);
+        }
+        self.tell_offered();
+        tried
+    }
+
+    fn tell_offered(&self) {
+        let offered = self.known.borrow().offered();
+        self.offered.send_if_modified(|known| std::mem::replace(known, offered.clone()) != offered);
+    }
+
+    /// Looks for languages again whose probes took too long, until each has answered.
+    async fn find_late_ones(&self, engine: &Arc<Engine>) {
+        loop {
+            let late: Vec<(String, u64)> = {
+                let known = self.known.borrow();
+                let late = known.unavailable.iter();
+                late.filter_map(|(name, error)| Some((name.clone(), error.retry_after_ms()?))).collect()
+            };
+            let Some(pause) = late.iter().map(|(_, pause)| *pause).min() else { return };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            for (name, _) in late {
+                let found = engine.runtimes().find(&name).await;
+                let runtime = found.as_ref().ok().cloned();
+                self.known.send_modify(|findings| findings.note(engine, name, found));
+                self.tell_offered();
+                if let Some(runtime) = runtime {
+                    self.try_canary(engine, &runtime).await.ok();
                 }
-            });
-            let offered = self.known.borrow().offered();
-            self.offered.send_if_modified(|known| std::mem::replace(known, offered.clone()) != offered);
+            }
+        }
+    }
+
+    /// What was found while no sandbox could be built is found out anew when they can be.
+    async fn look_when_regained(&self, engine: &Engine) {
+        loop {
+            engine.wall_regained().await;
+            self.look_at_wall(engine).await.ok();
+            self.try_unsure(engine).await;
         }
     }
 }
@@ -154,23 +237,15 @@ async fn find_all(engine: &Arc<Engine>) -> Findings {
     }
     let mut findings = Findings { is_looked: true, ..Findings::default() };
     while let Some(looked) = looking.join_next().await {
-        match looked {
-            Ok((name, Ok(runtime))) => {
-                let seen = engine.runtimes().recall_canary(&runtime);
-                let canary = seen.map_or(Canary::Checking, |seen| match seen.verdict {
-                    Ok(()) => Canary::Working,
-                    Err(reason) => Canary::Broken(reason),
-                });
-                drop(findings.languages.insert(name, Language { runtime, canary }));
-            }
-            Ok((name, Err(error))) => drop(findings.unavailable.insert(name, error)),
-            Err(_) => {}
+        if let Ok((name, found)) = looked {
+            findings.note(engine, name, found);
         }
     }
     findings
 }
 
-async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
+/// What a canary shows about its language; an error where it could not run and shows nothing.
+async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
     let (code, expected) = runtime.canary();
     let (language, code) = (runtime.name().to_owned(), code.to_owned());
     let request = RunRequest { language, code, cold: true, ..RunRequest::default() };
@@ -178,12 +253,15 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Canary {
     let (_stop, stopped) = oneshot::channel();
     let result = engine.run(request, None, stopped).await;
     let canary = judge(&result, expected);
-    // A busy or stopped server says nothing about a language.
-    if !matches!(result.outcome, Outcome::Unavailable | Outcome::Killed | Outcome::Cancelled) {
-        let verdict = if let Canary::Broken(reason) = &canary { Err(reason.clone()) } else { Ok(()) };
-        engine.runtimes().remember_canary(runtime, &verdict);
+    let is_without_word =
+        matches!(result.outcome, Outcome::Unavailable | Outcome::Killed | Outcome::Cancelled);
+    let verdict = if let Canary::Broken(reason) = &canary { Err(reason.clone()) } else { Ok(()) };
+    if is_without_word {
+        // A busy or stopped server says nothing about a language, and neither does one without a wall.
+        return verdict.map(|()| Canary::Checking);
     }
-    canary
+    engine.runtimes().remember_canary(runtime, &verdict);
+    Ok(canary)
 }
 
 fn judge(result: &RunResult, expected: &str) -> Canary {

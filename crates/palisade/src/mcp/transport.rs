@@ -5,7 +5,7 @@
 //! next message is not taken before earlier answers are out, so that neither side's memory grows. The end of
 //! the stream and a peer that cannot be written to end every run at once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +44,10 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 type Incoming = RxJsonRpcMessage<RoleServer>;
 type Outgoing = TxJsonRpcMessage<RoleServer>;
+/// Held while a request is in progress.
+pub(crate) type InProgress = Box<dyn Send + Sync>;
+/// Makes one.
+pub(crate) type Counting = Arc<dyn Fn() -> InProgress + Send + Sync>;
 
 /// The transport of `palisade mcp`.
 pub(crate) struct Lines<R, W> {
@@ -53,7 +57,9 @@ pub(crate) struct Lines<R, W> {
     too_long: Option<(Vec<u8>, Vec<u8>)>,
     write: Arc<Mutex<Option<W>>>,
     unsent: Arc<Unsent>,
-    in_flight: HashSet<RequestId>,
+    in_flight: HashMap<RequestId, Option<InProgress>>,
+    /// Told of every request in progress, by a server that counts them.
+    counting: Option<Counting>,
     /// Whether the library has settled the era; before, it takes anything but a request for a reason to quit.
     has_begun: bool,
     ending: watch::Sender<Option<Stop>>,
@@ -83,7 +89,8 @@ where
             too_long: None,
             write: Arc::new(Mutex::new(Some(write))),
             unsent: Arc::default(),
-            in_flight: HashSet::new(),
+            in_flight: HashMap::new(),
+            counting: None,
             has_begun: false,
             ending,
             has_hung_up,
@@ -100,6 +107,11 @@ where
     /// The same for a peer that can follow links to this server.
     pub(crate) fn with_links(self, links: Option<Links>) -> Self {
         Self { links, ..self }
+    }
+
+    /// The same for a server that counts requests in progress.
+    pub(crate) fn counting(self, counting: Counting) -> Self {
+        Self { counting: Some(counting), ..self }
     }
 
     /// Waits until the peer has read enough; false when it went away instead.
@@ -168,13 +180,14 @@ where
     fn admit(&mut self, message: Incoming) -> Option<Incoming> {
         match &message {
             JsonRpcMessage::Request(asked) => {
-                let refusal = if self.in_flight.contains(&asked.id) {
+                let refusal = if self.in_flight.contains_key(&asked.id) {
                     "a request with this id is not answered yet"
                 } else if self.in_flight.len() >= IN_FLIGHT_MAX {
                     "too many requests are unanswered; wait for answers"
                 } else {
                     self.has_begun |= settles_era(&asked.request);
-                    self.in_flight.insert(asked.id.clone());
+                    let held = self.counting.as_ref().map(|begin| begin());
+                    self.in_flight.insert(asked.id.clone(), held);
                     return Some(message);
                 };
                 let id = asked.id.clone();
@@ -236,12 +249,17 @@ where
     type Error = io::Error;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        match &message {
-            JsonRpcMessage::Response(response) => drop(self.in_flight.remove(&response.id)),
-            JsonRpcMessage::Error(error) => drop(error.id.as_ref().map(|id| self.in_flight.remove(id))),
-            _ => {}
+        let answered = match &message {
+            JsonRpcMessage::Response(response) => self.in_flight.remove(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref().and_then(|id| self.in_flight.remove(id)),
+            _ => None,
+        };
+        let written = self.write_message(&message);
+        async move {
+            let written = written.await;
+            drop(answered);
+            written
         }
-        self.write_message(&message)
     }
 
     async fn receive(&mut self) -> Option<Incoming> {

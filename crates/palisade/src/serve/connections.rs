@@ -1,7 +1,7 @@
 //! Accepts connections and serves HTTP/1.1 on each, within limits of number and time.
 //!
 //! ```text
-//! accept -> seat (the longest idle leaves) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
+//! accept -> seat (see [`super::seats`]) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
 //! ```
 //! A connection ends when its peer leaves, when a head takes too long, when its seat is needed, or at the end
 //! of the server; a peer that vanished without a word is noticed by the kernel ([`watch_peer`]).
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::http::Extensions;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,7 +29,7 @@ use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
 use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
-use super::seats::{Busy, Seat, Seats};
+use super::seats::{AllBusy, Busy, Seat, Seats};
 
 /// A head, or the pause before it, takes no longer.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -59,6 +60,14 @@ pub(crate) struct Serving {
 pub(crate) struct Connection {
     pub(crate) seat: Arc<Seat>,
     pub(crate) meter: Arc<Meter>,
+}
+
+/// What a caller hears when the server has no seat for one more connection with a token.
+pub(crate) const ALL_BUSY: &str = "all connections that this server allows (serve.connections_max) have a request in progress; try again later";
+
+/// Has the connection of a request count as one that has shown who it is; a request without one needs no seat.
+pub(crate) fn prove(request: &Extensions) -> Result<(), AllBusy> {
+    request.get::<Connection>().map_or(Ok(()), |connection| connection.seat.prove())
 }
 
 /// Accepts until the server closes.

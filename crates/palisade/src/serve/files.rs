@@ -25,9 +25,11 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
+use super::connections;
 use super::disposition;
 use super::metrics::{Counters, Refusal};
 use super::range::{self, Ranged};
+use super::seats::AllBusy;
 use crate::links::{Action, Grant, LinkKey, Links, ROUTE_PREFIX};
 
 /// Transfers at once.
@@ -65,7 +67,14 @@ impl Files {
         let grant = self.key.grant(token, SystemTime::now()).filter(|grant| grant.action == action);
         let Some(grant) = grant else { return Err(self.wrong()) };
         match self.workspaces.workspace(&grant.principal, &grant.sandbox_id).await {
-            Ok(Some(workspace)) => Ok((grant, workspace)),
+            // Whoever has a valid link is as good as one who has the token: a transfer is not broken off for a bare connection.
+            Ok(Some(workspace)) => match connections::prove(&request.extensions) {
+                Ok(()) => Ok((grant, workspace)),
+                Err(AllBusy) => {
+                    self.counters.refused(Refusal::Connection);
+                    Err(said(StatusCode::SERVICE_UNAVAILABLE, connections::ALL_BUSY))
+                }
+            },
             Ok(None) => Err(self.wrong()),
             Err(_) => Err(said(StatusCode::INTERNAL_SERVER_ERROR, "the sandbox could not be looked up")),
         }

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use engine::Principal;
 use serde_json::json;
 
+use super::connections;
 use super::control::FromOwner;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
@@ -126,6 +127,13 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
             return response;
         }
     }
+    // Where no token is asked for, a page for machines proves nothing.
+    if principal.is_some()
+        && (gate.token.is_some() || !is_open)
+        && connections::prove(request.extensions()).is_err()
+    {
+        return gate.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
+    }
     request.headers_mut().remove(AUTHORIZATION);
     if let Some(principal) = principal {
         request.extensions_mut().insert(principal);
@@ -138,6 +146,7 @@ impl Gate {
         self.counters.refused(refusal);
         let reason = match refusal {
             Refusal::Host => "the Host header names no host of this server (serve.hosts)",
+            Refusal::Connection => connections::ALL_BUSY,
             Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
             _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
         };

@@ -25,6 +25,13 @@ pub(crate) async fn ready(
 ) -> impl IntoResponse {
     let (status, page) = if app.closing.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "broken": { "server": "it is closing" } }))
+    } else if let Some(failure) = app.server.runs().engine().wall_failure() {
+        // Known without a look, and newer than what was found before.
+        let reason = match principal {
+            Some(_) => json!(format!("{}: {}", failure.summary(), failure.remedy)),
+            None => json!(true),
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "broken": { "wall": reason } }))
     } else {
         match app.readiness.findings(&app.server).await {
             Some(found) if found.is_ready() => (StatusCode::OK, found.page(principal.is_some())),

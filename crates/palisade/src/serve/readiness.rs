@@ -2,7 +2,8 @@
 //!
 //! The findings are kept for a while and made anew in the background when somebody asks after that, so that
 //! asking often costs nothing. Not ready is: a disk without room, a store that does not write, a wall that
-//! cannot be built, or a language that was offered and does not run. Whoever shows the token learns the reasons;
+//! cannot be built, or a language that was offered and does not run. What was found before the wall was lost or regained
+//! is not believed any more. Whoever shows the token learns the reasons;
 //! anybody else only the names.
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ const ROOM_BYTES_MIN: u64 = 64 << 20;
 /// What was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Findings {
+    begun: Instant,
     made: Instant,
     /// What is broken, and why.
     broken: Vec<(String, String)>,
@@ -46,19 +48,30 @@ impl Readiness {
 
     /// What is known; nothing when it could not be found out in time.
     pub(crate) async fn findings(self: &Arc<Self>, server: &Arc<Server>) -> Option<Findings> {
-        let known = self.known.borrow().clone();
+        // What was found while no sandbox could be built says nothing any more.
+        let regained_at = server.runs().engine().wall_regained_at();
+        let is_believed = |known: &Findings| regained_at.is_none_or(|at| known.begun >= at);
+        let known = self.known.borrow().clone().filter(is_believed);
         let age = known.as_ref().map_or(Duration::MAX, |known| known.made.elapsed());
-        if age >= FRESH {
-            self.look_again(server);
+        if age < FRESH {
+            return known;
         }
+        let mut news = self.known.subscribe();
+        self.look_again(server);
         if age < STALE {
             return known;
         }
-        let since = Instant::now();
-        let mut news = self.known.subscribe();
-        let is_new = |known: &Option<Findings>| known.as_ref().is_some_and(|known| known.made >= since);
-        let found = tokio::time::timeout(PATIENCE, news.wait_for(is_new)).await.ok()?.ok()?;
-        found.clone()
+        let found = async {
+            loop {
+                news.changed().await.ok()?;
+                let found = news.borrow_and_update().clone();
+                if found.as_ref().is_some_and(is_believed) {
+                    return found;
+                }
+                self.look_again(server);
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.ok()?
     }
 
     fn look_again(self: &Arc<Self>, server: &Arc<Server>) {
@@ -66,12 +79,14 @@ impl Readiness {
         let (own, server) = (Arc::clone(self), Arc::clone(server));
         tokio::spawn(async move {
             let findings = own.look(&server).await;
-            own.known.send_replace(Some(findings));
+            // Whoever hears of it may look again at once.
             drop(turn);
+            own.known.send_replace(Some(findings));
         });
     }
 
     async fn look(&self, server: &Server) -> Findings {
+        let begun = Instant::now();
         let mut broken = Vec::new();
         let mut working = Vec::new();
         let mut note = |name: String, found: Result<(), String>| match found {
@@ -84,7 +99,7 @@ impl Readiness {
         for (name, found) in server.canaries().await {
             note(name, found);
         }
-        Findings { made: Instant::now(), broken, working }
+        Findings { begun, made: Instant::now(), broken, working }
     }
 
     fn look_at_disk(&self) -> Result<(), String> {

@@ -1,7 +1,15 @@
-//! Seats for connections: a fixed number, and whoever sits idle longest gives his up when they run out.
+//! Seats: how many connections a server has at once, and which one is closed when there are too many.
 //!
-//! So thousands of connections that ask nothing cost a bounded amount and keep nobody out: a connection with a
-//! request under way is never turned out for a new one.
+//! ```text
+//! accept -> Unproven -- a request shows the token --> Proven (for as long as the connection lasts)
+//! ```
+//! - A new connection is unproven. When all seats are taken, it gets the seat of another unproven connection: of the
+//!   one idle longest, or, when all of them have a request in progress, of the oldest.
+//! - A connection that proves who it is may get the seat of the proven connection that is idle longest.
+//! - A proven connection with a request in progress keeps its seat, whatever comes.
+//!
+//! Proven connections never have all seats ([`unproven_min`]), so the next caller can always connect and show its token.
+//! Unproven connections use what is left, so a flood of them costs a bounded amount and closes only connections of its kind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +25,8 @@ use crate::log::{self, LogLevel};
 pub(crate) const SEATS_MAX: usize = 2048;
 /// Connections get one descriptor in so many; the others are for runs, which need several each, and for files.
 const DESCRIPTORS_PER_SEAT: usize = 2;
+/// One seat in so many is never a proven connection's.
+const UNPROVEN_SHARE: usize = 8;
 
 /// All seats of a server.
 pub(crate) struct Seats {
@@ -31,10 +41,22 @@ struct Taken {
 }
 
 struct Place {
+    standing: Standing,
     requests: usize,
     idle_since: Instant,
     leave: CancellationToken,
 }
+
+/// Whether a connection has shown who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Unproven,
+    Proven,
+}
+
+/// Every seat that proven connections may have is taken by one with a request in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllBusy;
 
 /// One connection's seat; given up when dropped.
 pub(crate) struct Seat {
@@ -68,27 +90,45 @@ impl Seats {
         Self::new(most)
     }
 
-    /// So many.
+    /// So many, and at least one of each standing.
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, taken: Mutex::default() }
+        Self { most: most.max(2), taken: Mutex::default() }
     }
 
-    /// A seat, if need be that of the connection idle longest; none when all are busy.
+    /// A seat for a new connection, if need be that of another unproven one.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
         let mut taken = self.lock();
         if taken.seats.len() >= self.most {
-            let idle = taken.seats.iter().filter(|(_, place)| place.requests == 0);
-            let (&longest, _) = idle.min_by_key(|(_, place)| place.idle_since)?;
-            if let Some(place) = taken.seats.remove(&longest) {
-                place.leave.cancel();
-            }
+            let unproven = taken.seats.iter().filter(|(_, place)| place.standing == Standing::Unproven);
+            let (&first, _) = unproven.min_by_key(|(_, place)| (place.requests > 0, place.idle_since))?;
+            taken.vacate(first);
         }
         let number = taken.next;
         taken.next += 1;
         let leave = CancellationToken::new();
-        let place = Place { requests: 0, idle_since: Instant::now(), leave: leave.clone() };
-        taken.seats.insert(number, place);
+        let (standing, idle_since) = (Standing::Unproven, Instant::now());
+        taken.seats.insert(number, Place { standing, requests: 0, idle_since, leave: leave.clone() });
         Some(Arc::new(Seat { seats: Arc::clone(self), number, leave }))
+    }
+
+    /// Has a connection count as proven, if need be in the place of the proven one that is idle longest.
+    fn prove(&self, number: u64) -> Result<(), AllBusy> {
+        let mut taken = self.lock();
+        let proven = || taken.seats.iter().filter(|(_, place)| place.standing == Standing::Proven);
+        // A connection that has lost its seat is about to end.
+        let is_settled = taken.seats.get(&number).is_none_or(|place| place.standing == Standing::Proven);
+        if is_settled {
+            return Ok(());
+        }
+        if proven().count() >= self.most - unproven_min(self.most) {
+            let idle = proven().filter(|(_, place)| place.requests == 0);
+            let (&longest, _) = idle.min_by_key(|(_, place)| place.idle_since).ok_or(AllBusy)?;
+            taken.vacate(longest);
+        }
+        if let Some(place) = taken.seats.get_mut(&number) {
+            place.standing = Standing::Proven;
+        }
+        Ok(())
     }
 
     /// How many are taken.
@@ -106,12 +146,30 @@ impl Seats {
     }
 }
 
+impl Taken {
+    fn vacate(&mut self, number: u64) {
+        if let Some(place) = self.seats.remove(&number) {
+            place.leave.cancel();
+        }
+    }
+}
+
+/// Seats that proven connections leave to those that have yet to show their token.
+fn unproven_min(most: usize) -> usize {
+    (most / UNPROVEN_SHARE).max(1)
+}
+
 fn seats_for(descriptors: u64) -> usize {
     usize::try_from(descriptors).map_or(usize::MAX, |count| count / DESCRIPTORS_PER_SEAT).max(1)
 }
 
 impl Seat {
-    /// Completes when the seat is needed for somebody else.
+    /// Says that the connection has shown who it is.
+    pub(crate) fn prove(&self) -> Result<(), AllBusy> {
+        self.seats.prove(self.number)
+    }
+
+    /// Completes when the seat is needed for another connection.
     pub(crate) async fn must_leave(&self) {
         self.leave.cancelled().await;
     }
@@ -146,16 +204,64 @@ mod tests {
 
     const SEATS: usize = 8;
 
+    fn take(seats: &Arc<Seats>, count: usize) -> Vec<Arc<Seat>> {
+        (0..count).map(|_| seats.take().unwrap()).collect()
+    }
+
+    fn left(seats: &[Arc<Seat>]) -> Vec<usize> {
+        let left = seats.iter().enumerate().filter(|(_, seat)| seat.leave.is_cancelled());
+        left.map(|(at, _)| at).collect()
+    }
+
     #[test]
-    fn the_longest_idle_leaves_and_the_busy_stay() {
+    fn an_unproven_connection_only_takes_the_seat_of_another() {
         let seats = Arc::new(Seats::new(SEATS));
-        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
-        let busy = all[0].begin();
-        let late = seats.take().unwrap();
-        assert!(all[1].leave.is_cancelled() && !all[0].leave.is_cancelled());
+        let own = take(&seats, SEATS - 2);
+        own.iter().for_each(|seat| seat.prove().unwrap());
+        let _busy = own[0].begin();
+        let flood = take(&seats, SEATS * 4);
+        assert_eq!(left(&own), Vec::<usize>::new());
+        assert_eq!(left(&flood), (0..SEATS * 4 - 2).collect::<Vec<_>>());
         assert_eq!((seats.count(), seats.requests()), (SEATS, 1));
-        drop((late, busy));
-        assert_eq!((seats.count(), seats.requests()), (SEATS - 1, 0));
+    }
+
+    #[test]
+    fn an_unproven_connection_cannot_keep_its_seat_by_asking() {
+        let seats = Arc::new(Seats::new(SEATS));
+        let all = take(&seats, SEATS);
+        let _busy: Vec<_> = all.iter().skip(1).map(Seat::begin).collect();
+        let late = take(&seats, 2);
+        assert_eq!((left(&all), left(&late)), (vec![0], vec![0]), "the idle ones first");
+        let _asking = late[1].begin();
+        take(&seats, 1);
+        assert_eq!(left(&all), [0, 1], "then the oldest");
+    }
+
+    #[test]
+    fn a_proven_connection_may_take_the_seat_of_a_proven_one_that_is_idle() {
+        let seats = Arc::new(Seats::new(SEATS));
+        let most = SEATS - unproven_min(SEATS);
+        let own = take(&seats, most);
+        own.iter().for_each(|seat| seat.prove().unwrap());
+        let busy: Vec<_> = own.iter().filter(|seat| seat.number != 1).map(Seat::begin).collect();
+        let late = take(&seats, 1).remove(0);
+        late.prove().unwrap();
+        late.prove().unwrap();
+        assert_eq!((left(&own), seats.count()), (vec![1], most));
+        let _last = late.begin();
+        let kept_out = take(&seats, 1).remove(0);
+        assert_eq!(kept_out.prove(), Err(AllBusy));
+        drop(busy);
+        assert_eq!(kept_out.prove(), Ok(()));
+    }
+
+    #[test]
+    fn there_are_at_least_two_seats() {
+        let seats = Arc::new(Seats::new(1));
+        let (first, _second) = (seats.take().unwrap(), seats.take().unwrap());
+        assert_eq!(first.prove(), Ok(()));
+        assert!(seats.take().is_some());
+        assert!(!first.leave.is_cancelled());
     }
 
     #[test]
@@ -163,15 +269,5 @@ mod tests {
         assert_eq!(seats_for(1024), 512);
         assert_eq!(seats_for(0), 1);
         assert!(Seats::within_descriptors(4).most == 4 && Seats::within_descriptors(usize::MAX).most > 4);
-    }
-
-    #[test]
-    fn nobody_comes_in_when_all_are_busy() {
-        let seats = Arc::new(Seats::new(SEATS));
-        let all: Vec<_> = (0..SEATS).map(|_| seats.take().unwrap()).collect();
-        let busy: Vec<_> = all.iter().map(Seat::begin).collect();
-        assert!(seats.take().is_none());
-        drop(busy);
-        assert!(seats.take().is_some());
     }
 }

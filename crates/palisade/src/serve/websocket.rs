@@ -1,7 +1,8 @@
 //! `/mcp/ws`: the same protocol over a WebSocket, one message a frame.
 //!
 //! The frames are turned into the lines of the stdio transport and back, so that every bound of that transport
-//! holds here too. The connection keeps its seat; its end ends its runs.
+//! holds here too. The connection keeps its seat, and is busy as long as a request has no answer (a subscription is such
+//! a request); its end ends its runs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ use super::App;
 use super::body::BODY_BYTES_MAX;
 use super::connections::Connection;
 use super::meter::Meter;
+use super::metrics::Refusal;
 use crate::links::Links;
 use crate::mcp::transport::Lines;
 
@@ -68,7 +70,11 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
-    let lines = Lines::new(read, write, ending, || false).for_principal(principal).with_links(links);
+    let own_seat = Arc::clone(&seat);
+    let lines = Lines::new(read, write, ending, || false)
+        .for_principal(principal)
+        .with_links(links)
+        .counting(Arc::new(move || Box::new(own_seat.begin())));
     let _open = Open::new(&app);
     let (server, runs_over) = (Arc::clone(&app.server), app.runs_over.clone());
     let serving = async move {
@@ -93,7 +99,7 @@ async fn converse(app: Arc<App>, caller: Caller, socket: WebSocket) {
     tokio::select! {
         () = take(stream, to_server, heard, &meter) => {}
         () = give(sink, from_server, hearing) => {}
-        () = seat.must_leave() => {}
+        () = seat.must_leave() => app.counters.refused(Refusal::Idle),
         () = app.closed.cancelled() => {}
     }
     // The lines end with the pipe, and with them every run of this connection.

@@ -11,7 +11,10 @@ use crate::mcp::tools::{list_files, read_file, write_file};
 use crate::test_folder::TestFolder;
 use crate::test_workspaces::{SANDBOX, TestWorkspaces};
 
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
+/// The structure of one; its pixels and checksums are nonsense.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0sum.\0\0\0\x01IDATxsum.\0\0\0\0IENDsum.";
+/// Not more than its header.
+const PNG_HEADER_BYTES: usize = 33;
 
 struct Bench {
     workspaces: TestWorkspaces,
@@ -102,6 +105,10 @@ async fn bytes_are_base64_and_pictures_are_shown() {
     assert!(picture.get("base64").is_none() && picture.get("text").is_none());
     let (asked, result) = bench.call("read_file", json!({"path": "plot.png", "encoding": "base64"})).await;
     assert_eq!((asked["base64"].as_str(), result.content.len()), (Some(encoded(PNG).as_str()), 1));
+    bench.workspaces.put("header.png", &PNG[..PNG_HEADER_BYTES]);
+    let (header, result) = bench.call("read_file", json!({"path": "header.png"})).await;
+    assert_eq!((result.content.len(), header["mime_type"].as_str()), (1, Some("image/png")));
+    assert_eq!(header["base64"].as_str(), Some(encoded(&PNG[..PNG_HEADER_BYTES]).as_str()));
     let (_, result) = bench.call("read_file", json!({"path": "fake.png"})).await;
     assert_eq!(text(&result), "<html>");
 }
@@ -205,6 +212,7 @@ async fn small_pictures_among_the_artifacts_are_shown() {
         bench.workspaces.put(&format!("plot{number}.png"), PNG);
     }
     bench.workspaces.put("fake.png", "text");
+    bench.workspaces.put("a-header.png", &PNG[..PNG_HEADER_BYTES]);
     bench.workspaces.put("a-large.png", [PNG, &vec![0; IMAGE_BYTES_MAX]].concat());
     let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
     let blocks = pictures(&workspace, &changes.files).await;

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use engine::is_whole_image;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
 use engine::{Principal, unknown_sandbox};
 use rmcp::model::{ContentBlock, Resource};
@@ -15,6 +16,8 @@ use crate::mcp::resources;
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 20;
 /// Pictures of one run that are shown.
 const PICTURES_MAX: usize = 4;
+/// Files that are looked at for each picture: one may turn out to be none.
+const LOOKS_PER_PICTURE: usize = 4;
 
 /// Who asks, about whose files, and how they could be linked to.
 #[derive(Clone, Copy)]
@@ -78,10 +81,14 @@ pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Ve
     let is_shown =
         |file: &&ChangedFile| is_image(&file.media_type) && file.size_bytes <= IMAGE_BYTES_MAX as u64;
     let mut blocks = Vec::new();
-    for file in files.iter().filter(is_shown).take(PICTURES_MAX) {
+    for file in files.iter().filter(is_shown).take(PICTURES_MAX * LOOKS_PER_PICTURE) {
+        if blocks.len() >= PICTURES_MAX {
+            break;
+        }
         // What is no whole picture any more is not shown; the file is among the artifacts all the same.
         let Ok(part) = workspace.read(&file.path, 0, IMAGE_BYTES_MAX).await else { continue };
-        if part.at_end && part.media_type == file.media_type {
+        let is_same = part.at_end && part.media_type == file.media_type;
+        if is_same && is_whole_image(part.media_type, &part.bytes) {
             blocks.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
         }
     }

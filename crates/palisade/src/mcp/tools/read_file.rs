@@ -1,5 +1,6 @@
 //! `read_file`: part of a file as text, base64 or a picture.
 
+use engine::is_whole_image;
 use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
@@ -88,7 +89,11 @@ fn shown(caller: &Caller<'_>, asked: &Asked, part: &FilePart) -> CallToolResult 
         ("offset".to_owned(), json!(part.offset)),
     ]);
     let is_whole = part.offset == 0 && part.at_end;
-    if is_whole && is_image(part.media_type) && asked.encoding.is_none() && asked.limit.is_none() {
+    if is_whole
+        && is_whole_image(part.media_type, &part.bytes)
+        && asked.encoding.is_none()
+        && asked.limit.is_none()
+    {
         let said = format!("{}: {}, {} bytes", asked.path, part.media_type, part.size_bytes);
         let mut result = answer(Value::Object(fields), said, false);
         result.content.push(ContentBlock::image(encoded(&part.bytes), part.media_type));

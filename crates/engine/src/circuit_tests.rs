@@ -1,0 +1,126 @@
+//! The circuit over a backend that fails on demand. Time is tokio's own and passes only where a test lets it.
+
+use std::sync::Mutex;
+
+use sandbox::fake::FakeBackend;
+
+use super::*;
+
+fn fake() -> FakeBackend {
+    FakeBackend::new(drop)
+}
+
+fn circuit(fake: &FakeBackend) -> Circuit {
+    Circuit::new(Arc::new(fake.clone()))
+}
+
+async fn build(circuit: &Circuit) -> Result<(), BackendError> {
+    circuit.create(&SandboxSpec::default()).await.map(drop)
+}
+
+/// Fails until nothing is tried any more.
+async fn open(circuit: &Circuit) {
+    for _ in 0..FAILURES_MAX {
+        assert!(build(circuit).await.is_err());
+    }
+    // Waits for the probe.
+    let refused = build(circuit).await;
+    assert!(matches!(refused, Err(BackendError::Suspended { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_in_a_row_stop_building_and_are_told_with_their_cause() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    fake.set_failing(Some("procfs"));
+    open(&circuit).await;
+    let tried = fake.made();
+    for _ in 0..100 {
+        let Err(BackendError::Suspended { what, cause, remedy, retry_after_ms }) = build(&circuit).await
+        else {
+            panic!("it was tried")
+        };
+        assert_eq!(what, "building the sandbox failed at procfs");
+        assert_eq!(cause.as_deref(), Some("timed out"));
+        assert!(
+            remedy.contains("does not finish this step") && !remedy.contains("palisade doctor"),
+            "{remedy}"
+        );
+        assert!(retry_after_ms.is_some_and(|pause| pause >= 1000));
+    }
+    assert_eq!(fake.made(), tried, "nothing was built for a call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_recovers_by_itself_and_tells_each_change_once() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&told);
+    circuit.listen(Box::new(move |news| {
+        heard.lock().unwrap().push(match news {
+            WallNews::Lost(failure) => failure.summary(),
+            WallNews::Regained(_) => "again".to_owned(),
+        });
+    }));
+    fake.set_failing(Some("clone"));
+    let regained = tokio::spawn({
+        let circuit = circuit.clone();
+        async move { circuit.regained().await }
+    });
+    open(&circuit).await;
+    tokio::time::sleep(PAUSE_MAX * 4).await;
+    assert!(circuit.failure().is_some());
+    let probes = fake.probed();
+    assert!((6..20).contains(&probes), "{probes} probes: each comes later than the one before");
+    fake.set_failing(None);
+    regained.await.unwrap();
+    assert!(build(&circuit).await.is_ok());
+    assert_eq!(circuit.failure(), None);
+    assert_eq!(*told.lock().unwrap(), ["building the sandbox failed at clone (timed out)", "again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_must_change_is_not_worth_trying_again() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    fake.set_broken(true);
+    open(&circuit).await;
+    let Err(BackendError::Suspended { remedy, retry_after_ms, .. }) = build(&circuit).await else {
+        panic!("it was tried")
+    };
+    assert_eq!((remedy.as_str(), retry_after_ms), ("switch it on", None));
+    // Once the operator has changed it, no restart is needed.
+    fake.set_broken(false);
+    tokio::time::sleep(PAUSE_MIN * 2).await;
+    assert!(build(&circuit).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_between_failures_leaves_the_wall_undoubted() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    for _ in 0..FAILURES_MAX {
+        fake.set_failing(Some("binds"));
+        for _ in 1..FAILURES_MAX {
+            assert!(build(&circuit).await.is_err());
+        }
+        fake.set_failing(None);
+        assert!(build(&circuit).await.is_ok());
+    }
+    assert_eq!(fake.probed(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_kind_of_sandbox_that_cannot_be_built_does_not_stop_the_others() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    fake.set_failing(Some("bind sources"));
+    for _ in 0..FAILURES_MAX {
+        assert!(build(&circuit).await.is_err());
+    }
+    // By the time of the probe the plainest sandbox can be built.
+    fake.set_failing(None);
+    assert!(build(&circuit).await.is_ok());
+    assert_eq!((fake.probed(), circuit.failure()), (1, None));
+}

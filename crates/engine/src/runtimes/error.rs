@@ -1,0 +1,84 @@
+//! Why a language cannot be used, in words for whoever asked for it.
+
+use std::time::Duration;
+
+/// Why a language cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeError {
+    /// Nobody knows it.
+    #[error("`{name}` is not a language Palisade knows; it knows {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Its interpreter is not installed.
+    #[error("{title} is not installed on this server: none of {commands}")]
+    Missing {
+        /// The language.
+        title: String,
+        /// What was looked for.
+        commands: String,
+    },
+    /// Its interpreter did not answer for the time being; it is asked again.
+    #[error("{title} is installed on this server but could not be examined yet: {reason}")]
+    Late {
+        /// The language.
+        title: String,
+        /// What went wrong.
+        reason: String,
+        /// When it is asked again.
+        retry_after_ms: u64,
+    },
+    /// Its interpreter does not answer.
+    #[error("{title} is installed on this server but does not work: {reason}")]
+    Broken {
+        /// The language.
+        title: String,
+        /// What its probe said.
+        reason: String,
+    },
+}
+
+impl RuntimeError {
+    /// Stable.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "language_unknown",
+            Self::Missing { .. } => "language_missing",
+            Self::Late { .. } => "language_not_ready",
+            Self::Broken { .. } => "language_broken",
+        }
+    }
+
+    /// When the same request may succeed, if it may.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::Late { retry_after_ms, .. } => Some(*retry_after_ms),
+            Self::Unknown { .. } | Self::Missing { .. } | Self::Broken { .. } => None,
+        }
+    }
+
+    /// What to do.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Unknown { known, .. } => format!("use one of {known}"),
+            Self::Late { .. } => "try again later, or use another language".to_owned(),
+            Self::Missing { .. } | Self::Broken { .. } => {
+                "use another language, or ask the operator to run `palisade doctor`".to_owned()
+            }
+        }
+    }
+
+    /// The same of an interpreter that is asked again after so long.
+    pub(super) fn in_time(self, pause: Duration) -> Self {
+        match self {
+            Self::Late { title, reason, .. } => {
+                let retry_after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).max(1);
+                Self::Late { title, reason, retry_after_ms }
+            }
+            other => other,
+        }
+    }
+}

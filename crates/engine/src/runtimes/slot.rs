@@ -1,0 +1,93 @@
+//! What is known of one language: the runtime or why there is none, once and for all, or that its interpreter did not answer
+//! in time and when it is asked again. A machine under load is no reason to refuse a language until the next start.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use super::{Runtime, RuntimeError};
+
+/// An interpreter that did not answer is asked again after so long; then after twice as long each time.
+const LATE_PAUSE_MIN: Duration = Duration::from_secs(5);
+const LATE_PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// What is known of one language.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) found: OnceCell<Result<Arc<Runtime>, RuntimeError>>,
+    late: Mutex<Option<PutOff>>,
+}
+
+/// A probe that did not answer in time, and when the next one may begin.
+struct PutOff {
+    error: RuntimeError,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Slot {
+    /// Whether the interpreter may be asked; else why not yet.
+    pub(super) fn due(&self) -> Result<(), RuntimeError> {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(put_off) = late.as_ref() else { return Ok(()) };
+        let left = put_off.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Ok(()) } else { Err(put_off.error.clone().in_time(left)) }
+    }
+
+    /// Puts the next probe off, each time for longer.
+    pub(super) fn put_off(&self, error: RuntimeError) -> RuntimeError {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let pause = late.as_ref().map_or(LATE_PAUSE_MIN, |before| (before.pause * 2).min(LATE_PAUSE_MAX));
+        *late = Some(PutOff { error: error.clone(), pause, until: Instant::now() + pause });
+        error.in_time(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::Runtimes;
+    use super::*;
+
+    /// An interpreter that answers only once a file is beside it.
+    fn interpreter(state: &std::path::Path) -> std::path::PathBuf {
+        std::fs::create_dir_all(state).unwrap();
+        let path = state.join("bash");
+        let script = "#!/bin/bash\n[ -e \"$0.quick\" ] || exec sleep 1000\nexec bash \"$@\"\n";
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn an_interpreter_that_was_late_once_is_asked_again_later() {
+        let state = std::env::temp_dir().join(format!("palisade-late-{}", std::process::id()));
+        let bash = interpreter(&state);
+        let named = BTreeMap::from([("bash".to_owned(), bash.clone())]);
+        let mut runtimes = Runtimes::new(state.clone(), named, Vec::new());
+        runtimes.patience = Duration::from_millis(100);
+        let late = runtimes.find("bash").await.unwrap_err();
+        assert_eq!(late.code(), "language_not_ready");
+        assert!(late.retry_after_ms().is_some());
+        // Until then nobody waits for it, whatever it would say now.
+        std::fs::write(bash.with_extension("quick"), "").unwrap();
+        runtimes.patience = Duration::from_secs(60);
+        assert_eq!(runtimes.find("bash").await.unwrap_err().code(), "language_not_ready");
+        runtimes.ready["bash"].late.lock().unwrap().as_mut().unwrap().until = Instant::now();
+        let found = runtimes.find("bash").await;
+        std::fs::remove_dir_all(&state).unwrap();
+        assert!(found.is_ok(), "{found:?}");
+    }
+
+    #[test]
+    fn each_pause_is_longer_than_the_one_before_up_to_a_limit() {
+        let slot = Slot::default();
+        let late = || RuntimeError::Late { title: String::new(), reason: String::new(), retry_after_ms: 0 };
+        let pauses: Vec<_> = (0..9).map(|_| slot.put_off(late()).retry_after_ms().unwrap()).collect();
+        assert_eq!(pauses[..3], [5_000, 10_000, 20_000]);
+        assert_eq!(pauses[8], 300_000);
+    }
+}
