@@ -9,8 +9,8 @@ use backends::native::{NativeBackend, start_spawner};
 use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::cli::Options;
 use crate::config::Settings;
+use crate::options::Options;
 use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
@@ -72,7 +72,6 @@ where
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner).with_stems(STEM));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
-        crate::cli::run::start_reading_stdin();
         work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.

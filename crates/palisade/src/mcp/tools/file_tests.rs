@@ -8,8 +8,8 @@ use rmcp::model::{CallToolResult, JsonObject};
 use super::*;
 use crate::links::LinkKey;
 use crate::mcp::tools::{list_files, read_file, write_file};
-use crate::test_folder::TestFolder;
 use crate::test_workspaces::{SANDBOX, TestWorkspaces};
+use harness::TestFolder;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
 
