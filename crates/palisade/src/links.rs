@@ -156,7 +156,7 @@ fn seconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
+    use harness::TestFolder;
 
     fn grant() -> Grant {
         Grant {

@@ -12,9 +12,9 @@ use engine::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-use crate::cli::Options;
 use crate::config::Settings;
 use crate::log::{self, LogLevel};
+use crate::options::Options;
 use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
@@ -77,7 +77,6 @@ where
         let native = Arc::new(NativeBackend::new(spawner).with_stems(STEM));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         engine.on_wall_news(log_wall_news);
-        crate::cli::run::start_reading_stdin();
         work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.

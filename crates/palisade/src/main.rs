@@ -3,7 +3,6 @@
 //! `main` chooses what this process is and starts it. Whatever makes sandboxes forks its spawner first,
 //! before any thread exists ([`machine`]).
 
-mod bench;
 mod cli;
 mod client;
 mod config;
@@ -13,15 +12,13 @@ mod links;
 mod log;
 mod machine;
 mod mcp;
+mod options;
 mod percent;
 mod render;
 mod secret_file;
 mod serve;
-mod setup;
 mod signals;
 mod state;
-#[cfg(test)]
-mod test_folder;
 #[cfg(test)]
 mod test_workspaces;
 mod tied;
@@ -50,8 +47,10 @@ fn main() -> ExitCode {
         Command::Sandbox(arguments) => cli::sandbox::main(&cli.options, arguments),
         Command::Shell(arguments) => cli::shell::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),
-        Command::Setup(arguments) => setup::main(&arguments),
-        Command::Bench(arguments) => bench::main(&cli.options, &arguments),
+        Command::Setup(arguments) => {
+            setup::main(setup::UserFolders { home: state::home(), config: state::config_home() }, &arguments)
+        }
+        Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

@@ -7,7 +7,7 @@ use engine::workspace::{Quota, Workspace, Workspaces};
 use engine::{Principal, RunError};
 use sandbox::BoxFuture;
 
-use crate::test_folder::TestFolder;
+use harness::TestFolder;
 
 /// The sandbox that is open.
 pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef";

@@ -8,7 +8,10 @@
 pub mod baseline;
 pub mod http;
 pub mod mcp;
+mod test_folder;
 pub mod warm;
+
+pub use self::test_folder::TestFolder;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -11,7 +11,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// Crate, and the crates of the workspace it may use.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
@@ -21,7 +21,16 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("guest", &["wire"]),
     ("stem", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
-    ("palisade", &["engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax"]),
+    ("terminal", &[]),
+    ("setup", &["terminal"]),
+    ("bench", &["engine", "terminal"]),
+    (
+        "palisade",
+        &[
+            "engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "setup", "bench",
+            "terminal",
+        ],
+    ),
 ];
 
 /// Families of foreign crates that one crate keeps to itself: `axum` stands for `axum-extra` as well.

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use engine::{RunError, Validation};
 
-use super::{Options, Paint};
+use terminal::Paint;
+
 use crate::machine::{self, Life};
+use crate::options::Options;
 
 const EXIT_CODES: &str = "\
 Exit status: 0 when nothing is wrong, 1 when something is, 125 when Palisade itself failed, 126 when it refused.

@@ -1,17 +1,15 @@
 //! The command line.
 
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
 pub(crate) mod shell;
-mod terminal;
-
-use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::terminal::{Paint, Spinner};
+use crate::options::Options;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -34,20 +32,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command.
-#[derive(Debug, Default, Args)]
-pub(crate) struct Options {
-    /// Where state is kept (or PALISADE_STATE_DIR)
-    #[arg(long, global = true, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Accept that a guarantee cannot be enforced here (repeatable; see `palisade doctor`)
-    #[arg(long = "allow-missing", global = true, value_name = "GUARANTEE")]
-    pub(crate) allow_missing: Vec<String>,
-    /// How much is logged: error, warn, info, debug or trace (or PALISADE_LOG)
-    #[arg(long, global = true, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
-}
-
 /// What to do.
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one in the whole process")]
@@ -67,9 +51,9 @@ pub(crate) enum Command {
     /// Show what this machine can enforce and which languages work
     Doctor(DoctorArguments),
     /// Connect an MCP client: write Palisade into its configuration
-    Setup(crate::setup::SetupArguments),
+    Setup(setup::SetupArguments),
     /// Measure this machine: fresh sandboxes beside the plain interpreter and other walls
-    Bench(crate::bench::BenchArguments),
+    Bench(::bench::BenchArguments),
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }

@@ -14,8 +14,11 @@ use sandbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
 use wire::{Exit, Stream};
 
-use super::{Options, Paint, save};
+use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
+
+use super::save;
 use crate::machine::{self, Life, Machine};
+use crate::options::Options;
 use crate::render;
 
 const EXIT_CODES: &str = "\
@@ -24,14 +27,6 @@ Exit status: the program's own; 128+N when signal N ended it; and
   124  timed out           125  Palisade itself failed, or is too busy
   126  refused             130  interrupted";
 
-/// A mistake in the command line, as the parser has it.
-pub(crate) const BAD_USAGE: u8 = 2;
-pub(crate) const TIMED_OUT: u8 = 124;
-pub(crate) const OUTPUT_LIMIT: u8 = 122;
-pub(crate) const OTHER_LIMIT: u8 = 123;
-pub(crate) const OWN_FAILURE: u8 = 125;
-pub(crate) const REFUSED: u8 = 126;
-pub(crate) const INTERRUPTED: u8 = 130;
 /// Pieces of standard input and of news that may wait.
 const CHANNEL_PIECES: usize = 16;
 const READ_BYTES: usize = 64 * 1024;
@@ -108,6 +103,7 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
 }
 
 async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult {
+    start_reading_stdin();
     let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
     // Whoever reads our output may be slow; that must not stop the clock.
@@ -223,16 +219,6 @@ fn explain(result: &RunResult, is_saved: bool) {
     }
 }
 
-pub(crate) fn complain(message: &str, remedy: Option<&str>) {
-    let paint = Paint::for_stream(&io::stderr());
-    // The terminal may be gone; what is left to do is done all the same.
-    let mut error = io::stderr().lock();
-    writeln!(error, "{} {message}", paint.bold("palisade:")).ok();
-    if let Some(remedy) = remedy {
-        writeln!(error, "          {}", paint.dim(remedy)).ok();
-    }
-}
-
 fn exit_code(result: &RunResult) -> ExitCode {
     let of_program = match result.exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
@@ -345,7 +331,7 @@ thread_local! {
 }
 
 /// Starts the reading; called once the spawner exists.
-pub(crate) fn start_reading_stdin() {
+fn start_reading_stdin() {
     let Some(sender) = STDIN.with(std::cell::RefCell::take) else { return };
     std::thread::spawn(move || {
         let mut stdin = io::stdin().lock();

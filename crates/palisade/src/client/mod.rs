@@ -210,7 +210,7 @@ fn of_status(status: u16, said: &[u8]) -> ClientError {
         return ClientError::Nonsense("it is not JSON");
     }
     let said = &said[..said.len().min(REASON_BYTES_MAX)];
-    let reason = crate::config::plain(String::from_utf8_lossy(said).trim_end());
+    let reason = terminal::plain(String::from_utf8_lossy(said).trim_end());
     ClientError::Status { status, reason }
 }
 

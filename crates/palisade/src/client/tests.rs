@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use super::*;
-use crate::test_folder::TestFolder;
+use harness::TestFolder;
 
 /// Answers one request with these pieces, each after a moment, and closes.
 fn server(folder: &TestFolder, pieces: Vec<Vec<u8>>) -> Client {

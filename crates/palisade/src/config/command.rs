@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::file::{self, Trust};
 use super::key::Key;
 use super::{ConfigError, Loaded, Origin, Settings};
-use crate::cli::{Options, Paint, run::complain};
+use terminal::{Paint, complain};
+
+use crate::options::Options;
 use crate::state;
 
 /// Arguments of `config`.

@@ -17,7 +17,7 @@ use toml_edit::{Document, Item, TableLike, Value};
 use super::key::Key;
 use super::settings::{Assignment, Origin, contradictions};
 use super::value::{Raw, Setting};
-use super::{ConfigError, Problem, plain};
+use super::{ConfigError, Problem};
 
 /// No configuration is longer.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -104,7 +104,10 @@ fn check_ownership(owner: u32, mode: u32, user: u32) -> Result<(), (String, Stri
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
     let document = Document::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        ConfigError::Mistakes(vec![Problem { place: place(path, line), message: plain(error.message()) }])
+        ConfigError::Mistakes(vec![Problem {
+            place: place(path, line),
+            message: terminal::plain(error.message()),
+        }])
     })?;
     let mut walk = Walk { path, text, keys: Key::all(), assignments: Vec::new(), problems: Vec::new() };
     walk.table("", document.as_table());
@@ -169,7 +172,10 @@ impl Walk<'_> {
             }
             _ => {
                 let allowed = self.children(prefix);
-                self.problem(line, format!("unknown key `{}`; allowed here: {allowed}", plain(&full)));
+                self.problem(
+                    line,
+                    format!("unknown key `{}`; allowed here: {allowed}", terminal::plain(&full)),
+                );
             }
         }
     }

@@ -28,7 +28,7 @@ use self::settings::{Assignment, contradictions};
 pub(crate) use self::settings::{Ignored, Origin, Settings};
 pub(crate) use self::value::LogLevel;
 use self::value::{Raw, Setting};
-use crate::cli::Options;
+use crate::options::Options;
 use crate::serve::options::ServeArguments;
 
 const SYSTEM_FOLDER: &str = "/etc/palisade";
@@ -92,7 +92,7 @@ pub(crate) struct Loaded {
 pub(crate) fn load(options: &Options) -> Result<Loaded, ConfigError> {
     let loaded = load_from(&Surroundings::of_process(), options)?;
     for Ignored { key, origin, reason } in &loaded.ignored {
-        crate::cli::run::complain(&format!("{origin}: {} is ignored: {reason}", key.name()), None);
+        terminal::complain(&format!("{origin}: {} is ignored: {reason}", key.name()), None);
     }
     Ok(loaded)
 }
@@ -152,7 +152,7 @@ fn from_environment(variables: &BTreeMap<String, OsString>) -> Result<Vec<Assign
         };
         match parsed {
             Ok(setting) => assignments.push(Assignment { setting, origin: Origin::Variable(name.clone()) }),
-            Err(message) => problems.push(Problem { place: format!("${}", plain(name)), message }),
+            Err(message) => problems.push(Problem { place: format!("${}", terminal::plain(name)), message }),
         }
     }
     for (origin, message) in contradictions(&assignments) {
@@ -217,13 +217,6 @@ pub(crate) fn of_variables(variables: &[(&str, &str)]) -> Result<Settings, Confi
     let surroundings =
         Surroundings { system: PathBuf::from("/nonexistent"), user: None, working: None, variables };
     load_from(&surroundings, &Options::default()).map(|loaded| loaded.settings)
-}
-
-/// Text of unknown origin, short and without anything that could drive a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    const CHARACTERS_MAX: usize = 200;
-    let shown = text.chars().take(CHARACTERS_MAX);
-    shown.map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use sandbox::Guarantee;
 
 use super::key::{Amount, Number, Scope};
 use super::*;
-use crate::test_folder::TestFolder;
+use harness::TestFolder;
 
 const MAX_MEMORY: Number = Number::Limit(Scope::Max, Amount::MemoryMb);
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use sandbox::Guarantee;
 
 use super::key::{Key, Number};
-use super::plain;
 use super::serve::ServeSetting;
 
 /// How much is logged.
@@ -72,7 +71,7 @@ impl Raw {
             Self::Boolean(value) => value.to_string(),
             Self::Integer(number) => number.to_string(),
             Self::Float(number) => number.to_string(),
-            Self::Text(text) => format!("\"{}\"", plain(text)),
+            Self::Text(text) => format!("\"{}\"", terminal::plain(text)),
             Self::List(_) => "a list".to_owned(),
             Self::Other(word) => (*word).to_owned(),
         }

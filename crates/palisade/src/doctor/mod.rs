@@ -15,8 +15,11 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use self::canaries::Canary;
-use crate::cli::{DoctorArguments, Options, Paint, Spinner};
+use terminal::{Paint, Spinner};
+
+use crate::cli::DoctorArguments;
 use crate::machine::{self, Life, Machine};
+use crate::options::Options;
 
 /// Why nothing could be tried; the remedies say what is in the way.
 const NO_WALL: &str = "no sandbox can be built here";

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 
 use super::Server;
 use super::transport::{self, Lines};
-use crate::cli::Options;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Life, Machine};
+use crate::options::Options;
 use crate::signals::Signals;
 
 /// What is left may take this long once the end has begun.

@@ -106,7 +106,7 @@ pub(crate) fn refusing() -> Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
+    use harness::TestFolder;
 
     #[test]
     fn only_the_servers_own_user_and_root_are_admitted() {

@@ -7,8 +7,8 @@ use engine::workspace::{FilePath, Quota};
 use tower::ServiceExt;
 
 use super::*;
-use crate::test_folder::TestFolder;
 use crate::test_workspaces::{SANDBOX, TestWorkspaces};
+use harness::TestFolder;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
 

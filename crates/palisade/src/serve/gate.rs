@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_counts() {
-        let folder = crate::test_folder::TestFolder::new();
+        let folder = harness::TestFolder::new();
         let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
@@ -258,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn a_link_needs_no_token_but_a_name_of_ours() {
         use tower::ServiceExt;
-        let folder = crate::test_folder::TestFolder::new();
+        let folder = harness::TestFolder::new();
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         gate.token = Some(super::super::token::obtain(folder.path()).unwrap().0);
         let inside = |principal: Option<axum::Extension<Principal>>| async move {

@@ -53,7 +53,7 @@ impl FromStr for Address {
         text.parse().map(Self::Tcp).map_err(|_| {
             format!(
                 "`{}` is no address: give IP:PORT such as 127.0.0.1:8808, or unix:/absolute/path",
-                crate::config::plain(text)
+                terminal::plain(text)
             )
         })
     }

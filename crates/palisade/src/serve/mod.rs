@@ -53,13 +53,13 @@ use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::readiness::Readiness;
 use self::seats::Seats;
 use self::sessions::Sessions;
-use crate::cli::Options;
 use crate::fixtures::Fixtured;
 use crate::links::LinkKey;
 use crate::log::{self, LogLevel};
 use crate::machine::{self, Life, Machine};
 use crate::mcp::Server;
 use crate::mcp::transport;
+use crate::options::Options;
 use crate::signals::Signals;
 
 const OWN_FAILURE: u8 = 125;

@@ -51,7 +51,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::test_folder::TestFolder;
+    use harness::TestFolder;
 
     #[test]
     fn made_once_and_kept_private() {

@@ -18,9 +18,9 @@ use engine::SandboxId;
 use serde_json::{Value, json};
 
 use super::interrupt::Interrupts;
-use crate::cli::run::{BAD_USAGE, OWN_FAILURE, complain};
 use crate::client::http::{OK, Payload, Request};
 use crate::client::{self, Client, ClientError};
+use terminal::{BAD_USAGE, OWN_FAILURE, complain};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -213,7 +213,7 @@ impl Drop for Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
+    use harness::TestFolder;
 
     const ID: &str = "sbx_0123456789abcdef0123456789abcdef";
 

@@ -9,8 +9,9 @@ use serde_json::json;
 use super::interrupt::Interrupts;
 use super::live::{self, Show};
 use super::print_json;
-use crate::cli::run::{BAD_USAGE, complain, parse_time_ms};
+use crate::cli::run::parse_time_ms;
 use crate::client::{Client, ClientError};
+use terminal::{BAD_USAGE, complain};
 
 const AFTER_HELP: &str = "\
 Examples:

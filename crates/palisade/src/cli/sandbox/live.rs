@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::interrupt::{Interrupts, Wish};
-use crate::cli::run::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 use crate::client::{Call, Client, ClientError, News};
+use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 
 /// The longest that a server waits with us before it lets us ask again.
 const WAIT_MS: u64 = 600_000;

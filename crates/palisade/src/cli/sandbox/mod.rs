@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::Options;
-use super::run::{BAD_USAGE, INTERRUPTED, OWN_FAILURE, REFUSED, complain};
 use crate::client::{Client, ClientError};
+use crate::options::Options;
 use crate::serve::control;
 use crate::{config, state};
+use terminal::{BAD_USAGE, INTERRUPTED, OWN_FAILURE, REFUSED, complain};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -197,7 +197,7 @@ async fn list(client: &Client, as_json: bool) -> Result<ExitCode, ClientError> {
     }
     let sandboxes = answer["sandboxes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let lines = sandboxes.iter().map(|sandbox| {
-        let text = |name: &str| config::plain(sandbox[name].as_str().unwrap_or_default());
+        let text = |name: &str| terminal::plain(sandbox[name].as_str().unwrap_or_default());
         let awake: Vec<&str> =
             sandbox["interpreters"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let awake = if awake.is_empty() { "asleep".to_owned() } else { awake.join(",") };
@@ -231,7 +231,7 @@ async fn remove(client: &Client, ids: &[String]) -> Result<ExitCode, ClientError
         match client.tool("sandbox_close", json!({ "sandbox_id": id })).await {
             Ok(_) => {}
             Err(ClientError::Refused { message, remedy, .. }) => {
-                complain(&format!("{}: {message}", config::plain(id)), remedy.as_deref());
+                complain(&format!("{}: {message}", terminal::plain(id)), remedy.as_deref());
                 status = ExitCode::from(REFUSED);
             }
             Err(error) => return Err(error),

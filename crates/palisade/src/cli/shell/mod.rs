@@ -18,12 +18,14 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use self::block::{Block, Origin};
-use super::run::{INTERRUPTED, OWN_FAILURE, complain};
 use super::sandbox::interrupt::{Interrupts, Wish};
 use super::sandbox::live::{self, Ended, Show};
 use super::sandbox::{self, OpenArguments, ServerChoice, failed, with_server};
-use super::{Options, Paint};
+use terminal::Paint;
+use terminal::{INTERRUPTED, OWN_FAILURE, complain};
+
 use crate::client::{Client, ClientError};
+use crate::options::Options;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -230,7 +232,7 @@ impl Shell {
         };
         let mut out = io::stdout().lock();
         for entry in answer["entries"].as_array().into_iter().flatten() {
-            let path = crate::config::plain(entry["path"].as_str().unwrap_or_default());
+            let path = terminal::plain(entry["path"].as_str().unwrap_or_default());
             let size = entry["size_bytes"].as_u64().map(|bytes| bytes.to_string()).unwrap_or_default();
             writeln!(out, "{size:>12}  {path}").ok();
         }

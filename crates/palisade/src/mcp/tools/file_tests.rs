@@ -8,8 +8,8 @@ use rmcp::model::{CallToolResult, JsonObject};
 use super::*;
 use crate::links::LinkKey;
 use crate::mcp::tools::{list_files, read_file, write_file};
-use crate::test_folder::TestFolder;
 use crate::test_workspaces::{SANDBOX, TestWorkspaces};
+use harness::TestFolder;
 
 /// The structure of one; its pixels and checksums are nonsense.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0sum.\0\0\0\x01IDATxsum.\0\0\0\0IENDsum.";

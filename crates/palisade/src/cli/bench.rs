@@ -1,0 +1,46 @@
+//! `palisade bench`: gives the benchmark its engine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ::bench::{BenchArguments, Found, Language, Surroundings};
+
+use crate::machine::{self, Life};
+use crate::options::Options;
+
+pub(crate) fn main(options: &Options, arguments: &BenchArguments) -> ExitCode {
+    let find_languages = |state_dir: &Path, wanted: &[&'static str]| find(options, state_dir, wanted);
+    let surroundings = Surroundings {
+        state_dir: options.state_dir.as_deref(),
+        flags: flags(options),
+        find_languages: &find_languages,
+    };
+    ::bench::main(&surroundings, arguments)
+}
+
+fn flags(options: &Options) -> Vec<String> {
+    let allowed = options.allow_missing.iter().map(|name| format!("--allow-missing={name}"));
+    allowed.chain(options.log_level.iter().map(|level| format!("--log-level={level}"))).collect()
+}
+
+fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Result<Vec<Found>> {
+    let own = Options {
+        state_dir: Some(state_dir.to_owned()),
+        allow_missing: options.allow_missing.clone(),
+        log_level: options.log_level.clone(),
+    };
+    machine::with_engine(&own, Life::Once, |machine| async move {
+        let mut found = Vec::new();
+        for name in wanted {
+            let language = machine.engine.runtimes().find(name).await.map(|runtime| Language {
+                name: (*name).to_owned(),
+                version: runtime.version().to_owned(),
+                interpreter: PathBuf::from(runtime.executable()),
+                canary: (runtime.canary().0.to_owned(), runtime.canary().1.to_owned()),
+            });
+            found.push((*name, language.map_err(|error| error.to_string())));
+        }
+        found
+    })
+}

@@ -1,0 +1,19 @@
+//! Options that every command has.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options of every command.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Where state is kept (or PALISADE_STATE_DIR)
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Accept that a guarantee cannot be enforced here (repeatable; see `palisade doctor`)
+    #[arg(long = "allow-missing", global = true, value_name = "GUARANTEE")]
+    pub(crate) allow_missing: Vec<String>,
+    /// How much is logged: error, warn, info, debug or trace (or PALISADE_LOG)
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+}

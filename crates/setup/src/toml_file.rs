@@ -1,0 +1,165 @@
+//! Puts a server into a TOML file; comments and order stay as they are.
+
+use serde_json::{Map, Value, json};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
+
+use super::{FormatError, Position};
+
+/// The server's entry as it is now.
+pub(crate) fn find(text: &str, path: [&str; 2]) -> Result<Option<Value>, FormatError> {
+    let document = parse(text)?;
+    let [container, name] = path;
+    let Some(item) = document.get(container) else { return Ok(None) };
+    let servers =
+        item.as_table_like().ok_or_else(|| FormatError::NotAnObject { what: container.to_owned() })?;
+    Ok(servers.get(name).map(as_json))
+}
+
+/// The text with the entry put in, or put in place of the old one.
+pub(crate) fn put(text: &str, path: [&str; 2], entry: &Value) -> Result<String, FormatError> {
+    let before = table_as_json(parse(text)?.as_table());
+    let appended = append(text, path, entry);
+    if verify(&before, &appended, path, entry).is_ok() {
+        return Ok(appended);
+    }
+    // The old one is in the way, or its container is written in a form that cannot be continued further down.
+    let edited = edit(text, path, entry)?;
+    verify(&before, &edited, path, entry)?;
+    Ok(edited)
+}
+
+/// A table of its own at the end: not a byte of the rest changes.
+fn append(text: &str, [container, name]: [&str; 2], entry: &Value) -> String {
+    let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let mut table = Table::new();
+    fill(&mut table, entry);
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { newline };
+    let gap = if text.trim().is_empty() { "" } else { newline };
+    let body = table.to_string().replace('\n', newline);
+    format!("{text}{end}{gap}[{container}.{name}]{newline}{body}")
+}
+
+/// Changes the parsed document, which then is written anew with its comments.
+fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<String, FormatError> {
+    let mut document = parse(text)?;
+    let servers = document.entry(container).or_insert_with(|| Item::Table(Table::new()));
+    let is_inline = servers.is_inline_table();
+    let not_a_table = || FormatError::NotAnObject { what: container.to_owned() };
+    let servers = servers.as_table_like_mut().ok_or_else(not_a_table)?;
+    if is_inline {
+        let mut inline = InlineTable::new();
+        fill(&mut inline, entry);
+        servers.insert(name, toml_edit::value(inline));
+    } else {
+        let mut table = Table::new();
+        fill(&mut table, entry);
+        // An old one keeps its place and the comment above it.
+        if let Some(old) = servers.get(name).and_then(Item::as_table) {
+            *table.decor_mut() = old.decor().clone();
+            old.position().into_iter().for_each(|position| table.set_position(position));
+        }
+        servers.insert(name, Item::Table(table));
+    }
+    let edited = document.to_string();
+    // It was written with plain line ends; a file where they differ would not come out as it was.
+    let (all, long) = (text.matches('\n').count(), text.matches("\r\n").count());
+    match long {
+        0 => Ok(edited),
+        _ if long == all => Ok(edited.replace("\r\n", "\n").replace('\n', "\r\n")),
+        _ => Err(FormatError::Unsure),
+    }
+}
+
+/// What a person would add.
+pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
+    put("", path, entry).unwrap_or_default().trim_end().to_owned()
+}
+
+fn parse(text: &str) -> Result<DocumentMut, FormatError> {
+    text.parse::<DocumentMut>().map_err(|error| {
+        let at = error.span().map(|span| {
+            let before = &text[..span.start.min(text.len())];
+            let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+            Position {
+                line: before.matches('\n').count() + 1,
+                column: before[line_start..].chars().count() + 1,
+            }
+        });
+        FormatError::Malformed { at, message: terminal::plain(error.message()) }
+    })
+}
+
+/// Entries are made of texts and lists of texts; anything empty is left out.
+fn fill(table: &mut dyn TableLike, entry: &Value) {
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        match value {
+            Value::String(text) => drop(table.insert(key, toml_edit::value(text))),
+            Value::Array(list) => {
+                let list: Array = list.iter().filter_map(Value::as_str).collect();
+                table.insert(key, toml_edit::value(list));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn verify(
+    before: &Value,
+    edited: &str,
+    [container, name]: [&str; 2],
+    entry: &Value,
+) -> Result<(), FormatError> {
+    let mut expected = before.clone();
+    let servers = expected.as_object_mut().map(|root| root.entry(container).or_insert_with(|| json!({})));
+    servers.and_then(Value::as_object_mut).map(|servers| servers.insert(name.to_owned(), entry.clone()));
+    let after = parse(edited).map_err(|_| FormatError::Unsure)?;
+    if table_as_json(after.as_table()) == expected { Ok(()) } else { Err(FormatError::Unsure) }
+}
+
+fn table_as_json(table: &dyn TableLike) -> Value {
+    Value::Object(table.iter().map(|(key, item)| (key.to_owned(), as_json(item))).collect::<Map<_, _>>())
+}
+
+fn as_json(item: &Item) -> Value {
+    match item {
+        Item::None => Value::Null,
+        Item::Table(table) => table_as_json(table),
+        Item::ArrayOfTables(tables) => tables.iter().map(|table| table_as_json(table)).collect(),
+        Item::Value(value) => value_as_json(value),
+    }
+}
+
+fn value_as_json(value: &toml_edit::Value) -> Value {
+    match value {
+        toml_edit::Value::String(text) => json!(text.value()),
+        toml_edit::Value::Integer(number) => json!(number.value()),
+        toml_edit::Value::Float(number) => json!(number.value().to_string()),
+        toml_edit::Value::Boolean(truth) => json!(truth.value()),
+        toml_edit::Value::Datetime(time) => json!(time.value().to_string()),
+        toml_edit::Value::Array(list) => list.iter().map(value_as_json).collect(),
+        toml_edit::Value::InlineTable(table) => table_as_json(table),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: [&str; 2] = ["mcp_servers", "palisade"];
+
+    #[test]
+    fn mixed_line_ends_stay_as_they_are() {
+        let text = "a = 1\r\nb = \"\"\"x\ny\"\"\"\n[t]\r\nc = 2";
+        let edited = put(text, PATH, &json!({ "command": "x" })).unwrap();
+        assert_eq!(edited, format!("{text}\r\n\r\n[mcp_servers.palisade]\r\ncommand = \"x\"\r\n"));
+        let text = "a = 1\r\nmcp_servers = {}\n";
+        assert_eq!(put(text, PATH, &json!({ "command": "x" })), Err(FormatError::Unsure));
+    }
+
+    #[test]
+    fn a_replaced_table_keeps_its_place_and_comment() {
+        let text = "# mine\n[mcp_servers.palisade] # why\ncommand = \"old\"\n\n# next\n[last]\na = 1\n";
+        let edited = put(text, PATH, &json!({ "command": "new" })).unwrap();
+        assert_eq!(edited, text.replace("old", "new"));
+    }
+}
