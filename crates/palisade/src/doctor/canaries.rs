@@ -46,7 +46,8 @@ impl Canary {
             Guarantee::ProcessesHidden => (PROCESSES.to_owned(), ask, Expected::Held),
             Guarantee::ProcessesLimited => (
                 "for i in {1..64}; do sleep 5 & done 2>/dev/null; exit 1".to_owned(),
-                Ask { processes: Some(16), ..ask },
+                // bash tries a refused fork again for seconds, and gives up when one of its children ends meanwhile.
+                Ask { processes: Some(16), timeout_ms: Some(30_000), ..ask },
                 Expected::Ends(Outcome::ProcessLimit),
             ),
             Guarantee::MemoryLimited => (
