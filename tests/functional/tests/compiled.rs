@@ -102,11 +102,12 @@ fn is_missing(result: &Value, user: User) -> bool {
     is_missing
 }
 
-/// Rust is often installed for one user only.
+/// Rust is often installed for one user only, and Go in a folder of its own.
 fn path() -> String {
     let own = std::env::var("PATH").unwrap_or_default();
-    let with_rust = own.split(':').find(|folder| Path::new(folder).join("rustc").exists());
-    format!("/usr/local/bin:/usr/bin:/bin:{}", with_rust.unwrap_or("/usr/bin"))
+    let with = |compiler: &str| own.split(':').find(|folder| Path::new(folder).join(compiler).exists());
+    let folders = ["rustc", "go"].map(|compiler| with(compiler).unwrap_or("/usr/bin"));
+    format!("/usr/local/bin:/usr/bin:/bin:{}", folders.join(":"))
 }
 
 /// A file of the home in which a version manager keeps the toolchain.
