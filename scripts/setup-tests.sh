@@ -147,11 +147,20 @@ install_venv() {
     fi
 }
 
+# Not installed from here: it is compiled from source, which takes longer than the packages of everything else.
+look_for_nextest() {
+    if ! command -v cargo-nextest >/dev/null 2>&1 && [ ! -x "${HOME:-/nonexistent}/.cargo/bin/cargo-nextest" ]; then
+        skipped "no cargo-nextest: cargo test runs the tests, without a time limit for each of them;" \
+            "to have one: cargo install cargo-nextest --locked"
+    fi
+}
+
 mkdir -p "$(dirname "$log")"
 : >"$log"
 install_packages
 create_test_user
 install_venv
+look_for_nextest
 if [ $((steps_done + steps_skipped)) -eq 0 ]; then
     echo "setup: everything is there"
 else

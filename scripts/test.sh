@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# The test command: ./scripts/test.sh [--quick]
+# The test command: ./scripts/test.sh [--quick | --long]
 #
 # Prepares the machine, checks style and rules, builds the real binary and the one without walls, runs every
 # suite, and ends with one line: N passed, M failed, K skipped. The exit status is 0 only when nothing failed.
 # Each step is bounded in time and keeps its whole output in target/test-logs/.
 #
 # --quick  leave out the long suites (tests see PALISADE_QUICK=1)
+# --long   run only the suites that need a QEMU guest (docs/TESTING.md), which the others do not include: other kernels,
+#          pure cgroup v2 and v1, AppArmor. Root, QEMU and a Debian mirror are needed; where they are missing, the
+#          suites fail.
 #
 # Tests are given PALISADE_BIN (the product) and PALISADE_BREACH_BIN (the same with `--features breach`: walls
 # can be switched off, so that an attack can be seen to succeed without them).
@@ -23,6 +26,8 @@ readonly check_timeout_s=1800
 readonly build_timeout_s=2400
 readonly driver_timeout_s=300
 readonly suite_timeout_s=3600
+readonly guest_timeout_s=3600
+readonly newer_release=trixie
 readonly kill_after_s=20
 readonly failure_lines_max=120
 
@@ -35,7 +40,7 @@ built=
 breach_in_release=no
 
 usage() {
-    echo "usage: scripts/test.sh [--quick]" >&2
+    echo "usage: scripts/test.sh [--quick | --long]" >&2
     exit 2
 }
 
@@ -241,13 +246,22 @@ run_conformance_tests() {
     suite conformance plain "$suite_timeout_s" bash tests/conformance/run.sh
 }
 
-while [ $# -gt 0 ]; do
-    case $1 in
-        --quick) export PALISADE_QUICK=1 ;;
-        *) usage ;;
-    esac
-    shift
-done
+# The walls in guests: the kernel of this Debian release on both layouts of control groups, then a newer kernel.
+run_guest_tests() {
+    suite guest-v2 plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2
+    suite guest-v1 plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v1
+    suite guest-newer plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2 --release "$newer_release"
+}
+
+case $#:${1:-} in
+    0:) which=default ;;
+    1:--quick)
+        which=default
+        export PALISADE_QUICK=1
+        ;;
+    1:--long) which=long ;;
+    *) usage ;;
+esac
 
 export CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never NO_COLOR=1
 export PYTHONDONTWRITEBYTECODE=1
@@ -258,6 +272,12 @@ trap leave EXIT
 
 prepare
 find_cargo
+if [ "$which" = long ]; then
+    build_binaries
+    run_guest_tests
+    finish
+    exit
+fi
 suite self-test libtest "$driver_timeout_s" bash tests/setup/count-results-test.sh
 check fmt "$check_timeout_s" cargo fmt --all --check
 check clippy "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings

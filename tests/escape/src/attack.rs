@@ -19,6 +19,22 @@ pub const FAMILIES: [&str; 9] = [
     "resurrection",
 ];
 
+/// At least one attack of each family, with those on control groups: for machines on which the whole suite takes too long.
+pub const REPRESENTATIVES: [&str; 12] = [
+    "read_absolute.py",
+    "write_absolute.py",
+    "network_loopback_v4.py",
+    "process_list.py",
+    "kernel_unshare.py",
+    "kernel_cgroup_write.py",
+    "exhaust_memory.py",
+    "exhaust_processes.py",
+    "exhaust_processor.py",
+    "deception_frames.py",
+    "persistence_files.py",
+    "resurrection_daemon.py",
+];
+
 /// Walls that the test build can switch off, as `jail::Wall` spells them.
 const WALLS: [&str; 17] = [
     "seccomp",
@@ -83,6 +99,18 @@ pub fn all() -> Vec<Attack> {
     let mut attacks: Vec<Attack> = entries.map(|entry| read(&entry.unwrap().path())).collect();
     attacks.sort_by(|one, other| one.name.cmp(&other.name));
     attacks
+}
+
+/// The attacks of these families. The variable `PALISADE_ATTACKS` narrows them down: `representatives`, or parts of
+/// file names with commas between.
+pub fn chosen(families: &[&str]) -> Vec<Attack> {
+    let wanted = std::env::var("PALISADE_ATTACKS").unwrap_or_default();
+    let is_wanted = |name: &str| match wanted.as_str() {
+        "representatives" => REPRESENTATIVES.contains(&name),
+        parts => parts.split(',').any(|part| name.contains(part)),
+    };
+    let of_families = all().into_iter().filter(|attack| families.contains(&attack.family.as_str()));
+    of_families.filter(|attack| is_wanted(&attack.name)).collect()
 }
 
 /// One attack by file name.

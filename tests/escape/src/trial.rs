@@ -74,7 +74,7 @@ fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String>
         cgroups: baseline::look("").cgroups,
         ..baseline::Left::default()
     };
-    let gone = baseline::wait_until_back(&none, &bait.marker, SPAWNER_PATIENCE);
+    let gone = baseline::wait_until_back(&none, &bait.marker, harness::patience(SPAWNER_PATIENCE));
     if own.is_empty() { Ok(()) } else { gone }
 }
 
@@ -129,7 +129,7 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     if build == Build::Breach {
         palisade = palisade.env("PALISADE_WALLS_OFF", &format!("{},verify", attack.walls.join(",")));
     }
-    let ended = palisade.within(PATIENCE).end();
+    let ended = palisade.within(harness::patience(PATIENCE)).end();
     let result: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| {
         panic!("{}: no JSON ({error}): {} {}", attack.name, ended.stdout, ended.stderr)
     });

@@ -13,15 +13,12 @@ fn part_is_held(families: &[&str]) {
         return;
     }
     let _tidy = Tidy;
-    let only = std::env::var("PALISADE_ATTACK").ok();
     let mut problems = Vec::new();
     for user in harness::users() {
         let bait = Bait::lay(&format!("lasting-{}-{user:?}", families[0].replace(' ', "-")).to_lowercase());
         let client = Client::new(user);
-        let attacks = attack::all().into_iter().filter(|attack| families.contains(&attack.family.as_str()));
-        let chosen = attacks.filter(|attack| only.as_ref().is_none_or(|name| attack.name.contains(name)));
         let mut count = 0;
-        for attack in chosen {
+        for attack in attack::chosen(families) {
             count += 1;
             problems.extend(lasting::judge(&attack, user, &client, &bait).err());
         }

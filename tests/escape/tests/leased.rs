@@ -11,15 +11,12 @@ fn part_is_held(families: &[&str]) {
         return;
     }
     let _tidy = Tidy;
-    let only = std::env::var("PALISADE_ATTACK").ok();
     let mut problems = Vec::new();
     for user in harness::users() {
         let bait = Bait::lay(&format!("leased-{}-{user:?}", families[0].replace(' ', "-")).to_lowercase());
         let warm = Warm::start(user);
-        let attacks = attack::all().into_iter().filter(|attack| families.contains(&attack.family.as_str()));
-        let chosen = attacks.filter(|attack| only.as_ref().is_none_or(|name| attack.name.contains(name)));
         let (mut count, mut in_spares) = (0, 0);
-        for attack in chosen {
+        for attack in attack::chosen(families) {
             let judged = leased::judge(&attack, &warm, &bait);
             count += 1;
             in_spares += usize::from(judged.is_leased);

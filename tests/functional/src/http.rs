@@ -20,6 +20,9 @@ pub const MODERN: &str = "2026-07-28";
 /// The newest revision with a handshake.
 pub const LEGACY: &str = "2025-11-25";
 
+/// How long a run of every installed language may take on a busy machine.
+const CANARIES: Duration = Duration::from_secs(150);
+
 /// A server that is running; killed when dropped.
 pub struct Server {
     child: Child,
@@ -75,6 +78,13 @@ impl Server {
         let mut wire = self.connect();
         wire.send(&request.bytes(self));
         wire.answer()
+    }
+
+    /// Asks `/readyz` until it says yes. The first answer may be that the canaries, a run of every language, take too long.
+    pub fn wait_until_ready(&self) {
+        until(CANARIES, "the server is ready", || {
+            (self.ask(&Request::get("/readyz")).status == 200).then_some(())
+        });
     }
 
     /// Fails unless a run works.

@@ -273,9 +273,10 @@ fn only_the_token_in_its_header_opens() {
         assert_eq!(server.ask(&request).status, 401, "{name} in the address");
     }
     assert_eq!(server.ask(&Request::get("/metrics").without("Authorization")).status, 401);
-    for open in ["/healthz", "/readyz"] {
-        assert_eq!(server.ask(&Request::get(open).without("Authorization")).status, 200, "{open}");
-    }
+    assert_eq!(server.ask(&Request::get("/healthz").without("Authorization")).status, 200);
+    // Its canaries may take longer than an answer waits for them: 503 is an answer to a caller without a token too.
+    let ready = server.ask(&Request::get("/readyz").without("Authorization"));
+    assert!([200, 503].contains(&ready.status), "{ready:?}");
     assert!(!server.log().contains(&server.token), "the token is in the log");
 }
 

@@ -189,7 +189,7 @@ fn a_server_that_is_told_to_end_lets_runs_finish() {
 #[test]
 fn a_server_that_is_ending_is_not_ready() {
     let mut server = Server::start();
-    assert_eq!(server.ask(&Request::get("/readyz")).status, 200);
+    server.wait_until_ready();
     let word = marker("holding");
     let _holding = begin(&server, &Request::run("bash", &format!("exec -a {word} sleep 5")));
     until(SOON, "the run that holds the end up", || (!marked(&word).is_empty()).then_some(()));

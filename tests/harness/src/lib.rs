@@ -26,6 +26,12 @@ use serde_json::Value;
 pub const ORDINARY_USER: &str = "palisade-test";
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a test waits on this machine: `usual` times the number in `PALISADE_PATIENCE`, which slow machines set.
+pub fn patience(usual: Duration) -> Duration {
+    let factor = std::env::var("PALISADE_PATIENCE").ok().and_then(|number| number.parse::<u32>().ok());
+    usual * factor.unwrap_or(1).max(1)
+}
+
 /// Who starts palisade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
@@ -163,7 +169,7 @@ impl Palisade {
     /// `palisade ARGS` as that user.
     pub fn new(build: Build, user: User, args: &[&str]) -> Self {
         let mut command = if is_other_user(user) {
-            let mut command = Command::new("setpriv");
+            let mut command = Command::new("/usr/bin/setpriv");
             let ids = [format!("--reuid={ORDINARY_USER}"), format!("--regid={ORDINARY_USER}")];
             command.args(ids).args(["--clear-groups", "--no-new-privs", "--"]).arg(binary(build));
             // no_new_privs also proves that nothing relies on set-uid helpers.
@@ -173,7 +179,7 @@ impl Palisade {
         };
         command.args(args).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.env("PALISADE_STATE_DIR", state_dir(user)).current_dir("/");
-        Self { command, stdin: Vec::new(), patience: PATIENCE }
+        Self { command, stdin: Vec::new(), patience: patience(PATIENCE) }
     }
 
     /// Adds arguments.

@@ -46,12 +46,15 @@ impl Canary {
             Guarantee::ProcessesHidden => (PROCESSES.to_owned(), ask, Expected::Held),
             Guarantee::ProcessesLimited => (
                 "for i in {1..64}; do sleep 5 & done 2>/dev/null; exit 1".to_owned(),
-                Ask { processes: Some(16), ..ask },
+                // bash tries a refused fork again for seconds, and gives up when one of its children ends meanwhile.
+                Ask { processes: Some(16), timeout_ms: Some(30_000), ..ask },
                 Expected::Ends(Outcome::ProcessLimit),
             ),
             Guarantee::MemoryLimited => (
-                "x=$(head -c 200M /dev/zero | tr '\\0' x); exit 1".to_owned(),
-                Ask { memory_mb: Some(32), ..ask },
+                // One buffer, filled four times. A variable of bash grows by 128 bytes a read: that takes longer than
+                // the time limit on a slow machine. The group's limit is that of memory and disk together.
+                "dd if=/dev/zero of=/dev/null bs=200M count=4 2>/dev/null; exit 1".to_owned(),
+                Ask { memory_mb: Some(32), disk_mb: Some(8), ..ask },
                 Expected::Ends(Outcome::OutOfMemory),
             ),
             Guarantee::CpuLimited => (

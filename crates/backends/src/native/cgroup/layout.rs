@@ -135,22 +135,35 @@ fn writable(directory: &Path) -> bool {
 }
 
 /// A group with processes cannot pass controllers on (cgroups(7), "no internal processes"): moves this server
-/// and its spawner, and nobody else, into a leaf. Undone when others are there too.
+/// and its spawner with what it cloned, and nobody else, into a leaf. Undone when others are there too.
 fn free_for_children(own: &Path, spawner: Pid) -> bool {
     let leaf = own.join(SERVER_LEAF);
     if fs::create_dir(&leaf).is_err() && !leaf.is_dir() {
         return false;
     }
-    let processes = [rustix::process::getpid(), spawner].map(|pid| pid.as_raw_nonzero().to_string());
-    let move_to =
-        |group: &Path| processes.iter().all(|pid| fs::write(group.join("cgroup.procs"), pid).is_ok());
+    let move_to = |group: &Path, pid: &str| fs::write(group.join("cgroup.procs"), pid).is_ok();
+    let own_pair = [rustix::process::getpid(), spawner].map(|pid| pid.as_raw_nonzero().to_string());
+    let is_moved = own_pair.iter().all(|pid| move_to(&leaf, pid));
+    // The spawner may have cloned already. A clone that ended meanwhile cannot be moved and need not be.
+    for clone in words(&own.join("cgroup.procs")).iter().filter(|pid| is_child(pid, spawner)) {
+        move_to(&leaf, clone);
+    }
     let wanted = WANTED.map(|controller| format!("+{controller}")).join(" ");
-    if move_to(&leaf) && fs::write(own.join("cgroup.subtree_control"), wanted).is_ok() {
+    if is_moved && fs::write(own.join("cgroup.subtree_control"), wanted).is_ok() {
         return true;
     }
-    move_to(own);
+    for pid in own_pair.into_iter().chain(words(&leaf.join("cgroup.procs"))) {
+        move_to(own, &pid);
+    }
     fs::remove_dir(&leaf).ok();
     false
+}
+
+/// Whether a process was cloned by that one; proc_pid_stat(5): the parent is the second field behind the name.
+fn is_child(pid: &str, parent: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    fields.split(' ').nth(1) == Some(&parent.as_raw_nonzero().to_string())
 }
 
 /// Lines of /proc/self/cgroup are `id:controllers:path`; of mountinfo see proc(5).
