@@ -35,6 +35,8 @@ test_binary() {
 }
 
 mkdir -p "$folder"
+exec 9>"$folder/lock"
+flock 9 # one at a time: they share the folder
 : >"$folder/build.log"
 rm -f "$folder"/{conformance,suite,filter-ends,output}
 test_binary backends conformance
@@ -46,7 +48,7 @@ cp "$PALISADE_BREACH_BIN" "$folder/palisade-breach"
 
 status=0
 bash scripts/guest-vm --seconds "$seconds" --console "$folder/console" "$@" -- \
-    bash tests/guest/inside.sh "$folder" 2>&1 | tee "$folder/output" || status=$?
+    bash tests/guest/inside.sh "$folder" 2>&1 9>&- | tee "$folder/output" || status=$?
 if tail -n 1 "$folder/output" | grep -Eq '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'; then exit "$status"; fi
 # The guest was lost on the way, or was never there: what passed until then counts, and the loss is one failure.
 echo "FAILED: the guest gave no result (exit status $status of scripts/guest-vm; console: $folder/console)"
