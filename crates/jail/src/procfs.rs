@@ -16,9 +16,10 @@ use crate::root::{Root, attach, copy_mount, new_filesystem, write_file};
 use crate::sys::{self, MountAttributes};
 
 /// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
-const MASKED: [&str; 24] = [
+const MASKED: [&str; 27] = [
     "acpi",
     "asound",
+    "buddyinfo",
     "cmdline",
     "config.gz",
     "diskstats",
@@ -34,6 +35,7 @@ const MASKED: [&str; 24] = [
     "latency_stats",
     "locks",
     "modules",
+    "partitions",
     "pressure",
     "sched_debug",
     "scsi",
@@ -41,6 +43,7 @@ const MASKED: [&str; 24] = [
     "sysrq-trigger",
     "timer_list",
     "vmstat",
+    "zoneinfo",
 ];
 /// Directories of procfs in which nothing may be written.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
@@ -84,6 +87,7 @@ impl Root {
         let proc = new_procfs()?;
         attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
         verify_procfs(&proc)?;
+        be_killed_first(&proc)?;
         Ok(proc)
     }
 
@@ -167,6 +171,14 @@ fn new_procfs() -> io::Result<OwnedFd> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     new_filesystem("proc", &[], attributes)
+}
+
+/// When the host runs out of memory, sandboxes go before anything else. Inherited by clones of a stem; see proc(5).
+fn be_killed_first(proc: &OwnedFd) -> io::Result<()> {
+    const FIRST_OF_ALL: &[u8] = b"1000";
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, "self/oom_score_adj", flags, Mode::empty())?;
+    Ok(rustix::io::write(&file, FIRST_OF_ALL).map(drop)?)
 }
 
 /// A procfs that is not one, or not of this process namespace, would show the host's processes.

@@ -1,8 +1,8 @@
-//! What descriptors of a sandbox hold in the kernel: file locks, and where no control group counts memory, what waits in pipes
-//! and watches of epoll(7).
+//! What descriptors of a sandbox hold in the kernel: file locks, watches of epoll(7), and what waits in pipes.
 //!
-//! A lock on a file of /usr is in the way of whoever closes that file, on the whole machine, so their number is bounded for
-//! every sandbox. All of this is found by looking at every descriptor, which is dear; so it is done seldom, and a sandbox
+//! A lock on a file of /usr is in the way of whoever closes that file, on the whole machine, and a watch on an epoll descriptor
+//! has the kernel walk all watches beneath it under one mutex: their numbers are bounded for every sandbox. Where no
+//! control group counts memory, all of them are charged as memory. All of this is found by looking at every descriptor, which is dear; so it is done seldom, and a sandbox
 //! with more of them than can be looked at in time counts as beyond its limit.
 
 use std::collections::BTreeSet;
@@ -30,26 +30,28 @@ const ENTRY_BYTES: u64 = 256;
 
 /// So many locks are enough for every database, and too few to be felt by others.
 const LOCKS_MAX: u64 = 1024;
+/// More than any event loop of an ordinary program, and walked in some milliseconds.
+const WATCHES_MAX: u64 = 50_000;
 
 /// What was seen at the last look, and when the next is due.
 #[derive(Default)]
 pub(super) struct Descriptors {
     bytes: u64,
-    locks: u64,
+    are_too_many: bool,
     next: Option<Instant>,
 }
 
 impl Descriptors {
-    /// Looks, if it is time to. Only locks where a group counts memory.
-    pub(super) fn look(&mut self, first: i32, is_memory_counted: bool) {
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, first: i32) {
         let started = Instant::now();
         if self.next.is_some_and(|next| started < next) {
             return;
         }
-        let mut look = Look { are_locks_all: is_memory_counted, ..Look::default() };
+        let mut look = Look::default();
         let is_done = look.at_all(first, started + LOOK_MAX).is_some();
-        (self.bytes, self.locks) =
-            if is_done { (look.bytes(), look.locks) } else { (tree::BEYOND, u64::MAX) };
+        self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
+        self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
         self.next = Some(Instant::now() + PAUSE.max(started.elapsed() * LOOKING_SHARE));
     }
 
@@ -58,15 +60,13 @@ impl Descriptors {
         self.bytes
     }
 
-    /// Whether there were too many locks.
-    pub(super) fn are_too_many_locks(&self) -> bool {
-        self.locks > LOCKS_MAX
+    /// Whether there were more locks or watches than one sandbox may have.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.are_too_many
     }
 }
 
 struct Look {
-    /// Whether nothing else is looked for.
-    are_locks_all: bool,
     /// By device and number, named ones among them.
     pipes: BTreeSet<(u64, u64)>,
     watches: u64,
@@ -76,13 +76,7 @@ struct Look {
 
 impl Default for Look {
     fn default() -> Self {
-        Self {
-            are_locks_all: false,
-            pipes: BTreeSet::new(),
-            watches: 0,
-            locks: 0,
-            bytes_left: INFO_BYTES_MAX,
-        }
+        Self { pipes: BTreeSet::new(), watches: 0, locks: 0, bytes_left: INFO_BYTES_MAX }
     }
 }
 
@@ -112,7 +106,7 @@ impl Look {
             self.pipes.insert((file.dev(), file.ino()));
         } else if kind.is_file() || kind.is_dir() {
             self.locks += self.lines(pid, number, "lock:")?;
-        } else if may_be_watcher && !self.are_locks_all {
+        } else if may_be_watcher {
             self.watches += self.lines(pid, number, "tfd:")?;
         }
         Some(())

@@ -9,11 +9,12 @@ use std::sync::OnceLock;
 
 use super::kernel_file;
 
-/// Connections for each file that a process may have open: those of several processes, and some that are closing.
-const PER_OPEN_FILE: u64 = 4;
+/// Sockets for each file that a process may have open: both ends of a connection are the sandbox's own, several processes have
+/// some, and some are closing.
+const PER_OPEN_FILE: u64 = 8;
 /// So few cannot hold much.
 pub(super) const COUNT_FEW: u64 = 16;
-/// However few files are allowed, so many connections are.
+/// However few files are allowed, so many sockets are.
 const COUNT_MIN: u64 = 256;
 /// One sandbox gets at most this part of what the host has.
 const SHARE_OF_HOST: u64 = 16;
@@ -21,18 +22,12 @@ const SHARE_OF_HOST: u64 = 16;
 const ORPHANS_USUAL: u64 = 16_384;
 const MEMORY_PAGES_USUAL: u64 = 65_536;
 const PAGE_BYTES: u64 = 4096;
-/// The most that one connection's end holds (`jail/network.rs`, tcp_rmem and tcp_wmem).
-const CONNECTION_BYTES_MAX: u64 = 2 * 262_144;
-
-/// How many connections the host's watch lets a sandbox have.
-pub(super) fn count_max(open_files: u32, is_memory_limited: bool) -> u64 {
+/// How many sockets of TCP and UDP the host's watch lets a sandbox have.
+pub(super) fn count_max(open_files: u32) -> u64 {
     static ORPHANS: OnceLock<u64> = OnceLock::new();
     let orphans =
         *ORPHANS.get_or_init(|| setting("/proc/sys/net/ipv4/tcp_max_orphans", 0).unwrap_or(ORPHANS_USUAL));
-    let allowed = (u64::from(open_files) * PER_OPEN_FILE).min(orphans / SHARE_OF_HOST);
-    // Where no group limits their memory, their number must.
-    let affordable = if is_memory_limited { allowed } else { bytes_max() / CONNECTION_BYTES_MAX };
-    allowed.min(affordable).max(COUNT_MIN)
+    (u64::from(open_files) * PER_OPEN_FILE).min(orphans / SHARE_OF_HOST).max(COUNT_MIN)
 }
 
 /// How much memory of the host's sockets one sandbox may have.
@@ -96,8 +91,7 @@ mod tests {
 
     #[test]
     fn a_sandbox_gets_a_small_part_of_the_host() {
-        let (usual, many) = (count_max(256, true), count_max(4096, true));
-        assert!((COUNT_MIN..=1024).contains(&usual) && (usual..=16_384).contains(&many));
-        assert!(count_max(4096, false) <= many);
+        let (usual, many) = (count_max(256), count_max(4096));
+        assert!((COUNT_MIN..=2048).contains(&usual) && (usual..=32_768).contains(&many));
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::kernel_file;
 use super::status::{Status, cpu_ticks};
@@ -23,16 +23,39 @@ pub(super) struct TreeUse {
     pub(super) cpu_us: u64,
 }
 
-/// How much one look may read, and how long it may take: a program decides how many mappings and descriptors there are to be
-/// looked at. A tree for which that is not enough counts as beyond its limit.
+/// How much one look may read, and how much processor time of its own it may take: a program decides how many mappings and
+/// descriptors there are to be looked at. A tree for which that is not enough counts as beyond its limit.
 const MAPS_BYTES_MAX: usize = 4 << 20;
 const LOOK_MAX: Duration = Duration::from_millis(300);
+/// For each process in addition, when pages that several share are counted once.
+const LOOK_PER_PROCESS_MAX: Duration = Duration::from_millis(20);
 /// What the kernel keeps for one mapping.
 const MAPPING_BYTES: u64 = 256;
 
+/// Processor time that a look may take on this thread: on a busy machine it lasts longer, as does what is looked at.
+struct Budget {
+    started: Duration,
+    most: Duration,
+}
+
+impl Budget {
+    fn new(most: Duration) -> Self {
+        Self { started: Self::used(), most }
+    }
+
+    fn used() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(time).unwrap_or_default()
+    }
+
+    fn is_used_up(&self) -> bool {
+        Self::used().saturating_sub(self.started) > self.most
+    }
+}
+
 /// What a tree uses. What is dear to find out is left out once the rest is beyond `memory_limit`.
 pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
-    let deadline = Instant::now() + LOOK_MAX;
+    let budget = Budget::new(LOOK_MAX);
     let mut sum = TreeUse::default();
     let mut ticks = cpu_ticks(first).1;
     let members = members(first);
@@ -46,7 +69,7 @@ pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
         }
     }
     if sum.memory_bytes <= memory_limit {
-        let beside = maps_bytes(&members, deadline).map(|maps| maps + socket_bytes(first));
+        let beside = maps_bytes(&members, &budget).map(|maps| maps + socket_bytes(first));
         sum.memory_bytes = sum.memory_bytes.saturating_add(beside.unwrap_or(BEYOND));
     }
     sum.cpu_us = ticks * (1_000_000 / TICKS_PER_SECOND);
@@ -68,12 +91,13 @@ pub(super) fn cpu_us(first: i32) -> u64 {
 
 /// Whether memory is beyond a limit when pages that several processes share are counted once, where the kernel lets us look.
 pub(super) fn is_proportionally_beyond(first: i32, limit: u64) -> bool {
-    let deadline = Instant::now() + LOOK_MAX;
     let members = members(first);
-    let Some(maps) = maps_bytes(&members, deadline) else { return true };
+    let processes = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let budget = Budget::new(LOOK_MAX + LOOK_PER_PROCESS_MAX.saturating_mul(processes));
+    let Some(maps) = maps_bytes(&members, &budget) else { return true };
     let mut sum = maps + socket_bytes(first);
     for pid in members {
-        if sum > limit || Instant::now() > deadline {
+        if sum > limit || budget.is_used_up() {
             return true;
         }
         sum += proportional_of(pid);
@@ -97,7 +121,7 @@ fn kilobytes(text: &str) -> Option<u64> {
 
 /// What mappings cost beside the pages that processes show: each its entry in the kernel, and shared anonymous memory. `None` if
 /// there are too many to look at.
-fn maps_bytes(members: &[i32], deadline: Instant) -> Option<u64> {
+fn maps_bytes(members: &[i32], budget: &Budget) -> Option<u64> {
     let mut left = MAPS_BYTES_MAX;
     let mut mappings = 0;
     let mut shared = Shared::default();
@@ -107,7 +131,7 @@ fn maps_bytes(members: &[i32], deadline: Instant) -> Option<u64> {
         else {
             continue;
         };
-        if !is_whole || Instant::now() > deadline {
+        if !is_whole || budget.is_used_up() {
             return None;
         }
         left = left.saturating_sub(maps.len());
@@ -246,9 +270,8 @@ mod tests {
     #[test]
     fn a_look_that_takes_too_long_finds_too_much() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        let now = Instant::now();
-        assert!(maps_bytes(&[own], now + LOOK_MAX).is_some_and(|bytes| bytes > 0));
-        assert_eq!(maps_bytes(&[own], now.checked_sub(LOOK_MAX).unwrap()), None);
+        assert!(maps_bytes(&[own], &Budget::new(LOOK_MAX)).is_some_and(|bytes| bytes > 0));
+        assert_eq!(maps_bytes(&[own], &Budget::new(Duration::ZERO)), None);
         assert!(is_proportionally_beyond(own, 1 << 10) && !is_proportionally_beyond(own, BEYOND));
     }
 

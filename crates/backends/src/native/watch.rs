@@ -181,7 +181,7 @@ impl Watch {
             tree::measure(self.pid, self.limits.memory_bytes)
         };
         let is_memory_counted = cgroups.limits_memory();
-        self.descriptors.look(self.pid, is_memory_counted);
+        self.descriptors.look(self.pid);
         let held = if is_memory_counted { 0 } else { self.descriptors.bytes() };
         walked.memory_bytes = walked.memory_bytes.saturating_add(held);
         walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
@@ -214,11 +214,7 @@ impl Watch {
         let is_limited = cgroups.limits_memory();
         let is_beyond = match is_limited {
             true => self.holds_too_much(cgroups).await,
-            false => {
-                let held = self.descriptors.bytes();
-                self.memory_now_bytes > self.limits.memory_bytes
-                    && tree::is_proportionally_beyond(self.pid, self.limits.memory_bytes.saturating_sub(held))
-            }
+            false => self.memory_now_bytes > self.limits.memory_bytes && self.is_really_beyond().await,
         };
         if is_beyond {
             self.seen.oom_kills += 1;
@@ -227,14 +223,21 @@ impl Watch {
         if is_beyond || self.seen.oom_kills > OOM_KILLS_MAX {
             return Some(Ending::Memory);
         }
-        let takes_too_much = self.descriptors.are_too_many_locks() || self.has_too_many_sockets(cgroups);
+        let takes_too_much = self.descriptors.are_too_many() || self.has_too_many_sockets(cgroups);
         takes_too_much.then_some(Ending::KernelShare)
+    }
+
+    /// Whether memory is beyond the limit when what processes share is counted once. That takes long where they share much, and
+    /// must not hold up other runs.
+    async fn is_really_beyond(&self) -> bool {
+        let (pid, limit) = (self.pid, self.limits.memory_bytes.saturating_sub(self.descriptors.bytes()));
+        tokio::task::spawn_blocking(move || tree::is_proportionally_beyond(pid, limit)).await.unwrap_or(true)
     }
 
     fn has_too_many_sockets(&mut self, cgroups: &CgroupSet) -> bool {
         let sockets = self.sockets.get_or_insert_with(|| SocketCounts::of(self.pid));
         let count = sockets.count();
-        count > sockets::count_max(self.limits.open_files, cgroups.limits_memory())
+        count > sockets::count_max(self.limits.open_files)
             || (count > sockets::COUNT_FEW && cgroups.socket_bytes() > sockets::bytes_max())
     }
 
