@@ -180,8 +180,11 @@ pub struct Surroundings<'a> {
     /// Flags for the servers that are measured.
     pub flags: Vec<String>,
     /// Finds languages with an engine over this state directory. Called before any thread exists.
-    pub find_languages: &'a dyn Fn(&Path, &[&'static str]) -> io::Result<Vec<Found>>,
+    pub find_languages: &'a FindLanguages<'a>,
 }
+
+/// Finds the named languages with an engine over a state directory.
+pub type FindLanguages<'a> = dyn Fn(&Path, &[&'static str]) -> io::Result<Vec<Found>> + 'a;
 
 /// A language that was looked for, or why it is not here.
 pub type Found = (&'static str, Result<Language, String>);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use harness::{Build, Palisade, User, baseline, shared_folder};
@@ -105,8 +105,7 @@ pub fn run(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
 }
 
 fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
-    let module = shared_folder().join("attack.py");
-    fs::copy(attack::folder().join("support/attack.py"), &module).unwrap();
+    let module = support();
     let host = format!("HOST={}", bait.host);
     let limits: Vec<&str> = attack.limits.iter().map(String::as_str).collect();
     let start = |language: &str, input: String, code: &str| {
@@ -137,6 +136,16 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     let line =
         stdout.lines().find(|line| line.contains("ESCAPED: ") || line.contains("HELD: ")).map(str::to_owned);
     Shown { line, outcome: result["outcome"].as_str().unwrap_or_default().to_owned(), result }
+}
+
+/// What attacks in Python share, where every user can read it. Written once: tests of one process run at the same time.
+fn support() -> &'static Path {
+    static MODULE: OnceLock<PathBuf> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        let module = shared_folder().join("attack.py");
+        fs::copy(attack::folder().join("support/attack.py"), &module).unwrap();
+        module
+    })
 }
 
 /// The binary of a C attack, compiled once per test process; the sandbox shows the libraries of the host.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Where every user's programs are.
-const FOLDERS: &str = "/usr/local/bin:/usr/bin:/bin";
+const FOLDERS: &str = harness::SEARCH_PATH;
 
 /// A language that palisade knows.
 #[derive(Debug, Clone)]

@@ -24,6 +24,8 @@ use serde_json::Value;
 
 /// The user made by `scripts/setup-tests.sh`.
 pub const ORDINARY_USER: &str = "palisade-test";
+/// Where programs are looked for: the system's places, and Go's own.
+pub const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a test waits on this machine: `usual` times the number in `PALISADE_PATIENCE`, which slow machines set.
@@ -177,7 +179,7 @@ impl Palisade {
         } else {
             Command::new(binary(build))
         };
-        command.args(args).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.args(args).env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
         command.env("PALISADE_STATE_DIR", state_dir(user)).current_dir("/");
         Self { command, stdin: Vec::new(), patience: patience(PATIENCE) }
     }
