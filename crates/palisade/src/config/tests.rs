@@ -254,3 +254,8 @@ fn a_state_directory_given_as_flag_may_be_relative() {
     scene.options.log_level = Some("loud".to_owned());
     assert!(scene.error().contains("--log-level: it must be one of"));
 }
+
+#[test]
+fn clients_are_set_up_for_the_address_that_is_served_by_default() {
+    assert_eq!(setup::LOCAL_URL, format!("http://{}/mcp", crate::serve::listen::DEFAULT_ADDRESS));
+}
