@@ -2,8 +2,10 @@
 //!
 //! A lock on a file of /usr is in the way of whoever closes that file, on the whole machine, and a watch on an epoll descriptor
 //! has the kernel walk all watches beneath it under one mutex: their numbers are bounded for every sandbox. Where no
-//! control group counts memory, all of them are charged as memory. All of this is found by looking at every descriptor, which is dear; so it is done seldom, and a sandbox
-//! with more of them than can be looked at in time counts as beyond its limit.
+//! control group counts memory, all of them are charged as memory.
+//!
+//! They are found by looking at every descriptor, which is dear: it is done seldom, not in the first moments of a run, and
+//! a sandbox with more descriptors than one look can take counts as beyond its limit.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,12 +15,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::kernel_file;
-use super::tree;
+use super::tree::{self, Budget};
 
 /// Between two looks, at least, and so many times as long as the last one took.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOKING_SHARE: u32 = 20;
-/// How long one look may take and how much it may read.
+/// How much processor time one look may take, and how much it may read.
 const LOOK_MAX: Duration = Duration::from_millis(200);
 const INFO_BYTES_MAX: usize = 4 << 20;
 
@@ -45,11 +47,11 @@ impl Descriptors {
     /// Looks, if it is time to.
     pub(super) fn look(&mut self, first: i32) {
         let started = Instant::now();
-        if self.next.is_some_and(|next| started < next) {
+        if started < *self.next.get_or_insert(started + PAUSE) {
             return;
         }
         let mut look = Look::default();
-        let is_done = look.at_all(first, started + LOOK_MAX).is_some();
+        let is_done = look.at_all(first, &Budget::new(LOOK_MAX)).is_some();
         self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
         self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
         self.next = Some(Instant::now() + PAUSE.max(started.elapsed() * LOOKING_SHARE));
@@ -82,13 +84,13 @@ impl Default for Look {
 
 impl Look {
     /// `None` if it takes too long. Process 1 is the guest, which holds next to nothing.
-    fn at_all(&mut self, first: i32, deadline: Instant) -> Option<()> {
+    fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
         for pid in tree::members(first).into_iter().skip(1) {
             let pid = tree::speaker(pid);
             // Who has ended has none.
             let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
             for descriptor in descriptors.flatten() {
-                if Instant::now() > deadline {
+                if budget.is_used_up() {
                     return None;
                 }
                 self.at_one(pid, &descriptor.path())?;

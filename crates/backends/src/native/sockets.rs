@@ -1,4 +1,4 @@
-//! Connections of a sandbox over its own loopback, as far as they weigh on the whole host.
+//! Sockets of a sandbox over its own loopback, as far as they weigh on the whole host.
 //!
 //! The kernel has one count of orphaned connections and one bound for the memory of all TCP sockets. A program can pass
 //! both without any network, through connections to itself, so the host counts what is in its namespace.
@@ -22,6 +22,7 @@ const SHARE_OF_HOST: u64 = 16;
 const ORPHANS_USUAL: u64 = 16_384;
 const MEMORY_PAGES_USUAL: u64 = 65_536;
 const PAGE_BYTES: u64 = 4096;
+
 /// How many sockets of TCP and UDP the host's watch lets a sandbox have.
 pub(super) fn count_max(open_files: u32) -> u64 {
     static ORPHANS: OnceLock<u64> = OnceLock::new();

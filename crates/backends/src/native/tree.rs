@@ -33,13 +33,13 @@ const LOOK_PER_PROCESS_MAX: Duration = Duration::from_millis(20);
 const MAPPING_BYTES: u64 = 256;
 
 /// Processor time that a look may take on this thread: on a busy machine it lasts longer, as does what is looked at.
-struct Budget {
+pub(super) struct Budget {
     started: Duration,
     most: Duration,
 }
 
 impl Budget {
-    fn new(most: Duration) -> Self {
+    pub(super) fn new(most: Duration) -> Self {
         Self { started: Self::used(), most }
     }
 
@@ -48,7 +48,7 @@ impl Budget {
         Duration::try_from(time).unwrap_or_default()
     }
 
-    fn is_used_up(&self) -> bool {
+    pub(super) fn is_used_up(&self) -> bool {
         Self::used().saturating_sub(self.started) > self.most
     }
 }
