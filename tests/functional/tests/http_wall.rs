@@ -59,7 +59,7 @@ fn events(server: &Server, name: &str) -> Vec<Value> {
 #[test]
 fn a_wall_that_cannot_be_built_is_explained_and_comes_back_by_itself() {
     let server = Server::start_as(harness::users()[0], &["--listen", "127.0.0.1:0"]);
-    assert_eq!(server.ask(&Request::get("/readyz")).status, 200);
+    server.wait_until_ready();
     let stopped = Stopped::new(spawner(&server));
     // Spares that were ready are used up on the way.
     let failed = until(PATIENCE, "a run finds no wall", || {
@@ -91,7 +91,7 @@ fn a_wall_that_cannot_be_built_is_explained_and_comes_back_by_itself() {
 
     drop(stopped);
     until(PATIENCE, "it comes back", || (cold_run(&server)["outcome"] == "completed").then_some(()));
-    assert_eq!(server.ask(&Request::get("/readyz")).status, 200);
+    server.wait_until_ready();
     assert_eq!(events(&server, "wall_unavailable").len(), 1, "{}", server.log());
     assert_eq!(events(&server, "wall_available_again").len(), 1, "{}", server.log());
 }
