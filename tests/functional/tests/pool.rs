@@ -425,9 +425,11 @@ fn runs_leave_no_descriptors_in_the_server() {
         })
     };
     // How many spares are kept follows the demand, which has to become steady first.
-    let counts = [(); 4].map(|()| {
+    let counts = [(); 6].map(|()| {
         run(200);
         settled()
     });
-    assert!(counts[3] < counts[2] + 100, "{counts:?} descriptors after each 200 runs");
+    // One descriptor left by each run would be 200 more; on a busy machine some more spares are kept.
+    let most = counts[..5].iter().max().unwrap();
+    assert!(counts[5] < most + 150, "{counts:?} descriptors after each 200 runs");
 }

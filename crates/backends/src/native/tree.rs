@@ -54,7 +54,7 @@ impl Budget {
 }
 
 /// What a tree uses. What is dear to find out is left out once the rest is beyond `memory_limit`.
-pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
+pub(super) fn measure(first: i32, memory_limit: u64, mappings: &mut Mappings) -> TreeUse {
     let budget = Budget::new(LOOK_MAX);
     let mut sum = TreeUse::default();
     let mut ticks = cpu_ticks(first).1;
@@ -69,7 +69,8 @@ pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
         }
     }
     if sum.memory_bytes <= memory_limit {
-        let beside = maps_bytes(&members, &budget).map(|maps| maps + socket_bytes(first));
+        let maps = mappings.bytes(&members, memory_limit, &budget);
+        let beside = maps.map(|maps| maps + socket_bytes(first));
         sum.memory_bytes = sum.memory_bytes.saturating_add(beside.unwrap_or(BEYOND));
     }
     sum.cpu_us = ticks * (1_000_000 / TICKS_PER_SECOND);
@@ -78,6 +79,18 @@ pub(super) fn measure(first: i32, memory_limit: u64) -> TreeUse {
 
 /// More than any limit, and far from overflowing a sum.
 pub(super) const BEYOND: u64 = 1 << 60;
+
+/// How many threads a tree has.
+pub(super) fn threads(first: i32) -> u64 {
+    let of = |pid| Status::read(pid).map_or(1, |status| status.number("Threads").max(1));
+    members(first).into_iter().map(of).sum()
+}
+
+/// The process with the most memory of its own, of those given.
+pub(super) fn largest(pids: &[i32]) -> Option<i32> {
+    let bytes = |pid: &i32| Status::read(speaker(*pid)).map_or(0, |status| status.bytes("RssAnon"));
+    pids.iter().copied().max_by_key(bytes)
+}
 
 /// Processor time of a tree.
 pub(super) fn cpu_us(first: i32) -> u64 {
@@ -90,11 +103,11 @@ pub(super) fn cpu_us(first: i32) -> u64 {
 }
 
 /// Whether memory is beyond a limit when pages that several processes share are counted once, where the kernel lets us look.
-pub(super) fn is_proportionally_beyond(first: i32, limit: u64) -> bool {
+pub(super) fn is_proportionally_beyond(first: i32, limit: u64, mappings: &mut Mappings) -> bool {
     let members = members(first);
     let processes = u32::try_from(members.len()).unwrap_or(u32::MAX);
     let budget = Budget::new(LOOK_MAX + LOOK_PER_PROCESS_MAX.saturating_mul(processes));
-    let Some(maps) = maps_bytes(&members, &budget) else { return true };
+    let Some(maps) = mappings.bytes(&members, limit, &budget) else { return true };
     let mut sum = maps + socket_bytes(first);
     for pid in members {
         if sum > limit || budget.is_used_up() {
@@ -119,55 +132,69 @@ fn kilobytes(text: &str) -> Option<u64> {
     text.trim().split(' ').next()?.parse::<u64>().ok().map(|number| number * 1024)
 }
 
-/// What mappings cost beside the pages that processes show: each its entry in the kernel, and shared anonymous memory. `None` if
-/// there are too many to look at.
-fn maps_bytes(members: &[i32], budget: &Budget) -> Option<u64> {
-    let mut left = MAPS_BYTES_MAX;
-    let mut mappings = 0;
-    let mut shared = Shared::default();
-    for pid in members {
-        // Who has ended has none.
-        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{}/maps", speaker(*pid)), left)
-        else {
-            continue;
-        };
-        if !is_whole || budget.is_used_up() {
-            return None;
-        }
-        left = left.saturating_sub(maps.len());
-        mappings += maps.lines().count() as u64;
-        shared.add(&maps);
-    }
-    Some(mappings * MAPPING_BYTES + shared.bytes())
-}
-
-/// Shared anonymous memory, which a program without a group gets only by mapping /dev/zero: the filter refuses the usual way
-/// (`seccomp::profile`). It stays while one process maps a single page of it, and how much it is cannot be seen.
-#[derive(Default)]
-struct Shared {
+/// What mappings cost beside the pages that processes show: each its entry in the kernel, and shared anonymous memory.
+///
+/// Shared anonymous memory stays while one process maps a single page of it, and its size is not told. So the largest length
+/// that was ever seen of a piece counts for as long as the piece is mapped at all, and of many pieces each counts at least as
+/// much as can be filled and cut off between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Mappings {
+    /// By inode.
     pieces: BTreeMap<String, u64>,
 }
 
-impl Shared {
-    /// More than can be filled and hidden between two looks.
+impl Mappings {
+    /// Ordinary programs have one or two.
+    const PIECES_FREE: usize = 2;
     const PIECE_BYTES_MIN: u64 = 64 << 20;
+    /// At most this part of the limit, so that small limits allow some.
+    const PIECE_SHARE: u64 = 4;
 
-    fn add(&mut self, maps: &str) {
-        for line in maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)")) {
-            // start-end permissions offset device inode path; see proc(5).
-            let mut fields = line.split_whitespace();
-            let (Some(range), Some(inode)) = (fields.next(), fields.nth(3)) else { continue };
-            let bytes = range.split_once('-').and_then(|(start, end)| {
-                let number = |text| u64::from_str_radix(text, 16).ok();
-                number(end)?.checked_sub(number(start)?)
-            });
-            let piece = self.pieces.entry(inode.to_owned()).or_default();
-            *piece = (*piece).max(bytes.unwrap_or(0)).max(Self::PIECE_BYTES_MIN);
+    /// What they cost now; `None` if there are too many to look at.
+    fn bytes(&mut self, members: &[i32], limit: u64, budget: &Budget) -> Option<u64> {
+        let mut left = MAPS_BYTES_MAX;
+        let mut mappings = 0;
+        let mut seen = BTreeMap::new();
+        for pid in members {
+            // Who has ended has none.
+            let maps = format!("/proc/{}/maps", speaker(*pid));
+            let Ok((maps, is_whole)) = kernel_file::read_at_most(maps, left) else { continue };
+            if !is_whole || budget.is_used_up() {
+                return None;
+            }
+            left = left.saturating_sub(maps.len());
+            mappings += maps.lines().count() as u64;
+            pieces_in(&maps, &mut seen);
         }
+        Some(mappings * MAPPING_BYTES + self.charge(seen, limit))
     }
 
-    fn bytes(&self) -> u64 {
-        self.pieces.values().sum()
+    /// Remembers the pieces that are mapped now, and says what they count.
+    fn charge(&mut self, mut seen: BTreeMap<String, u64>, limit: u64) -> u64 {
+        for (inode, bytes) in &mut seen {
+            *bytes = (*bytes).max(self.pieces.get(inode).copied().unwrap_or(0));
+        }
+        self.pieces = seen;
+        let least = match self.pieces.len() <= Self::PIECES_FREE {
+            true => 0,
+            false => Self::PIECE_BYTES_MIN.min(limit / Self::PIECE_SHARE),
+        };
+        self.pieces.values().map(|bytes| (*bytes).max(least)).sum()
+    }
+}
+
+/// The length of each piece of shared anonymous memory in a list of mappings.
+fn pieces_in(maps: &str, seen: &mut BTreeMap<String, u64>) {
+    for line in maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)")) {
+        // start-end permissions offset device inode path; see proc(5).
+        let mut fields = line.split_whitespace();
+        let (Some(range), Some(inode)) = (fields.next(), fields.nth(3)) else { continue };
+        let bytes = range.split_once('-').and_then(|(start, end)| {
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            number(end)?.checked_sub(number(start)?)
+        });
+        let piece = seen.entry(inode.to_owned()).or_default();
+        *piece = (*piece).max(bytes.unwrap_or(0));
     }
 }
 
@@ -259,20 +286,36 @@ mod tests {
 
     #[test]
     fn hidden_shared_memory_counts_as_much_as_may_be_hidden() {
-        let mut shared = Shared::default();
-        shared.add("7f00-8f00 rw-s 00000000 00:01 4711  /dev/zero (deleted)\n7f00-8f00 rw-p 0 00:00 0\n");
-        shared.add("7f00-8f00 rw-s 00000000 00:01 4711  /dev/zero (deleted)\n");
-        assert_eq!(shared.bytes(), 64 << 20, "one object, whoever maps it");
-        shared.add("7f0000000000-7f0010000000 rw-s 00000000 00:01 4712  /dev/zero (deleted)\n");
-        assert_eq!(shared.bytes(), (64 << 20) + (256 << 20));
+        const LIMIT: u64 = 512 << 20;
+        let mut mappings = Mappings::default();
+        let mut charge = |text: &str| {
+            let mut seen = BTreeMap::new();
+            pieces_in(text, &mut seen);
+            mappings.charge(seen, LIMIT)
+        };
+        let line =
+            |end: &str, inode: u32| format!("7f0000000000-{end} rw-s 0 00:01 {inode}  /dev/zero (deleted)\n");
+        let small = |inode| line("7f0000001000", inode);
+        assert_eq!(charge(&[small(1), small(1), small(2)].concat()), 8192, "one or two are what they show");
+        assert_eq!(charge(&line("7f0010000000", 1)), 256 << 20);
+        assert_eq!(charge(&small(1)), 256 << 20, "cut off, and still there");
+        assert_eq!(charge(""), 0, "gone");
+        assert_eq!(
+            charge(&[small(1), small(2), small(3)].concat()),
+            3 * (64 << 20),
+            "many hide what they may"
+        );
     }
 
     #[test]
     fn a_look_that_takes_too_long_finds_too_much() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        assert!(maps_bytes(&[own], &Budget::new(LOOK_MAX)).is_some_and(|bytes| bytes > 0));
-        assert_eq!(maps_bytes(&[own], &Budget::new(Duration::ZERO)), None);
-        assert!(is_proportionally_beyond(own, 1 << 10) && !is_proportionally_beyond(own, BEYOND));
+        let mut mappings = Mappings::default();
+        assert!(mappings.bytes(&[own], BEYOND, &Budget::new(LOOK_MAX)).is_some_and(|bytes| bytes > 0));
+        assert_eq!(mappings.bytes(&[own], BEYOND, &Budget::new(Duration::ZERO)), None);
+        assert!(is_proportionally_beyond(own, 1 << 10, &mut mappings));
+        assert!(!is_proportionally_beyond(own, BEYOND, &mut mappings));
+        assert_eq!(largest(&[own]), Some(own));
     }
 
     #[test]

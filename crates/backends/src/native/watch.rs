@@ -3,16 +3,18 @@
 //! With control groups this looks now and then at processor time and disk; without, it is the memory limit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::sandbox::{DiskHeld, Ending, Limits, SandboxSpec, Usage};
 use jail::Wall;
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::cgroup::CgroupSet;
 use super::descriptors::Descriptors;
 use super::disk::DiskUse;
 use super::sockets::{self, SocketCounts};
-use super::tree;
+use super::tree::{self, Mappings};
 
 /// Short runs are looked at early, so that their peak is seen at all.
 const FIRST: Duration = Duration::from_millis(2);
@@ -43,8 +45,11 @@ pub(super) struct Watch {
     /// Opened by the first look: most programs end before.
     sockets: Option<SocketCounts>,
     reclaimed_at: Option<Instant>,
-    /// Where no group counts what they hold.
     descriptors: Descriptors,
+    /// Where no group counts memory.
+    mappings: Arc<Mutex<Mappings>>,
+    /// Processes that this watch killed for want of memory.
+    killed: u64,
     /// Processor time when the last look began, where it can be read cheaply.
     looked_at_ns: Option<u64>,
 }
@@ -64,6 +69,8 @@ impl Watch {
             sockets: None,
             reclaimed_at: None,
             descriptors: Descriptors::default(),
+            mappings: Arc::default(),
+            killed: 0,
             looked_at_ns: None,
         }
     }
@@ -82,6 +89,7 @@ impl Watch {
     pub(super) async fn begin(&mut self, limits: &Limits, held: Option<DiskHeld>, cgroups: &CgroupSet) {
         self.limits = limits.clone();
         self.looked_at_ns = None;
+        self.killed = 0;
         cgroups.forget_peaks();
         self.before = cgroups.counters();
         if !cgroups.counts_cpu() {
@@ -161,9 +169,7 @@ impl Watch {
             return;
         }
         self.look(cgroups);
-        if !cgroups.limits_processes()
-            && tree::measure(self.pid, 0).processes >= u64::from(self.limits.processes)
-        {
+        if !cgroups.limits_processes() && tree::threads(self.pid) >= u64::from(self.limits.processes) {
             self.seen.process_refusals = self.seen.process_refusals.max(1);
         }
     }
@@ -173,12 +179,13 @@ impl Watch {
         let counted = since(cgroups.usage(), &self.before);
         let is_counted = cgroups.count_everything();
         let seen = &mut self.seen;
-        seen.oom_kills = seen.oom_kills.max(counted.oom_kills);
+        seen.oom_kills = seen.oom_kills.max(counted.oom_kills + self.killed);
         seen.process_refusals = seen.process_refusals.max(counted.process_refusals);
         let mut walked = if is_counted {
             tree::TreeUse::default()
         } else {
-            tree::measure(self.pid, self.limits.memory_bytes)
+            let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+            tree::measure(self.pid, self.limits.memory_bytes, &mut mappings)
         };
         let is_memory_counted = cgroups.limits_memory();
         self.descriptors.look(self.pid);
@@ -211,9 +218,9 @@ impl Watch {
         if self.seen.cpu_us > self.limits.cpu_ms().saturating_mul(1000) {
             return Some(Ending::Cpu);
         }
-        let is_limited = cgroups.limits_memory();
-        let is_beyond = match is_limited {
-            true => self.holds_too_much(cgroups).await,
+        let is_beyond = match cgroups.limits_memory() {
+            // As the kernel does at its own limit: the largest process goes, and the others may go on without it.
+            true => self.holds_too_much(cgroups).await && !self.kill_largest(cgroups),
             false => self.memory_now_bytes > self.limits.memory_bytes && self.is_really_beyond().await,
         };
         if is_beyond {
@@ -227,11 +234,33 @@ impl Watch {
         takes_too_much.then_some(Ending::KernelShare)
     }
 
+    /// Kills the process with the most memory, but not process 1; whether one was killed.
+    fn kill_largest(&mut self, cgroups: &CgroupSet) -> bool {
+        let Some(Ok(pids)) = cgroups.processes() else { return false };
+        let others: Vec<i32> = pids.into_iter().filter(|pid| *pid != self.pid).collect();
+        let Some(largest) = tree::largest(&others).and_then(Pid::from_raw) else { return false };
+        let Ok(process) = rustix::process::pidfd_open(largest, PidfdFlags::empty()) else { return false };
+        // The number may be another process's by now, but not while it is in the group and held here.
+        let is_inside = |pids: Vec<i32>| pids.contains(&largest.as_raw_nonzero().get());
+        if !cgroups.processes().is_some_and(|listed| listed.is_ok_and(is_inside)) {
+            return false;
+        }
+        let is_killed = rustix::process::pidfd_send_signal(&process, Signal::KILL).is_ok();
+        self.killed += u64::from(is_killed);
+        self.seen.oom_kills += u64::from(is_killed);
+        is_killed
+    }
+
     /// Whether memory is beyond the limit when what processes share is counted once. That takes long where they share much, and
     /// must not hold up other runs.
     async fn is_really_beyond(&self) -> bool {
         let (pid, limit) = (self.pid, self.limits.memory_bytes.saturating_sub(self.descriptors.bytes()));
-        tokio::task::spawn_blocking(move || tree::is_proportionally_beyond(pid, limit)).await.unwrap_or(true)
+        let mappings = Arc::clone(&self.mappings);
+        let look = move || {
+            let mut mappings = mappings.lock().unwrap_or_else(PoisonError::into_inner);
+            tree::is_proportionally_beyond(pid, limit, &mut mappings)
+        };
+        tokio::task::spawn_blocking(look).await.unwrap_or(true)
     }
 
     fn has_too_many_sockets(&mut self, cgroups: &CgroupSet) -> bool {

@@ -90,22 +90,12 @@ fn answers(memory: Memory, disk: Disk) -> BTreeMap<u32, Answer> {
         Memory::Shown => Answer::Refuse(libc::ENOSYS as u16),
     };
     let unseen = profile::UNSEEN_MEMORY.iter().map(|call| (*call, unseen.clone()));
-    let maps = match memory {
-        Memory::Counted => Answer::Allow,
-        Memory::Shown => Answer::When(profile::maps_of_the_own_process(), Vec::new(), libc::EPERM as u16),
-    };
     let flushes = match disk {
         Disk::Limited => Answer::Refuse(PRETEND),
         Disk::Watched => Answer::Allow,
     };
     let flushes = profile::FLUSHES.iter().map(|call| (*call, flushes.clone()));
-    let others = conditional
-        .into_iter()
-        .chain(absent)
-        .chain(flushes)
-        .chain(unwatchable)
-        .chain(unseen)
-        .chain([(libc::SYS_mmap, maps)]);
+    let others = conditional.into_iter().chain(absent).chain(flushes).chain(unwatchable).chain(unseen);
     allowed.chain(others.map(|(call, answer)| (number(call), answer))).collect()
 }
 
@@ -287,7 +277,6 @@ mod tests {
             .chain(profile::UNSEEN_MEMORY)
             .chain(profile::UNWATCHABLE_DISK)
             .chain(profile::FLUSHES)
-            .chain(&[libc::SYS_mmap])
             .chain(conditional.keys());
         for number in lists {
             assert!(seen.insert(*number), "call {number} is listed twice");
@@ -392,15 +381,6 @@ mod tests {
 
     #[test]
     fn memory_that_no_process_shows_is_refused_where_no_group_counts_it() {
-        let map = |memory, flags: i32| {
-            answer_of(memory, Disk::Limited, libc::SYS_mmap, [0, 4096, 3, flags as u64, u64::MAX, 0])
-        };
-        let (shared, private, anonymous) = (libc::MAP_SHARED, libc::MAP_PRIVATE, libc::MAP_ANONYMOUS);
-        assert_eq!(map(Memory::Counted, shared | anonymous), ALLOW);
-        assert_eq!(map(Memory::Shown, shared | anonymous), EPERM);
-        assert_eq!(map(Memory::Shown, libc::MAP_SHARED_VALIDATE | anonymous | libc::MAP_NORESERVE), EPERM);
-        assert_eq!(map(Memory::Shown, private | anonymous), ALLOW);
-        assert_eq!(map(Memory::Shown, shared), ALLOW, "a file");
         assert_eq!(answer_of(Memory::Shown, Disk::Limited, libc::SYS_vmsplice, [0; 6]), ENOSYS);
     }
 

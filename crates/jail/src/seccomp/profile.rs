@@ -102,6 +102,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_timer_getoverrun,
     SYS_timer_delete,
     // Memory of the own process.
+    SYS_mmap,
     SYS_munmap,
     SYS_mremap,
     SYS_mprotect,
@@ -377,13 +378,6 @@ pub(super) fn conditional() -> Conditional {
     #[cfg(target_arch = "x86_64")]
     when(SYS_mknod, nodes(1));
     rules
-}
-
-/// mmap(2) where no cgroup counts memory: no shared anonymous mapping. Its object keeps all pages while a single one of them
-/// is mapped, and no file of /proc that an ordinary user may read tells its size. Files in /dev/shm serve instead.
-pub(super) fn maps_of_the_own_process() -> Vec<Rule> {
-    let (private, anonymous) = (MAP_PRIVATE as u32, MAP_ANONYMOUS as u32);
-    vec![vec![masked(3, MAP_TYPE as u32, private)], vec![masked(3, anonymous, 0)]]
 }
 
 pub(super) fn equal(argument: u8, value: u32) -> Condition {
