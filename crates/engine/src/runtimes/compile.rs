@@ -29,7 +29,7 @@ pub(crate) struct CompileCall<'a> {
 
 impl Runtime {
     /// Whether programs are compiled before they run.
-    pub(crate) fn is_compiled(&self) -> bool {
+    pub fn is_compiled(&self) -> bool {
         self.definition.compile.is_some()
     }
 

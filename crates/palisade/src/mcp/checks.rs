@@ -160,8 +160,10 @@ impl Checks {
     async fn try_unsure(&self, engine: &Engine) {
         let is_sure =
             |runtime: &Runtime| engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh);
-        let found: Vec<_> =
+        let mut found: Vec<_> =
             self.known.borrow().languages.values().map(|it| Arc::clone(&it.runtime)).collect();
+        // Compilers take longest, and callers wait for the others.
+        found.sort_by_key(|runtime| runtime.is_compiled());
         for runtime in found.iter().filter(|runtime| !is_sure(runtime)) {
             self.try_canary(engine, runtime).await.ok();
         }
