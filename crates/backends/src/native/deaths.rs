@@ -1,8 +1,9 @@
 //! How many sandboxes end at once.
 //!
 //! With the last process of a sandbox the kernel frees its compiled system-call filter, by work items of a queue that the whole
-//! kernel shares. Some hundreds to a thousand of them waiting at once can deadlock kernels from 6.9 on: the one that holds
-//! the allocator's lock waits for another item of the same queue. So sandboxes end in turns: while the server lives it kills
+//! kernel shares. Thousands of socket filters freed at once deadlocked kernels 6.18 and 7.2 there: it seems that the item which
+//! holds the allocator's lock waits for another item of the same queue. 4,096 system-call filters freed at once stopped none
+//! of the kernels that were tried (docs/TESTING.md); the pacing keeps a distance from that. So sandboxes end in turns: while the server lives it kills
 //! at most [`ENDS_AT_ONCE`] at a time, and when it is gone each sandbox waits its own time (`JailPlan::linger_ms`).
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Far below 256, the smallest maximum of that queue; far above what the processors can take apart at once.
+/// Far below 256, the least number of items that such a queue works on at once; far above what the processors can take apart at once.
 const ENDS_AT_ONCE: u32 = 32;
 /// How long that many need to end on a busy machine.
 const LINGER_STEP_MS: u32 = 32;
