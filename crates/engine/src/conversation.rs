@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use wire::{CHUNK_BYTES_MAX, Exit, FileKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
-use crate::driver::DriverEar;
+use crate::driver::DriverDecoder;
 use crate::feed::Feed;
 use crate::guest_client::{self, GuestReader, GuestWriter, PLACED};
 use crate::output::Output;
@@ -32,7 +32,7 @@ pub(crate) struct Session {
     pub(crate) reader: GuestReader,
     pub(crate) writer: GuestWriter,
     pub(crate) output: Output,
-    pub(crate) ear: DriverEar,
+    pub(crate) decoder: DriverDecoder,
     /// Present until the program is ready and the driver was told to run it.
     pub(crate) preparation: Option<Preparation>,
     pub(crate) stdin: Feed,
@@ -53,7 +53,7 @@ pub(crate) struct Preparation {
     pub(crate) is_refused: bool,
     /// What the driver will be told.
     pub(crate) order: Vec<u8>,
-    pub(crate) ear: DriverEar,
+    pub(crate) decoder: DriverDecoder,
 }
 
 /// Hands news to the caller; safe to cancel. A caller that stopped listening still gets the result.
@@ -73,8 +73,8 @@ impl Session {
         match message {
             FromGuest::Output { process: PREPARE, stream, data } => {
                 let preparation = self.preparation.as_mut().filter(|_| stream == Stream::Stdout)?;
-                preparation.ear.hear(&data);
-                let done = preparation.ear.done()?;
+                preparation.decoder.feed(&data);
+                let done = preparation.decoder.done()?;
                 self.prepared(Exit::Code(done.exit_code))
             }
             FromGuest::Exited { process: PREPARE, exit } => self.prepared(exit),
@@ -87,9 +87,9 @@ impl Session {
                 self.output.overflowed.then_some(End::Output)
             }
             FromGuest::Control { data, .. } => {
-                self.ear.hear(&data);
+                self.decoder.feed(&data);
                 // Everything that it wrote was sent before this. What is left of it dies with its sandbox.
-                self.ear.leaving().map(|status| End::Program(Exit::Code(i32::from(status))))
+                self.decoder.leaving().map(|status| End::Program(Exit::Code(i32::from(status))))
             }
             FromGuest::StdinTaken { process: MAIN, bytes } => {
                 self.unsent_window = (self.unsent_window + bytes as usize).min(STDIN_WINDOW_BYTES);
@@ -104,7 +104,7 @@ impl Session {
 
     /// Whether the program has not been heard of.
     pub(crate) fn is_silent(&self) -> bool {
-        self.output.stdout.is_empty() && self.output.stderr.is_empty() && self.ear.done().is_none()
+        self.output.stdout.is_empty() && self.output.stderr.is_empty() && self.decoder.done().is_none()
     }
 
     /// The program is ready, or never will be.
@@ -123,7 +123,7 @@ impl Session {
 
     /// What a compiler would have written.
     pub(crate) fn tell_compile_failure(&mut self, source: &str) {
-        let done = self.preparation.as_ref().and_then(|it| it.ear.done()).unwrap_or_default();
+        let done = self.preparation.as_ref().and_then(|it| it.decoder.done()).unwrap_or_default();
         let Some(message) = done.error_message else { return };
         let place = |number: Option<u32>| number.map(|number| format!(":{number}")).unwrap_or_default();
         let text = format!("{source}{}{}: {message}\n", place(done.error_line), place(done.error_column));

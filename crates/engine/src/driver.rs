@@ -88,7 +88,7 @@ pub(crate) struct Done {
 
 /// Collects what a driver says, up to a maximum.
 #[derive(Debug, Default)]
-pub(crate) struct DriverEar {
+pub(crate) struct DriverDecoder {
     /// Whole messages, but for displays.
     said: Vec<u8>,
     /// The message that is being said.
@@ -98,7 +98,7 @@ pub(crate) struct DriverEar {
     /// Its rest is not kept.
     is_cut: bool,
     /// It made no sense or was too much: nothing more is listened to.
-    is_deaf: bool,
+    is_poisoned: bool,
     displays: Displays,
     /// Whose `done` is listened to; nothing: any.
     awaited: Option<String>,
@@ -108,15 +108,15 @@ pub(crate) struct DriverEar {
     leaving: Option<u8>,
 }
 
-impl DriverEar {
+impl DriverDecoder {
     /// Listens for the end of one run among others.
     pub(crate) fn awaiting(id: &str) -> Self {
         Self { awaited: Some(id.to_owned()), ..Self::default() }
     }
 
-    pub(crate) fn hear(&mut self, data: &[u8]) {
+    pub(crate) fn feed(&mut self, data: &[u8]) {
         for piece in data.split_inclusive(|byte| *byte == 0) {
-            if self.is_deaf {
+            if self.is_poisoned {
                 return;
             }
             self.keep(piece);
@@ -131,7 +131,7 @@ impl DriverEar {
         let bytes_max = if is_display { DISPLAY_SAID_BYTES_MAX } else { SAID_BYTES_MAX - self.said.len() };
         if self.is_cut || self.unfinished.len() + piece.len() > bytes_max {
             self.is_cut = is_display;
-            self.is_deaf = !is_display;
+            self.is_poisoned = !is_display;
             return;
         }
         self.unfinished.extend_from_slice(piece);
@@ -142,7 +142,7 @@ impl DriverEar {
             Some(missing) => missing.checked_sub(1),
             None => count(&self.unfinished),
         };
-        self.is_deaf |= missing.is_none();
+        self.is_poisoned |= missing.is_none();
         self.fields_missing = missing;
         if missing == Some(0) {
             self.end_message();
@@ -273,11 +273,11 @@ mod tests {
 
     #[test]
     fn done_is_understood_and_the_last_one_counts() {
-        let mut ear = DriverEar::default();
-        ear.hear(b"1\0ready\0");
-        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0");
-        ear.hear(b"10\0done\x001\0error\x001\0boom\x003\x007\0\0\0\0");
-        let done = ear.done().unwrap();
+        let mut decoder = DriverDecoder::default();
+        decoder.feed(b"1\0ready\0");
+        decoder.feed(b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0");
+        decoder.feed(b"10\0done\x001\0error\x001\0boom\x003\x007\0\0\0\0");
+        let done = decoder.done().unwrap();
         assert_eq!(
             (done.error_message.as_deref(), done.error_line, done.error_column),
             (Some("boom"), Some(3), Some(7))
@@ -286,20 +286,20 @@ mod tests {
 
     #[test]
     fn who_leaves_says_with_what() {
-        let mut ear = DriverEar::default();
-        ear.hear(b"1\0ready\x002\0leaving\x00300\0");
-        assert_eq!(ear.leaving(), None);
-        ear.hear(b"2\0leaving\x007\0");
-        assert_eq!(ear.leaving(), Some(7));
+        let mut decoder = DriverDecoder::default();
+        decoder.feed(b"1\0ready\x002\0leaving\x00300\0");
+        assert_eq!(decoder.leaving(), None);
+        decoder.feed(b"2\0leaving\x007\0");
+        assert_eq!(decoder.leaving(), Some(7));
     }
 
     #[test]
     fn the_end_of_another_run_hides_nothing() {
-        let mut ear = DriverEar::awaiting("b");
-        ear.hear(b"10\0done\0a\0ok\x000\0\0\0\x001\x001\0\0");
-        assert_eq!(ear.done(), None);
-        ear.hear(b"10\0done\0b\0ok\x000\0\0\0\x002\x002\0\0\x0010\0done\0c\0ok\x000\0\0\0\x003\x003\0\0");
-        assert_eq!(ear.done().and_then(|done| done.value_repr).as_deref(), Some("2"));
+        let mut decoder = DriverDecoder::awaiting("b");
+        decoder.feed(b"10\0done\0a\0ok\x000\0\0\0\x001\x001\0\0");
+        assert_eq!(decoder.done(), None);
+        decoder.feed(b"10\0done\0b\0ok\x000\0\0\0\x002\x002\0\0\x0010\0done\0c\0ok\x000\0\0\0\x003\x003\0\0");
+        assert_eq!(decoder.done().and_then(|done| done.value_repr).as_deref(), Some("2"));
     }
 
     #[test]
@@ -307,31 +307,31 @@ mod tests {
         for words in
             [&b"x\0y\0"[..], b"99999999999999999999\0", b"10\0done\0", b"", b"\0\0\0", b"3\0a\0b\0c\0-1\0"]
         {
-            let mut ear = DriverEar::default();
-            ear.hear(words);
-            assert_eq!(ear.done(), None, "{words:?}");
+            let mut decoder = DriverDecoder::default();
+            decoder.feed(words);
+            assert_eq!(decoder.done(), None, "{words:?}");
         }
     }
 
     #[test]
     fn a_flood_is_cut() {
-        let mut ear = DriverEar::default();
+        let mut decoder = DriverDecoder::default();
         for _ in 0..64 {
-            ear.hear(&[b"2\0a\0".as_slice(), &[b'b'; 65_536], b"\0"].concat());
+            decoder.feed(&[b"2\0a\0".as_slice(), &[b'b'; 65_536], b"\0"].concat());
         }
-        ear.hear(&[b'9'; 2 * SAID_BYTES_MAX]);
-        assert!(ear.said.len() + ear.unfinished.len() <= SAID_BYTES_MAX);
-        assert!(ear.said.len() > SAID_BYTES_MAX / 2);
+        decoder.feed(&[b'9'; 2 * SAID_BYTES_MAX]);
+        assert!(decoder.said.len() + decoder.unfinished.len() <= SAID_BYTES_MAX);
+        assert!(decoder.said.len() > SAID_BYTES_MAX / 2);
     }
 
     #[test]
     fn displays_come_in_any_pieces_and_leave_the_other_words_alone() {
         let words = b"1\0ready\x004\0display\0text/html\0<b>x</b>\0bold\x0010\0done\x001\0ok\x000\0\0\0\x007\x007\0\0";
         for size in 1..words.len() {
-            let mut ear = DriverEar::default();
-            words.chunks(size).for_each(|piece| ear.hear(piece));
-            assert_eq!(ear.done().unwrap().value_repr.as_deref(), Some("7"));
-            let (displays, warnings) = ear.take_displays();
+            let mut decoder = DriverDecoder::default();
+            words.chunks(size).for_each(|piece| decoder.feed(piece));
+            assert_eq!(decoder.done().unwrap().value_repr.as_deref(), Some("7"));
+            let (displays, warnings) = decoder.take_displays();
             assert_eq!((displays[0].data.as_slice(), displays[0].text.as_str()), (&b"<b>x</b>"[..], "bold"));
             assert_eq!((displays.len(), warnings.len()), (1, 0));
         }
@@ -339,27 +339,27 @@ mod tests {
 
     #[test]
     fn a_display_that_is_too_long_is_left_out_and_the_rest_is_heard() {
-        let mut ear = DriverEar::default();
-        ear.hear(b"4\0display\0image/png\0");
+        let mut decoder = DriverDecoder::default();
+        decoder.feed(b"4\0display\0image/png\0");
         for _ in 0..64 {
-            ear.hear(&[b'A'; 65_536]);
-            assert!(ear.unfinished.len() <= DISPLAY_SAID_BYTES_MAX);
+            decoder.feed(&[b'A'; 65_536]);
+            assert!(decoder.unfinished.len() <= DISPLAY_SAID_BYTES_MAX);
         }
-        ear.hear(b"\0huge\x0010\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
-        assert_eq!(ear.done().unwrap().value_repr.as_deref(), Some("7"));
-        let (displays, warnings) = ear.take_displays();
+        decoder.feed(b"\0huge\x0010\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
+        assert_eq!(decoder.done().unwrap().value_repr.as_deref(), Some("7"));
+        let (displays, warnings) = decoder.take_displays();
         assert_eq!((displays.len(), warnings.len()), (0, 1));
     }
 
     #[test]
     fn many_displays_do_not_use_up_the_room_of_other_words() {
-        let mut ear = DriverEar::default();
+        let mut decoder = DriverDecoder::default();
         let display = [b"4\0display\0text/plain\0".as_slice(), &[b'x'; 100_000], b"\0\0"].concat();
         for _ in 0..100 {
-            ear.hear(&display);
+            decoder.feed(&display);
         }
-        ear.hear(b"10\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
-        assert!(ear.done().is_some());
-        assert_eq!(ear.take_displays().0.len(), crate::display::DISPLAYS_MAX);
+        decoder.feed(b"10\0done\x001\0ok\x000\0\0\0\x007\x007\0\0");
+        assert!(decoder.done().is_some());
+        assert_eq!(decoder.take_displays().0.len(), crate::display::DISPLAYS_MAX);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION};
 
-use crate::driver::DriverEar;
+use crate::driver::DriverDecoder;
 use crate::guest_stream::{self, ReadEnd, WriteEnd};
 
 /// What is to be sent is collected up to this much before it leaves.
@@ -95,16 +95,16 @@ impl GuestReader {
 
     /// Waits until the driver of a process says that it is ready. What is said meanwhile waits for whoever listens next.
     pub(crate) async fn until_ready(&mut self, process: u32) -> Result<(), GuestError> {
-        let mut ear = DriverEar::default();
+        let mut decoder = DriverDecoder::default();
         loop {
             let message = self.receive().await?;
             if let FromGuest::Control { process: from, data } = &message
                 && *from == process
             {
-                ear.hear(data);
+                decoder.feed(data);
             }
             self.keep(message)?;
-            if ear.is_ready() {
+            if decoder.is_ready() {
                 return Ok(());
             }
         }

@@ -18,7 +18,7 @@ use crate::admission::Permit;
 use crate::compile::Built;
 use crate::conclusion::Conclusion;
 use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
-use crate::driver::{self, Done, DriverEar, DriverRun};
+use crate::driver::{self, Done, DriverDecoder, DriverRun};
 use crate::feed::Feed;
 use crate::guest_client::{GuestError, GuestWriter, PLACED};
 use crate::output::Output;
@@ -38,7 +38,7 @@ pub(crate) const OWN_FILES: &str = ".palisade-";
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A spare that is gone so soon was dead when it was taken.
-const STILLBORN_MAX: Duration = Duration::from_millis(50);
+const SPARE_DEATH_WINDOW: Duration = Duration::from_millis(50);
 /// How much of the end of standard error is looked through for what happened.
 const LAST_WORDS_BYTES: usize = 64 << 10;
 
@@ -259,17 +259,17 @@ impl Prepared {
         let ended = Instant::now();
         let sandbox = &mut self.lease.sandbox;
         // One that was stopped may have much to give back, and nobody waits for its answer who would not wait for that.
-        let ending = if matches!(end, End::Program(_)) { sandbox.still() } else { sandbox.destroy() };
+        let ending = if matches!(end, End::Program(_)) { sandbox.quiesce() } else { sandbox.destroy() };
         let usage = ending.await.unwrap_or_default();
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         session.read_rest(end).await;
         let result = self.conclude(result, session, end, usage);
-        self.bury();
+        self.destroy_in_background();
         result
     }
 
     /// The place is taken until everything was given back.
-    fn bury(self) {
+    fn destroy_in_background(self) {
         let Self { mut lease, permit, .. } = self;
         tokio::spawn(async move {
             lease.sandbox.destroy().await.ok();
@@ -309,7 +309,7 @@ impl Prepared {
         let end = self.follow(session, &mut stop).await;
         let is_stillborn = self.lease.is_spare
             && matches!(end, End::Lost | End::Watch(Ending::Gone))
-            && started.elapsed() < STILLBORN_MAX
+            && started.elapsed() < SPARE_DEATH_WINDOW
             && session.is_silent();
         let Some(stdin) = again.filter(|_| is_stillborn) else { return end };
         let Ok(sandbox) = engine.create(&self.spec).await else { return end };
@@ -349,7 +349,7 @@ impl Prepared {
             reader,
             writer,
             output: Output::new(self.allowed.limits.output_bytes),
-            ear: DriverEar::default(),
+            decoder: DriverDecoder::default(),
             preparation,
             stdin: Feed::Over,
             events: None,
@@ -379,7 +379,7 @@ impl Prepared {
         let data = driver::prepare_order("", &preparing.order);
         writer.queue(&ToGuest::Stdin { process: PREPARE, after: PLACED, data })?;
         let (is_required, is_refused) = (preparing.is_required, false);
-        Ok(Some(Preparation { is_required, is_refused, order, ear: DriverEar::default() }))
+        Ok(Some(Preparation { is_required, is_refused, order, decoder: DriverDecoder::default() }))
     }
 
     /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
@@ -416,14 +416,14 @@ impl Prepared {
 
     fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
-        let Session { output, mut ear, preparation, .. } = session;
+        let Session { output, mut decoder, preparation, .. } = session;
         let said = match end {
-            End::Compile(_) => preparation.and_then(|preparation| preparation.ear.done()),
-            _ => ear.done(),
+            End::Compile(_) => preparation.and_then(|preparation| preparation.decoder.done()),
+            _ => decoder.done(),
         };
         let mut done = said.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
-        let shown = ear.take_displays();
+        let shown = decoder.take_displays();
         result.warnings.extend(warnings);
         Conclusion { end, outcome, error, said: done, shown, output, usage }.fill(&mut result);
         result

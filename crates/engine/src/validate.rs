@@ -12,7 +12,7 @@ use wire::{Exit, Fork, FromGuest, OpenProcess, Stream, ToGuest};
 
 use crate::Engine;
 use crate::diagnostics::Said;
-use crate::driver::{DriverEar, SAID_BYTES_MAX};
+use crate::driver::{DriverDecoder, SAID_BYTES_MAX};
 use crate::guest_client::{GuestError, GuestReader, PLACED};
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
@@ -101,7 +101,7 @@ impl Engine {
             Ok(Ok((said, Exit::Code(status)))) if runtime.check_has_diagnostics() => {
                 read_diagnostics(&said.written, status, &runtime)
             }
-            Ok(Ok((said, Exit::Code(0)))) => understand(&said.ear.messages(), &runtime),
+            Ok(Ok((said, Exit::Code(0)))) => understand(&said.decoder.messages(), &runtime),
             Ok(Ok((_, Exit::Signal(_)))) => {
                 gave_up("the program is nested too deeply, or too large, for the parser")
             }
@@ -168,7 +168,7 @@ fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
 #[derive(Default)]
 struct Heard {
     /// In messages.
-    ear: DriverEar,
+    decoder: DriverDecoder,
     /// In words, as a compiler does; both streams, up to a maximum.
     written: Vec<u8>,
 }
@@ -181,7 +181,7 @@ async fn listen(reader: &mut GuestReader) -> Result<(Heard, Exit), GuestError> {
                 let room = SAID_BYTES_MAX - heard.written.len();
                 heard.written.extend_from_slice(&data[..data.len().min(room)]);
                 if stream == Stream::Stdout {
-                    heard.ear.hear(&data);
+                    heard.decoder.feed(&data);
                 }
             }
             FromGuest::Exited { process: CHECK, exit } => return Ok((heard, exit)),

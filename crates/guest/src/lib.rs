@@ -339,14 +339,14 @@ impl Guest {
         while let Some((pid, exit)) = sys::next_death()? {
             let found = self.processes.iter().find(|(_, process)| process.pid() == pid);
             if let Some(number) = found.map(|(number, _)| *number) {
-                self.bury(number, exit)?;
+                self.report_exit(number, exit)?;
             }
         }
         Ok(())
     }
 
     /// Sends what is left in the pipes, without waiting for a daemon that holds them open, then the end.
-    fn bury(&mut self, number: u32, exit: Exit) -> io::Result<()> {
+    fn report_exit(&mut self, number: u32, exit: Exit) -> io::Result<()> {
         let Some(mut process) = self.processes.remove(&number) else { return Ok(()) };
         for message in process.drain(number) {
             self.host.send(&message)?;

@@ -151,7 +151,7 @@ impl IdMap {
         fs::write("/proc/self/gid_map", format!("{INSIDE_ID} {id} 1"))
     }
 
-    /// Takes the mapped identity, inside, after everything that needs the outer one was opened.
+    /// Handover the mapped identity, inside, after everything that needs the outer one was opened.
     pub(crate) fn take(&self) -> io::Result<()> {
         take(INSIDE_ID, matches!(self, Self::Own { .. }))
     }

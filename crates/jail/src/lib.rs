@@ -32,5 +32,5 @@ pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, StemPl
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
-pub use stem::{Left, Stem, StemHanded, Takes, let_go_of_interpreter, serve_stem};
+pub use stem::{Handover, Left, Stem, StemFds, let_go_of_interpreter, serve_stem};
 pub use step::step_of;

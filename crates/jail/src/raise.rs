@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
-use crate::stem::Takes;
+use crate::stem::Handover;
 use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, step, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
@@ -25,7 +25,7 @@ const SCRATCH_FD: i32 = 5;
 pub(crate) const FAILURES_FD: i32 = 6;
 
 /// What the spawner hands to its clone.
-pub(crate) struct Handed {
+pub(crate) struct InheritedFds {
     pub(crate) stream: OwnedFd,
     pub(crate) report: OwnedFd,
 }
@@ -34,13 +34,13 @@ pub(crate) struct Handed {
 pub(crate) fn raise(
     plan: &JailPlan,
     filter: &seccomp::Filter,
-    handed: Handed,
+    fds: InheritedFds,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     // The spawner has written the id maps: without them the kernel lets a process do nothing useful.
     // A sub-id has no right to join: then before the change of identity.
     let joins_first = matches!(plan.id_map, IdMap::Subordinate { .. });
-    steps.take("cgroups", || if joins_first { join_groups(plan, &handed.report) } else { Ok(()) })?;
+    steps.take("cgroups", || if joins_first { join_groups(plan, &fds.report) } else { Ok(()) })?;
     // Sources may lie in a home that only the outer identity can walk into.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
     let workspace = steps.take("workspace source", || root::open_workspace(plan.workspace.as_ref()))?;
@@ -58,14 +58,14 @@ pub(crate) fn raise(
     steps.take("devices", || root.devices().and_then(|()| root.terminals()))?;
     let settings = steps.take("procfs", || root.procfs(&scratch))?;
     // The host has made the groups meanwhile; they count from here on.
-    steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &handed.report) })?;
+    steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &fds.report) })?;
     steps.take("pivot", || root.enter())?;
     steps.take("network", || network::enter(None, &settings))?;
     drop(settings);
     steps.take("host name", || {
         if Wall::Uts.off() { Ok(()) } else { privileges::set_hostname(&plan.hostname) }
     })?;
-    close_up(plan, filter, (handed, scratch), steps)
+    close_up(plan, filter, (fds, scratch), steps)
 }
 
 /// The same for a clone of a stem: it stands in a copy of the stem's root already, with privilege over nothing but that, and
@@ -73,37 +73,37 @@ pub(crate) fn raise(
 pub(crate) fn raise_in_stem(
     plan: &JailPlan,
     filter: &seccomp::Filter,
-    handed: Handed,
-    takes: Takes<OwnedFd>,
+    fds: InheritedFds,
+    handover: Handover<OwnedFd>,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
-    steps.take("cgroups", || join_groups(plan, &handed.report))?;
+    steps.take("cgroups", || join_groups(plan, &fds.report))?;
     steps.take("identity", || plan.id_map.take_of_stem())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
     let root = steps.take("root", Root::of_stem)?;
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
-    steps.take("workspace", || root.take_workspace(plan, takes.workspace))?;
+    steps.take("workspace", || root.take_workspace(plan, handover.workspace))?;
     steps.take("devices", || root.terminals())?;
     let settings = steps.take("procfs", || root.procfs_for_stems(&scratch))?;
     steps.take("scratch", || root.leave_staging())?;
-    steps.take("network", || network::enter(takes.network, &settings))?;
+    steps.take("network", || network::enter(handover.network, &settings))?;
     // By value: no descriptor may outlive this and close what takes its number.
     drop((root, settings));
     steps.take("streams", streams_of_its_own)?;
     // From here on it has privilege over nothing that was there before.
     steps.take("user namespace", || plan.id_map.leave_stem())?;
-    close_up(plan, filter, (handed, scratch), steps)
+    close_up(plan, filter, (fds, scratch), steps)
 }
 
 /// What every clone does last: keeps what it needs, gives up everything else, and says so.
 fn close_up(
     plan: &JailPlan,
     filter: &seccomp::Filter,
-    (handed, scratch): (Handed, OwnedFd),
+    (fds, scratch): (InheritedFds, OwnedFd),
     mut steps: Steps,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     // Nothing after this opens a file but Landlock, which closes what it opens.
-    let (stream, report, scratch) = steps.take("descriptors", || keep_only(handed, scratch))?;
+    let (stream, report, scratch) = steps.take("descriptors", || keep_only(fds, scratch))?;
     // After the descriptors are in place: there may be room for few.
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
     steps.take("priority", || if plan.memory_counted { Ok(()) } else { privileges::yield_to_watch() })?;
@@ -173,8 +173,8 @@ fn streams_of_its_own() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(&nothing)?)
 }
 
-fn keep_only(handed: Handed, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let Handed { stream, report } = handed;
+fn keep_only(fds: InheritedFds, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
+    let InheritedFds { stream, report } = fds;
     // Away from the numbers in use, so that placing one cannot close another; the others are high already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
     let stream = sys::place(stream, STREAM_FD)?;

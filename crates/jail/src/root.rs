@@ -164,11 +164,11 @@ impl Root {
         places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))
     }
 
-    /// Takes the workspace that is planned: the mount that was handed over, or the one of those that the stem shows, and
+    /// Handover the workspace that is planned: the mount that was handed over, or the one of those that the stem shows, and
     /// lets go of the others. A stem that shows any serves only such plans.
-    pub(crate) fn take_workspace(&self, plan: &JailPlan, handed: Option<OwnedFd>) -> io::Result<()> {
+    pub(crate) fn take_workspace(&self, plan: &JailPlan, fds: Option<OwnedFd>) -> io::Result<()> {
         let Some((path, target)) = &plan.workspace else { return Ok(()) };
-        if let Some(mount) = handed {
+        if let Some(mount) = fds {
             return self.attach_workspace(&mount, target);
         }
         let beneath = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -18,11 +18,11 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::breach::{self, Wall};
-use crate::raise::{self, Handed};
+use crate::raise::{self, InheritedFds};
 use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
-use crate::stem::{self, StemHanded};
+use crate::stem::{self, StemFds};
 use crate::sys::{self, ChildFlags, Cloned, Namespace};
 use crate::{IdMap, JailPlan, StemPlan};
 
@@ -107,8 +107,8 @@ impl Spawner {
 
     /// Asks for one stem. It takes requests from the other end of `requests` and says there when it is ready; how its
     /// wall comes along is told to the other end of `report`.
-    pub fn plant(&self, plan: &StemPlan, handed: &StemHanded) -> io::Result<()> {
-        let descriptors = [handed.requests.as_fd(), handed.library.as_fd(), handed.report.as_fd()];
+    pub fn plant(&self, plan: &StemPlan, fds: &StemFds) -> io::Result<()> {
+        let descriptors = [fds.requests.as_fd(), fds.library.as_fd(), fds.report.as_fd()];
         self.ask(&Request::Stem(Box::new(plan.clone())), &descriptors)
     }
 
@@ -254,7 +254,7 @@ fn wait_at_door(door: &OwnedFd, filter: &Filter, guest: GuestMain) -> ! {
     else {
         exit(1)
     };
-    become_guest(&plan, filter, Handed { stream, report }, guest)
+    become_guest(&plan, filter, InheritedFds { stream, report }, guest)
 }
 
 /// Answers one request for a jail: by the clone made ahead, if it fits, else by a new one.
@@ -293,10 +293,10 @@ fn map_step(map: &IdMap) -> &'static str {
     }
 }
 
-fn become_guest(plan: &JailPlan, filter: &Filter, handed: Handed, guest: GuestMain) -> ! {
+fn become_guest(plan: &JailPlan, filter: &Filter, fds: InheritedFds, guest: GuestMain) -> ! {
     sys::reset_signals();
-    let Ok((handed, failures)) = settle(handed) else { exit(1) };
-    match raise::raise(plan, filter, handed) {
+    let Ok((fds, failures)) = settle(fds) else { exit(1) };
+    match raise::raise(plan, filter, fds) {
         Ok((stream, report)) => {
             drop(failures);
             let status = guest(stream, report);
@@ -318,11 +318,11 @@ pub(crate) fn leave(plan: &JailPlan, status: i32) -> ! {
 }
 
 /// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
-pub(crate) fn settle(handed: Handed) -> io::Result<(Handed, OwnedFd)> {
+pub(crate) fn settle(fds: InheritedFds) -> io::Result<(InheritedFds, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
-    let (stream, report) = (away(handed.stream)?, away(handed.report)?);
+    let (stream, report) = (away(fds.stream)?, away(fds.report)?);
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
-    Ok((Handed { stream, report }, failures))
+    Ok((InheritedFds { stream, report }, failures))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {

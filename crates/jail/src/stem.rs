@@ -22,7 +22,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::breach;
 use crate::identity::STEM_ID;
-use crate::raise::{self, Handed, Steps};
+use crate::raise::{self, InheritedFds, Steps};
 use crate::report::{self, JailError, Message};
 use crate::root::{self, Root};
 use crate::seccomp::Filter;
@@ -35,7 +35,7 @@ const REQUESTS_FD: i32 = 3;
 const LIBRARY_FD: i32 = 4;
 
 /// What a stem is given.
-pub struct StemHanded {
+pub struct StemFds {
     /// Its end of the socket for requests.
     pub requests: OwnedFd,
     /// This crate and the guest as a library that its interpreter can load.
@@ -55,14 +55,14 @@ pub enum Left {
 
 /// What a clone of a stem may be handed that it would make itself otherwise, or cannot reach.
 #[derive(Debug, Default)]
-pub struct Takes<T> {
+pub struct Handover<T> {
     /// The mount of a workspace, where the stem cannot reach it.
     pub workspace: Option<T>,
     /// A network namespace of an earlier clone of this stem, in which nothing happened and nobody is.
     pub network: Option<T>,
 }
 
-impl Takes<OwnedFd> {
+impl Handover<OwnedFd> {
     /// Out of the low numbers, before anything is put there.
     fn away(self) -> io::Result<Self> {
         let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
@@ -96,12 +96,13 @@ impl Stem {
         plan: &JailPlan,
         stream: &OwnedFd,
         report: &OwnedFd,
-        takes: Takes<&OwnedFd>,
+        handover: Handover<&OwnedFd>,
     ) -> io::Result<()> {
         // What they have in common is there already.
         let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
-        let enclosed = Enclosed { workspace: takes.workspace.is_some(), network: takes.network.is_some() };
-        let all = [stream, report].into_iter().chain(takes.workspace).chain(takes.network);
+        let enclosed =
+            Enclosed { workspace: handover.workspace.is_some(), network: handover.network.is_some() };
+        let all = [stream, report].into_iter().chain(handover.workspace).chain(handover.network);
         let descriptors: Vec<_> = all.map(AsFd::as_fd).collect();
         ask(self.requests.as_fd(), &Request::Clone(Box::new(own), enclosed), &descriptors)
     }
@@ -110,14 +111,14 @@ impl Stem {
 /// The spawner's part: clones the process that becomes the stem.
 pub(crate) fn plant(plan: &StemPlan, descriptors: Vec<OwnedFd>) {
     let Ok([requests, library, report]) = <[OwnedFd; 3]>::try_from(descriptors) else { return };
-    let handed = StemHanded { requests, library, report };
-    if let Err(error) = clone_stem(plan, &handed) {
+    let fds = StemFds { requests, library, report };
+    if let Err(error) = clone_stem(plan, &fds) {
         // The server may be gone; then nobody waits for this.
-        report::send(handed.report.as_fd(), &Message::Failed(error), None).ok();
+        report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
-fn clone_stem(plan: &StemPlan, handed: &StemHanded) -> Result<(), JailError> {
+fn clone_stem(plan: &StemPlan, fds: &StemFds) -> Result<(), JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let (mapped, tell_mapped) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
@@ -129,7 +130,7 @@ fn clone_stem(plan: &StemPlan, handed: &StemHanded) -> Result<(), JailError> {
             plan.ids.write(pid).map_err(at("id maps"))?;
             rustix::io::write(&tell_mapped, &[1]).map_err(|error| JailError::new("pipe", &error.into()))?;
             let announced = Message::Cloned { clone_us };
-            report::send(handed.report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))
+            report::send(fds.report.as_fd(), &announced, Some(pidfd.as_fd())).map_err(at("report"))
         }
         Cloned::Child => {
             drop(tell_mapped);
@@ -138,15 +139,15 @@ fn clone_stem(plan: &StemPlan, handed: &StemHanded) -> Result<(), JailError> {
                 exit(1)
             }
             drop(mapped);
-            let Err(error) = become_stem(plan, handed);
-            report::send(handed.report.as_fd(), &Message::Failed(error), None).ok();
+            let Err(error) = become_stem(plan, fds);
+            report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
             exit(1)
         }
     }
 }
 
 /// Raises the wall of a stem, by the stem itself, and becomes its interpreter.
-fn become_stem(plan: &StemPlan, handed: &StemHanded) -> Result<Infallible, JailError> {
+fn become_stem(plan: &StemPlan, fds: &StemFds) -> Result<Infallible, JailError> {
     let mut steps = Steps::start();
     sys::reset_signals();
     let wall = &plan.wall;
@@ -170,14 +171,14 @@ fn become_stem(plan: &StemPlan, handed: &StemHanded) -> Result<Infallible, JailE
     // Over its own namespaces, in which its clones raise their walls.
     steps.take("privileges", privileges::keep_over_exec)?;
     steps.take("parent death", privileges::die_with_parent)?;
-    let program = steps.take("descriptors", || prepare_exec(plan, handed))?;
+    let program = steps.take("descriptors", || prepare_exec(plan, fds))?;
     steps.take("interpreter", || Err(become_program(program)))
 }
 
 /// Its streams are ends of pipes, as those of its copies will be: what an interpreter finds out about them stays true.
-fn prepare_exec(plan: &StemPlan, handed: &StemHanded) -> io::Result<Command> {
+fn prepare_exec(plan: &StemPlan, fds: &StemFds) -> io::Result<Command> {
     let away = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
-    let (requests, library) = (away(&handed.requests)?, away(&handed.library)?);
+    let (requests, library) = (away(&fds.requests)?, away(&fds.library)?);
     let (input, no_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (_no_reader, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     drop(no_writer);
@@ -242,8 +243,8 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
                 std::mem::forget(requests);
                 // Process 1 shows nothing of how it came to be; the interpreter does, as any program.
                 arguments.iter().for_each(sys::Arguments::hide);
-                let takes = Takes { workspace, network };
-                become_guest(&plan, &filter, (Handed { stream, report }, takes), guest);
+                let handover = Handover { workspace, network };
+                become_guest(&plan, &filter, (InheritedFds { stream, report }, handover), guest);
                 arguments.iter().for_each(sys::Arguments::show);
                 before.restore();
                 return Left::AsInterpreter;
@@ -261,18 +262,18 @@ fn prepare_to_clone(plan: &JailPlan) -> io::Result<()> {
         // Where each process is measured instead, every clone would be told that it uses them.
         sys::enlarge_program();
     }
-    LUGGAGE.get_or_init(sys::Luggage::find);
+    INTERPRETER_MEMORY.get_or_init(sys::InterpreterMemory::find);
     // Its own writable space is in the way of those of its clones, and of nobody's use any more: none may find it.
     Root::of_stem()?.leave_scratch(&plan.scratch)
 }
 
 /// What a clone carries only for its copy.
-static LUGGAGE: OnceLock<sys::Luggage> = OnceLock::new();
+static INTERPRETER_MEMORY: OnceLock<sys::InterpreterMemory> = OnceLock::new();
 
 /// In a clone that will make no copy any more, before a program comes: gives back the interpreter's memory, which it would
 /// have to give back when it dies, and then others wait for that.
 pub fn let_go_of_interpreter() {
-    LUGGAGE.get().into_iter().for_each(sys::Luggage::drop);
+    INTERPRETER_MEMORY.get().into_iter().for_each(sys::InterpreterMemory::drop);
 }
 
 /// In the clone this returns at once; the stem announces it.
@@ -293,12 +294,12 @@ fn clone_sandbox(report: &OwnedFd, with_network: bool) -> Result<Cloned, JailErr
 fn become_guest(
     plan: &JailPlan,
     filter: &Filter,
-    (handed, takes): (Handed, Takes<OwnedFd>),
+    (fds, handover): (InheritedFds, Handover<OwnedFd>),
     guest: fn(OwnedFd, OwnedFd) -> Left,
 ) {
     sys::heed_child_signal();
-    let (Ok(takes), Ok((handed, failures))) = (takes.away(), settle(handed)) else { exit(1) };
-    match raise::raise_in_stem(plan, filter, handed, takes) {
+    let (Ok(handover), Ok((fds, failures))) = (handover.away(), settle(fds)) else { exit(1) };
+    match raise::raise_in_stem(plan, filter, fds, handover) {
         Ok((stream, report)) => {
             drop(failures);
             if let Left::Ended(status) = guest(stream, report) {

@@ -44,19 +44,19 @@ impl Machine {
 
 /// For whom an engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ServerMode {
     /// One run: one thread, and nothing is made ready ahead.
-    Once,
+    OneShot,
     /// One client: one thread.
-    ForOne,
+    Stdio,
     /// Several: as many threads as there are cores.
-    ForMany,
+    Http,
 }
 
 /// Runs `work` on this thread with an engine. Call it before any thread exists: it forks.
 pub(crate) fn with_engine<T, F>(
     options: &Options,
-    life: Life,
+    life: ServerMode,
     work: impl FnOnce(Machine) -> F,
 ) -> io::Result<T>
 where
@@ -65,11 +65,13 @@ where
     let spawner = start_spawner(become_guest)?;
     raise_descriptor_limit();
     let runtime = match life {
-        Life::Once | Life::ForOne => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
-        Life::ForMany => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+        ServerMode::OneShot | ServerMode::Stdio => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?
+        }
+        ServerMode::Http => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
     let (mut config, settings) = config(options)?;
-    if life == Life::Once {
+    if life == ServerMode::OneShot {
         config.pool = PoolConfig::off();
     }
     let state_dir = config.state_dir.clone();
@@ -127,7 +129,7 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
         settings.interpreters.iter().map(|(language, path)| (language.clone(), path.value.clone())).collect();
     // Asked once, at the start: the name may lead to another file later.
     let executable = std::env::current_exe().ok();
-    let launcher = crate::tied::launcher();
+    let launcher = crate::die_with_parent::launcher();
     let pool = settings.pool();
     Ok((EngineConfig { state_dir, launcher, policy, admission, pool, interpreters, executable }, settings))
 }

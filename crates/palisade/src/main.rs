@@ -6,6 +6,7 @@
 mod cli;
 mod client;
 mod config;
+mod die_with_parent;
 mod doctor;
 mod fixtures;
 mod links;
@@ -21,7 +22,6 @@ mod signals;
 mod state;
 #[cfg(test)]
 mod test_workspaces;
-mod tied;
 
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
-    if let Some(status) = tied::take_role().or_else(mcp::manifest::take_role) {
+    if let Some(status) = die_with_parent::take_role().or_else(mcp::manifest::take_role) {
         return status;
     }
     let cli = Cli::parse();

@@ -111,7 +111,7 @@ pub trait Sandbox: Send {
 
     /// Kills everything inside and waits until nothing of it can run any more. What the kernel then still has to take back
     /// is awaited by [`Sandbox::destroy`], which must follow; what was used is known here already.
-    fn still(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
         self.destroy()
     }
 

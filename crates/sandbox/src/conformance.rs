@@ -66,7 +66,7 @@ async fn stream_is_given_once_and_the_guest_speaks_first(backend: &dyn Backend) 
 async fn destroy_ends_the_stream_and_may_be_repeated(backend: &dyn Backend) -> Result<(), String> {
     let mut sandbox = create(backend).await?;
     let stream = sandbox.take_stream().ok_or("no stream")?;
-    let still = sandbox.still().await.map_err(|error| format!("still: {error}"))?;
+    let still = sandbox.quiesce().await.map_err(|error| format!("still: {error}"))?;
     let first = sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?;
     let second = sandbox.destroy().await.map_err(|error| format!("second destroy: {error}"))?;
     if second != first || first != still {

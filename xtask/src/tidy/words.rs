@@ -18,6 +18,29 @@ const UNFINISHED_MARK: &str = "FIXME";
 /// Names of a crate or module that could hold anything.
 const EMPTY_NAMES: [&str; 5] = ["core", "common", "utils", "helpers", "manager"];
 
+/// Names that were given up for the field's own words (docs/ARCHITECTURE.md, "Glossary"): identifiers of the product, not prose.
+const RETIRED: [(&str, &str); 19] = [
+    ("Room", "SandboxEntry, PoolShared or BodyBudget"),
+    ("BodyRoom", "BodyBudget"),
+    ("Living", "AwakeSandbox"),
+    ("Inside", "GuestChannel"),
+    ("Turn", "LiveRun"),
+    ("Played", "RunEnd"),
+    ("Afterwards", "InterpreterFate"),
+    ("Ears", "StopSignals"),
+    ("Goodbye", "SessionEnd"),
+    ("Bond", "OnDisconnect"),
+    ("DriverEar", "DriverDecoder"),
+    ("is_deaf", "is_poisoned"),
+    ("LastWord", "PublishOnDrop"),
+    ("STILLBORN_MAX", "SPARE_DEATH_WINDOW"),
+    ("Takes", "Handover"),
+    ("Handed", "InheritedFds"),
+    ("Luggage", "InterpreterMemory"),
+    ("Life", "ServerMode"),
+    ("Seats", "ConnectionSlots"),
+];
+
 const ADVICE: &str = "could hold anything: name what it does";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -26,6 +49,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
         if file.path.ends_with(".rs") {
             violations.extend(unfinished_code(file));
             violations.extend(empty_modules(file));
+            violations.extend(retired_names(file));
         } else if [".py", ".sh", ".js", ".ts"].iter().any(|end| file.path.ends_with(end)) {
             violations
                 .extend(marks(file, file.text.lines().enumerate().map(|(index, line)| (index + 1, line))));
@@ -34,6 +58,18 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
         violations.extend(empty_crate_name(file));
     }
     violations
+}
+
+fn retired_names(file: &File) -> Vec<Violation> {
+    if !file.path.starts_with("crates/") {
+        return Vec::new();
+    }
+    let named = file.lexed.tokens.iter().filter_map(|token| {
+        let (name, better) = RETIRED.iter().find(|(name, _)| token.is_word(name))?;
+        let message = format!("`{name}` was given up: {better}");
+        Some(Violation::new(&file.path, token.line, NAME, message))
+    });
+    named.collect()
 }
 
 fn marks<'a>(file: &File, lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Violation> {

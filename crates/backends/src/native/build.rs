@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
-use jail::{IdMap, JailPlan, Message, StemPlan, Takes, Wall};
+use jail::{Handover, IdMap, JailPlan, Message, StemPlan, Wall};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -108,13 +108,13 @@ impl NativeBackend {
             None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
             Some(Origin { planted, network }) => {
                 let workspace = self.hand_over(spec).map_err(at("workspace"))?;
-                let takes = Takes {
+                let handover = Handover {
                     workspace: workspace.as_ref(),
                     network: network.as_ref().map(Network::namespace),
                 };
                 planted
                     .stem
-                    .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, takes)
+                    .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, handover)
                     .map_err(at("stem"))?;
                 drop(report_theirs);
             }

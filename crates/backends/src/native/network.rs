@@ -131,7 +131,7 @@ impl Networks {
         self.free.take(|_| true)
     }
 
-    /// Takes one back whose processes are all dead; gives it back if there are enough.
+    /// Handover one back whose processes are all dead; gives it back if there are enough.
     pub(super) fn put(&self, network: Network) -> Option<Network> {
         let is_pause = self.not_before().is_some_and(|begin| Instant::now() < begin);
         if self.new.get().is_none() || is_pause { Some(network) } else { self.free.put(network) }

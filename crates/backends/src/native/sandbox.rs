@@ -20,7 +20,7 @@ use super::lease::Change;
 use super::network::Network;
 use super::stems::Planted;
 use super::watch::Watch;
-use super::{at, stillness, watched};
+use super::{at, quiescence, watched};
 
 /// How long killed processes are waited for after dropping; the kernel needs well under a millisecond.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
@@ -164,7 +164,7 @@ impl NativeSandbox {
         self
     }
 
-    /// Takes hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
+    /// Handover hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
     /// time.
     pub(super) fn prepare_end(&mut self, descent: Option<Descent<'_>>) {
         self.namespaces = Held::open(self.watch.watched().0, descent).ok();
@@ -215,7 +215,7 @@ impl NativeSandbox {
     }
 
     /// Kills, and waits until nothing runs any more; where that cannot be seen, until everything is dead.
-    async fn fall_still(&mut self) -> Result<Usage, BackendError> {
+    async fn end_programs(&mut self) -> Result<Usage, BackendError> {
         if let Some(usage) = self.used {
             return Ok(usage);
         }
@@ -226,9 +226,9 @@ impl NativeSandbox {
         let mut usage = self.watch.usage(&self.cgroups);
         self.limits.processes = 0;
         let process_1 = self.watch.watched().0;
-        let is_still = self.cgroups.forbid_births(&self.limits).is_ok()
-            && stillness::has_come(&self.cgroups, &self.inhabitants, process_1).await.unwrap_or(false);
-        if !is_still {
+        let is_quiet_now = self.cgroups.forbid_births(&self.limits).is_ok()
+            && quiescence::is_quiesced(&self.cgroups, &self.inhabitants, process_1).await.unwrap_or(false);
+        if !is_quiet_now {
             // Who was refused since then was refused by us: no news of the program.
             usage = Usage { process_refusals: usage.process_refusals, ..self.end().await? };
         }
@@ -301,8 +301,8 @@ impl Sandbox for NativeSandbox {
         })
     }
 
-    fn still(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
-        Box::pin(self.fall_still())
+    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+        Box::pin(self.end_programs())
     }
 
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {

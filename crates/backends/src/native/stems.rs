@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ::sandbox::{PlacedFile, ReadOnlyBind, SandboxSpec, StemSpec};
-use jail::{JailPlan, Message, Spawner, Stem, StemHanded, StemIds, StemPlan, Wall};
+use jail::{JailPlan, Message, Spawner, Stem, StemFds, StemIds, StemPlan, Wall};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -195,10 +195,9 @@ impl Nursery {
 async fn until_ready(spawner: &Spawner, plan: StemPlan, library: &OwnedFd) -> io::Result<Planted> {
     let (requests, requests_theirs) = report_pair()?;
     let (report, report_theirs) = report_pair()?;
-    let handed =
-        StemHanded { requests: requests_theirs, library: library.try_clone()?, report: report_theirs };
-    spawner.plant(&plan, &handed)?;
-    drop(handed);
+    let fds = StemFds { requests: requests_theirs, library: library.try_clone()?, report: report_theirs };
+    spawner.plant(&plan, &fds)?;
+    drop(fds);
     // Its own wall: the socket closes when it becomes the interpreter.
     while let Some((message, _)) = next(&report).await? {
         if let Message::Failed(error) = message {

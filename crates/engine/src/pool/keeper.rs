@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::spare::Spare;
-use super::{Discard, Room};
+use super::{Discard, PoolShared};
 use crate::admission::machine_has;
 
 /// Builds at once: they share the processors with the runs.
@@ -23,17 +23,17 @@ const IDLE_PAUSE: Duration = Duration::from_secs(3600);
 /// Beyond what it costs, the machine must have this much to give before a spare is built; with less, spares go.
 const MARGIN_BYTES: u64 = 256 << 20;
 
-pub(super) async fn keep(room: Weak<Room>, wake: Arc<Notify>) {
+pub(super) async fn keep(shared: Weak<PoolShared>, wake: Arc<Notify>) {
     let mut sweep_at = Instant::now();
     loop {
         let now = Instant::now();
-        let pause = match room.upgrade() {
-            Some(room) if !room.locked().is_closed() => {
+        let pause = match shared.upgrade() {
+            Some(shared) if !shared.locked().is_closed() => {
                 if now >= sweep_at {
-                    room.sweep(now);
+                    shared.sweep(now);
                     sweep_at = now + LOOK_PAUSE;
                 }
-                room.tend(now)
+                shared.tend(now)
             }
             _ => return,
         };
@@ -42,7 +42,7 @@ pub(super) async fn keep(room: Weak<Room>, wake: Arc<Notify>) {
     }
 }
 
-impl Room {
+impl PoolShared {
     /// Builds what is wanted; tells when to look again.
     fn tend(self: &Arc<Self>, now: Instant) -> Duration {
         let is_quiet = self.admission.is_quiet();
@@ -91,7 +91,7 @@ impl Room {
             return false;
         }
         shelf.building += 1;
-        let (place, spec) = (Place { room: Arc::downgrade(self), id: shelf.id }, Arc::clone(&shelf.spec));
+        let (place, spec) = (Place { shared: Arc::downgrade(self), id: shelf.id }, Arc::clone(&shelf.spec));
         drop(shelves);
         let backend = Arc::clone(&self.backend);
         tokio::spawn(async move {
@@ -105,35 +105,35 @@ impl Room {
 
 /// The place of a spare in the making; free again however that ends.
 struct Place {
-    room: Weak<Room>,
+    shared: Weak<PoolShared>,
     id: u64,
 }
 
 impl Place {
     fn fill(self, built: Option<Spare>, took: Duration) {
-        let Some(room) = self.room.upgrade() else { return };
-        room.counts.build(built.is_some(), took);
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.counts.build(built.is_some(), took);
         let Some(mut spare) = built else {
-            if let Some(shelf) = room.locked().of_build(self.id) {
+            if let Some(shelf) = shared.locked().of_build(self.id) {
                 shelf.fail(Instant::now());
             }
             return;
         };
-        spare.hold = room.admission.hold_memory(spare.cost_bytes);
+        spare.hold = shared.admission.hold_memory(spare.cost_bytes);
         if spare.hold.is_none() {
-            if let Some(shelf) = room.locked().of_build(self.id) {
+            if let Some(shelf) = shared.locked().of_build(self.id) {
                 shelf.cost_bytes = spare.cost_bytes;
                 shelf.fail(Instant::now());
             }
-            room.let_go([spare], Discard::Memory);
+            shared.let_go([spare], Discard::Memory);
             return;
         }
-        let mut shelves = room.locked();
+        let mut shelves = shared.locked();
         match shelves.of_build(self.id) {
             Some(shelf) => shelf.put(spare, took),
             None => {
                 drop(shelves);
-                room.let_go([spare], Discard::Idle);
+                shared.let_go([spare], Discard::Idle);
             }
         }
     }
@@ -141,10 +141,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(room) = self.room.upgrade() else { return };
-        if let Some(shelf) = room.locked().all.iter_mut().find(|shelf| shelf.id == self.id) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if let Some(shelf) = shared.locked().all.iter_mut().find(|shelf| shelf.id == self.id) {
             shelf.building = shelf.building.saturating_sub(1);
         }
-        room.wake.notify_one();
+        shared.wake.notify_one();
     }
 }

@@ -105,11 +105,11 @@ impl Engine {
 /// The spares of one engine; dropping it destroys them.
 pub(crate) struct Pool {
     /// Nothing: it is off.
-    room: Option<Arc<Room>>,
+    shared: Option<Arc<PoolShared>>,
 }
 
 /// What the pool and its keeper share.
-struct Room {
+struct PoolShared {
     config: PoolConfig,
     backend: Arc<dyn Backend>,
     admission: Arc<Admission>,
@@ -121,7 +121,7 @@ struct Room {
 
 impl Pool {
     pub(crate) fn new(config: PoolConfig, backend: &Arc<dyn Backend>, admission: &Arc<Admission>) -> Self {
-        let room = || Room {
+        let shared = || PoolShared {
             config,
             backend: Arc::clone(backend),
             admission: Arc::clone(admission),
@@ -129,20 +129,20 @@ impl Pool {
             wake: Arc::clone(admission.quiet()),
             counts: PoolCounts::default(),
         };
-        Self { room: config.is_on.then(|| Arc::new(room())) }
+        Self { shared: config.is_on.then(|| Arc::new(shared())) }
     }
 
     /// A spare with these limits, if one is ready; asking is what makes the pool keep some.
     pub(crate) async fn lease(&self, want: &Want<'_>) -> Option<Lease> {
-        let room = self.room.as_ref()?;
+        let shared = self.shared.as_ref()?;
         let started = Instant::now();
-        room.ask(want, started);
-        let leased = room.lease(want).await;
-        room.counts.lease(leased.is_some());
+        shared.ask(want, started);
+        let leased = shared.lease(want).await;
+        shared.counts.lease(leased.is_some());
         if leased.is_none() {
-            room.locked().miss(want, started);
+            shared.locked().miss(want, started);
         }
-        room.wake.notify_one();
+        shared.wake.notify_one();
         let (sandbox, guest) = leased?;
         let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let phases = StartPhases { parts_us: vec![("lease", took_us)] };
@@ -151,17 +151,17 @@ impl Pool {
 
     /// Gives up spares until so much memory is free for somebody who waits for it.
     pub(crate) fn give_way(&self, bytes: u64) {
-        if let Some(room) = &self.room {
-            let spares = room.locked().take_least_wanted(bytes);
-            room.let_go(spares, Discard::Memory);
+        if let Some(shared) = &self.shared {
+            let spares = shared.locked().take_least_wanted(bytes);
+            shared.let_go(spares, Discard::Memory);
         }
     }
 
     /// Destroys all spares; none is made any more.
     pub(crate) async fn close(&self) {
-        let Some(room) = &self.room else { return };
-        let spares = room.locked().close();
-        room.wake.notify_one();
+        let Some(shared) = &self.shared else { return };
+        let spares = shared.locked().close();
+        shared.wake.notify_one();
         // All at once: each takes about a millisecond to die.
         let ends: Vec<_> = spares.into_iter().map(|spare| tokio::spawn(spare.destroy())).collect();
         for end in ends {
@@ -170,22 +170,22 @@ impl Pool {
     }
 
     pub(crate) fn snapshot(&self) -> PoolSnapshot {
-        let Some(room) = &self.room else { return PoolSnapshot::default() };
-        let levels = room.locked().all.iter().map(Shelf::level).collect::<Vec<PoolLevel>>();
-        room.counts.snapshot(levels)
+        let Some(shared) = &self.shared else { return PoolSnapshot::default() };
+        let levels = shared.locked().all.iter().map(Shelf::level).collect::<Vec<PoolLevel>>();
+        shared.counts.snapshot(levels)
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            drop(room.locked().close());
-            room.wake.notify_one();
+        if let Some(shared) = &self.shared {
+            drop(shared.locked().close());
+            shared.wake.notify_one();
         }
     }
 }
 
-impl Room {
+impl PoolShared {
     fn locked(&self) -> MutexGuard<'_, Shelves> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }

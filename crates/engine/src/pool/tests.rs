@@ -98,8 +98,8 @@ impl Scene {
         self
     }
 
-    fn room(&self) -> &Arc<Room> {
-        self.pool.room.as_ref().unwrap()
+    fn shared(&self) -> &Arc<PoolShared> {
+        self.pool.shared.as_ref().unwrap()
     }
 }
 
@@ -237,12 +237,12 @@ async fn old_ones_are_replaced() {
 async fn surplus_goes_when_nobody_asks_for_a_while_and_the_rest_later() {
     let scene = Scene::new(CONFIG).warm().await;
     let now = Instant::now();
-    scene.room().sweep(now + Duration::from_secs(40));
+    scene.shared().sweep(now + Duration::from_secs(40));
     assert_eq!(scene.ready(), CONFIG.floor);
-    scene.room().sweep(now + Duration::from_secs(299));
+    scene.shared().sweep(now + Duration::from_secs(299));
     assert_eq!(scene.ready(), CONFIG.floor);
     // Younger than their age, older than anybody's interest.
-    scene.room().locked().sweep_idle(now + Duration::from_secs(302), &CONFIG).clear();
+    scene.shared().locked().sweep_idle(now + Duration::from_secs(302), &CONFIG).clear();
     assert!(scene.pool.snapshot().levels.is_empty());
 }
 
@@ -366,7 +366,7 @@ async fn each_interpreter_rehearses_once_and_only_when_it_is_quiet() {
     assert_eq!(rehearsals(), 0, "something runs");
     drop(running);
     scene.until("both rehearse", |_| rehearsals() == CONFIG.floor).await;
-    scene.room().wake.notify_one();
+    scene.shared().wake.notify_one();
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(rehearsals(), CONFIG.floor, "once each");
 }

@@ -37,7 +37,7 @@ pub(super) struct Beginning {
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
         let Beginning { request, stopped, listener, place } = beginning;
-        let _last_word = LastWord { runs: &self, entry: &entry };
+        let _last_word = PublishOnDrop { runs: &self, entry: &entry };
         let mut listener = Some(listener);
         let (events, mut news) = mpsc::channel(EVENTS_MAX);
         let running = async {
@@ -208,12 +208,12 @@ fn warned(run: &FinishedRun, error: &StoreError) -> Arc<FinishedRun> {
 }
 
 /// Whatever happens to the task, those who wait are told something.
-struct LastWord<'a> {
+struct PublishOnDrop<'a> {
     runs: &'a Runs,
     entry: &'a Entry,
 }
 
-impl Drop for LastWord<'_> {
+impl Drop for PublishOnDrop<'_> {
     fn drop(&mut self) {
         if self.entry.peek().is_none() {
             let error = RunError::new("killed", "the run was ended by a shutdown");

@@ -8,13 +8,13 @@
 //! The record is in the store before the handle is given out. Whoever's a sandbox is not gets the answer for one
 //! that never was. Languages without a live interpreter run in a wall of their own over the same files.
 
+mod awake;
+mod entry;
 mod id;
-mod living;
-mod night;
+mod idle_watch;
+mod live_run;
 mod removal;
-mod room;
 mod session;
-mod turn;
 #[cfg(test)]
 mod upkeep_tests;
 
@@ -28,12 +28,12 @@ use policy::{Ask, Clamp, Decision, Floor};
 use sandbox::{BoxFuture, Limits};
 use tokio::sync::OwnedMutexGuard;
 
+pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
-pub(crate) use room::SandboxRecord;
 pub(crate) use session::Ties;
 
-use self::night::Night;
-use self::room::{NotHeld, Room, Slot};
+use self::entry::{NotHeld, SandboxEntry, Slot};
+use self::idle_watch::Night;
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
@@ -96,8 +96,8 @@ pub struct Sandboxes {
     engine: Arc<Engine>,
     store: Store,
     state_dir: PathBuf,
-    rooms: Mutex<HashMap<SandboxId, Arc<Room>>>,
-    night: Night,
+    entries: Mutex<HashMap<SandboxId, Arc<SandboxEntry>>>,
+    idle_watch: Night,
     own: Weak<Self>,
 }
 
@@ -107,8 +107,8 @@ impl Sandboxes {
             engine,
             store,
             state_dir,
-            rooms: Mutex::default(),
-            night: Night::default(),
+            entries: Mutex::default(),
+            idle_watch: Night::default(),
             own: own.clone(),
         });
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -144,78 +144,82 @@ impl Sandboxes {
             languages: Vec::new(),
             disk_bytes: 0,
         };
-        let room = Room::new(&self.state_dir, record.clone());
-        make_folders(&room).map_err(|error| no_folder(&error))?;
+        let entry = SandboxEntry::new(&self.state_dir, record.clone());
+        make_folders(&entry).map_err(|error| no_folder(&error))?;
         if let Err(error) = self.store.open_sandbox(record.clone()).await {
-            removal::remove_later(Room::place(&self.state_dir, &record.id));
+            removal::remove_later(SandboxEntry::place(&self.state_dir, &record.id));
             return Err(error.to_run_error());
         }
-        self.rooms().insert(record.id.clone(), Arc::clone(&room));
-        Ok((info(&room), allowed.clamped))
+        self.entries().insert(record.id.clone(), Arc::clone(&entry));
+        Ok((info(&entry), allowed.clamped))
     }
 
     /// Those of one principal, newest first.
     pub async fn list(&self, principal: &Principal) -> Result<Vec<SandboxInfo>, RunError> {
         let records =
             self.store.list_sandboxes(Some(principal)).await.map_err(|error| error.to_run_error())?;
-        let rooms = self.rooms();
-        let known = |record: SandboxRecord| match rooms.get(&record.id) {
-            Some(room) => info(room),
-            None => info(&Room::new(&self.state_dir, record)),
+        let entries = self.entries();
+        let known = |record: SandboxRecord| match entries.get(&record.id) {
+            Some(entry) => info(entry),
+            None => info(&SandboxEntry::new(&self.state_dir, record)),
         };
         Ok(records.into_iter().map(known).collect())
     }
 
     /// Closes one with everything in it; tells whether it was there.
     pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
-        let Some(room) = self.room(principal, id).await? else { return Ok(false) };
-        room.closing.send_replace(true);
-        let slot = room.last_turn().await;
-        let ended = self.end(&room, slot).await;
+        let Some(entry) = self.entry(principal, id).await? else { return Ok(false) };
+        entry.closing.send_replace(true);
+        let slot = entry.last_turn().await;
+        let ended = self.end(&entry, slot).await;
         // What could not be closed can be used and closed later.
-        room.closing.send_replace(ended.is_ok());
+        entry.closing.send_replace(ended.is_ok());
         ended.map(|()| true)
     }
 
     /// Puts every sandbox to sleep: the server ends.
     pub(crate) async fn shutdown(&self) {
-        let rooms: Vec<Arc<Room>> = self.rooms().drain().map(|(_, room)| room).collect();
-        for room in rooms {
-            room.closing.send_replace(true);
-            let living = room.last_turn().await.sleep("the server was restarted");
-            if let Some(mut living) = living {
-                living.sandbox.destroy().await.ok();
+        let entries: Vec<Arc<SandboxEntry>> = self.entries().drain().map(|(_, entry)| entry).collect();
+        for entry in entries {
+            entry.closing.send_replace(true);
+            let awake = entry.last_turn().await.sleep("the server was restarted");
+            if let Some(mut awake) = awake {
+                awake.sandbox.destroy().await.ok();
             }
         }
     }
 
     /// One of that principal's; anybody else's is answered like one that never was.
-    async fn room(&self, principal: &Principal, id: &SandboxId) -> Result<Option<Arc<Room>>, RunError> {
-        let known = self.rooms().get(id).cloned();
+    async fn entry(
+        &self,
+        principal: &Principal,
+        id: &SandboxId,
+    ) -> Result<Option<Arc<SandboxEntry>>, RunError> {
+        let known = self.entries().get(id).cloned();
         // What this server does not hold, another may have used or closed.
-        let room = match known.filter(|room| room.is_held()) {
-            Some(room) => room,
+        let entry = match known.filter(|entry| entry.is_held()) {
+            Some(entry) => entry,
             None => {
                 let found = self.store.find_sandbox(id).await.map_err(|error| error.to_run_error())?;
                 // Whose it is comes before anything is remembered about it.
                 let Some(record) = found.filter(|record| record.principal == *principal) else {
-                    self.rooms().retain(|known, room| known != id || room.is_held());
+                    self.entries().retain(|known, entry| known != id || entry.is_held());
                     return Ok(None);
                 };
-                let new = Room::new(&self.state_dir, record.clone());
-                let room = Arc::clone(self.rooms().entry(id.clone()).or_insert(new));
-                room.learn(&record);
-                room
+                let new = SandboxEntry::new(&self.state_dir, record.clone());
+                let entry = Arc::clone(self.entries().entry(id.clone()).or_insert(new));
+                entry.learn(&record);
+                entry
             }
         };
-        let is_usable = room.record.principal == *principal && !*room.closing.borrow();
-        Ok(is_usable.then_some(room))
+        let is_usable = entry.record.principal == *principal && !*entry.closing.borrow();
+        Ok(is_usable.then_some(entry))
     }
 
     /// The files of a sandbox, from outside.
-    fn files(&self, room: &Room) -> Result<Workspace, RunError> {
-        let owner = self.engine.backend().owner_of(room.record.identity);
-        room.files(owner).map_err(|error| no_folder(&error))
+    fn files(&self, entry: &SandboxEntry) -> Result<Workspace, RunError> {
+        let owner = self.engine.backend().owner_of(entry.record.identity);
+        entry.files(owner).map_err(|error| no_folder(&error))
     }
 
     async fn check_room(&self, principal: &Principal) -> Result<(), RunError> {
@@ -233,52 +237,52 @@ impl Sandboxes {
     }
 
     /// Ends what runs in it, forgets it, removes its files; unless another server uses it.
-    async fn end(&self, room: &Arc<Room>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
+    async fn end(&self, entry: &Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
         // One whose folder is broken can be closed all the same.
-        if let Err(NotHeld::Elsewhere) = room.hold(&mut slot) {
+        if let Err(NotHeld::Elsewhere) = entry.hold(&mut slot) {
             return Err(Unstarted::from(NotHeld::Elsewhere).error);
         }
-        if let Some(mut living) = slot.sleep("the sandbox was closed") {
+        if let Some(mut awake) = slot.sleep("the sandbox was closed") {
             // What could not be killed now is swept with the server.
-            living.sandbox.destroy().await.ok();
+            awake.sandbox.destroy().await.ok();
         }
-        let closed = self.store.close_sandbox(room.record.id.clone()).await;
+        let closed = self.store.close_sandbox(entry.record.id.clone()).await;
         if closed.is_ok() {
-            self.rooms().remove(&room.record.id);
-            removal::remove_later(Room::place(&self.state_dir, &room.record.id));
+            self.entries().remove(&entry.record.id);
+            removal::remove_later(SandboxEntry::place(&self.state_dir, &entry.record.id));
         }
-        room.let_go(&mut slot);
+        entry.let_go(&mut slot);
         closed.map(drop).map_err(|error| error.to_run_error())
     }
 
     /// Puts the idle to sleep, closes the expired.
     async fn look_after(&self, now: u64) {
-        let rooms: Vec<Arc<Room>> = self.rooms().values().cloned().collect();
-        for room in rooms {
+        let entries: Vec<Arc<SandboxEntry>> = self.entries().values().cloned().collect();
+        for entry in entries {
             // A sandbox with a run in it is in use, however long ago that began.
-            let Some(mut slot) = room.turn_now() else { continue };
-            if now >= room.expires_ms() {
-                self.expire(&room, slot, now).await;
-            } else if now.saturating_sub(room.used_ms()) >= IDLE_MS_MAX {
+            let Some(mut slot) = entry.turn_now() else { continue };
+            if now >= entry.expires_ms() {
+                self.expire(&entry, slot, now).await;
+            } else if now.saturating_sub(entry.used_ms()) >= IDLE_MS_MAX {
                 drop(slot.sleep("the interpreter was idle for long and was put to sleep"));
-                room.note_awake(&slot);
-                room.let_go(&mut slot);
+                entry.note_awake(&slot);
+                entry.let_go(&mut slot);
             }
         }
     }
 
     /// Closes a sandbox that was not used for its time, by this server or another.
-    async fn expire(&self, room: &Arc<Room>, slot: OwnedMutexGuard<Slot>, now: u64) {
+    async fn expire(&self, entry: &Arc<SandboxEntry>, slot: OwnedMutexGuard<Slot>, now: u64) {
         // What cannot be found out or closed now is tried again.
-        let Ok(found) = self.store.find_sandbox(&room.record.id).await else { return };
-        let used_ms = found.map_or(0, |record| record.used_ms).max(room.used_ms());
-        if now < used_ms.saturating_add(room.record.ttl_ms) {
-            room.note_used(used_ms);
+        let Ok(found) = self.store.find_sandbox(&entry.record.id).await else { return };
+        let used_ms = found.map_or(0, |record| record.used_ms).max(entry.used_ms());
+        if now < used_ms.saturating_add(entry.record.ttl_ms) {
+            entry.note_used(used_ms);
             return;
         }
-        room.closing.send_replace(true);
-        let ended = self.end(room, slot).await;
-        room.closing.send_replace(ended.is_ok());
+        entry.closing.send_replace(true);
+        let ended = self.end(entry, slot).await;
+        entry.closing.send_replace(ended.is_ok());
     }
 
     /// Sandboxes that expired while no server ran, and folders of none.
@@ -286,10 +290,11 @@ impl Sandboxes {
         let Ok(records) = self.store.list_sandboxes(None).await else { return };
         let now = clock::unix_ms();
         for record in &records {
-            if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.rooms().contains_key(&record.id) {
-                let room = Room::new(&self.state_dir, record.clone());
-                if let Some(slot) = room.turn_now() {
-                    self.expire(&room, slot, now).await;
+            if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.entries().contains_key(&record.id)
+            {
+                let entry = SandboxEntry::new(&self.state_dir, record.clone());
+                if let Some(slot) = entry.turn_now() {
+                    self.expire(&entry, slot, now).await;
                 }
             }
         }
@@ -297,8 +302,8 @@ impl Sandboxes {
         removal::remove_strangers(self.state_dir.join("sandboxes"), known);
     }
 
-    fn rooms(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Room>>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<SandboxEntry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -310,8 +315,8 @@ impl Workspaces for Sandboxes {
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
         Box::pin(async move {
             let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
-            let room = self.room(principal, &id).await?;
-            room.map(|room| self.files(&room)).transpose()
+            let entry = self.entry(principal, &id).await?;
+            entry.map(|entry| self.files(&entry)).transpose()
         })
     }
 }
@@ -337,9 +342,9 @@ pub fn unknown_sandbox() -> RunError {
     )
 }
 
-fn make_folders(room: &Room) -> std::io::Result<()> {
+fn make_folders(entry: &SandboxEntry) -> std::io::Result<()> {
     // Everything above is closed to others; the identity of the files enters by the mount alone.
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(room.workspace_path())
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(entry.workspace_path())
 }
 
 fn no_folder(error: &std::io::Error) -> RunError {
@@ -364,16 +369,16 @@ fn random_identity() -> Result<u32, RunError> {
     Ok(u32::from_str_radix(&digits[..7], 16).unwrap_or_default())
 }
 
-fn info(room: &Room) -> SandboxInfo {
+fn info(entry: &SandboxEntry) -> SandboxInfo {
     SandboxInfo {
-        id: room.record.id.clone(),
-        name: room.record.name.clone(),
-        created_ms: room.record.created_ms,
-        used_ms: room.used_ms(),
-        expires_ms: room.expires_ms(),
-        runs: room.runs(),
-        awake: room.awake(),
-        disk_bytes: room.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
-        limits: room.record.limits.clone(),
+        id: entry.record.id.clone(),
+        name: entry.record.name.clone(),
+        created_ms: entry.record.created_ms,
+        used_ms: entry.used_ms(),
+        expires_ms: entry.expires_ms(),
+        runs: entry.runs(),
+        awake: entry.awake(),
+        disk_bytes: entry.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
+        limits: entry.record.limits.clone(),
     }
 }

@@ -9,10 +9,10 @@ use sandbox::{DiskHeld, Ending, Limits, Outcome, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Sandboxes;
-use super::living::Living;
-use super::night;
-use super::room::{Room, Slot};
-use super::turn::{Afterwards, Ears, Played, Turn};
+use super::awake::AwakeSandbox;
+use super::entry::{SandboxEntry, Slot};
+use super::idle_watch;
+use super::live_run::{InterpreterFate, LiveRun, RunEnd, StopSignals};
 use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::Conclusion;
@@ -45,7 +45,7 @@ pub(crate) struct Ties {
 
 /// A run at its turn.
 struct Visit<'a> {
-    room: &'a Arc<Room>,
+    entry: &'a Arc<SandboxEntry>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
     /// What the files hold, if that is known.
@@ -67,15 +67,15 @@ impl Sandboxes {
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
         let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
-        let room = self.room(principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
+        let entry = self.entry(principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = room.turn(&mut ties.stop).await?;
-        room.open_up();
-        let files = self.files(&room)?;
-        let pace = room.pace();
+        let mut slot = entry.live_run(&mut ties.stop).await?;
+        entry.open_up();
+        let files = self.files(&entry)?;
+        let pace = entry.pace();
         let before = files.snapshot(pace).await.map_err(|error| Unstarted::from(error.to_run_error()))?;
-        check_disk(&room, before.used().bytes, &request)?;
+        check_disk(&entry, before.used().bytes, &request)?;
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let mut ran = if runtime.is_live() {
@@ -83,30 +83,30 @@ impl Sandboxes {
             // What could not be counted to its end is looked at again by whoever guards the disk.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
-            let visit = Visit { room: &room, slot: &mut slot, runtime: &runtime, held };
+            let visit = Visit { entry: &entry, slot: &mut slot, runtime: &runtime, held };
             self.run_live(visit, request, ties).await
         } else {
             let mut request = request;
-            let fixed = fix_limits(&mut request, &room.record.limits);
+            let fixed = fix_limits(&mut request, &entry.record.limits);
             let mut result =
-                self.engine.run_in(Some(room.workspace()), request, ties.events, ties.stop).await;
+                self.engine.run_in(Some(entry.workspace()), request, ties.events, ties.stop).await;
             result.warnings.extend(fixed);
             Ok(result)
         };
-        room.tidy(&own_files);
+        entry.tidy(&own_files);
         if let Ok(result) = &mut ran {
-            look_at_files(&room, &files, (before, pace), result).await;
+            look_at_files(&entry, &files, (before, pace), result).await;
             suit_remedy(result);
         }
-        room.note_use(&slot);
-        if slot.living.is_some() {
-            night::watch_over(self, &room);
+        entry.note_use(&slot);
+        if slot.awake.is_some() {
+            idle_watch::watch_over(self, &entry);
         }
         let used = SandboxUse {
             id,
             used_ms: clock::unix_ms(),
             languages: slot.languages.iter().cloned().collect(),
-            disk_bytes: room.disk_bytes.load(Ordering::Relaxed),
+            disk_bytes: entry.disk_bytes.load(Ordering::Relaxed),
         };
         if slot.languages.len() == languages_before {
             // What is not noted is only how long it was unused.
@@ -124,40 +124,45 @@ impl Sandboxes {
         request: RunRequest,
         ties: Ties,
     ) -> Result<RunResult, Unstarted> {
-        let Visit { room, slot, runtime, held } = visit;
-        let (allowed, fixed) = self.allow(&request, &room.record.limits)?;
+        let Visit { entry, slot, runtime, held } = visit;
+        let (allowed, fixed) = self.allow(&request, &entry.record.limits)?;
         let engine = &self.engine;
-        if slot.living.is_none() {
+        if slot.awake.is_none() {
             self.make_room_awake();
         }
         let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
-        let mut living = match slot.living.take() {
-            Some(living) => living,
-            None => Living::wake(engine, room.workspace(), &room.record.limits, &request.code).await?,
+        let mut awake = match slot.awake.take() {
+            Some(awake) => awake,
+            None => {
+                AwakeSandbox::wake(engine, entry.workspace(), &entry.record.limits, &request.code).await?
+            }
         };
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.enforced = living.sandbox.enforced().clone();
+        result.enforced = awake.sandbox.enforced().clone();
         result.warnings = fixed;
         result.clamped = allowed.clamped.clone();
         result.usage.queued_ms = millis(permit.queued);
-        let mut ears = Ears { stop: ties.stop, closing: room.closing.subscribe() };
+        let mut ears = StopSignals { stop: ties.stop, closing: entry.closing.subscribe() };
         let mut is_second = false;
         let (began, played) = loop {
-            living.sandbox.measure_anew(&allowed.limits, held).await;
-            let mut turn = Turn::new(&mut living.inside, runtime, &allowed.limits, ties.events.clone())?;
-            let sent = turn.begin(&request).await;
+            awake.sandbox.measure_anew(&allowed.limits, held).await;
+            let mut live_run =
+                LiveRun::new(&mut awake.channel, runtime, &allowed.limits, ties.events.clone())?;
+            let sent = live_run.begin(&request).await;
             let began = Instant::now();
             let played = match sent {
-                Ok(()) => Ok(turn.play(living.sandbox.as_mut(), &mut ears).await),
+                Ok(()) => Ok(live_run.play(awake.sandbox.as_mut(), &mut ears).await),
                 Err(error) => Err(error),
             };
             match played {
                 // A sandbox that is gone, or does not answer, is replaced: nothing of this run was begun there.
-                Err(_) | Ok(Played { interpreter: Afterwards::Gone, is_begun: false, .. }) if !is_second => {
-                    let (workspace, limits) = (room.workspace(), &room.record.limits);
-                    living = Living::wake(engine, workspace, limits, &request.code).await?;
+                Err(_) | Ok(RunEnd { interpreter: InterpreterFate::Gone, is_begun: false, .. })
+                    if !is_second =>
+                {
+                    let (workspace, limits) = (entry.workspace(), &entry.record.limits);
+                    awake = AwakeSandbox::wake(engine, workspace, limits, &request.code).await?;
                     (slot.lost, is_second) = ("the sandbox ended unexpectedly", true);
                 }
                 Ok(played) => break (began, played),
@@ -177,10 +182,10 @@ impl Sandboxes {
         }
         if let End::Unplaced(errno) = played.end {
             // A file that has no place there is no reason to lose the state.
-            slot.living = Some(living);
+            slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
         }
-        Ok(conclude(Concluding { result, played, living, slot, allowed, permit }))
+        Ok(conclude(Concluding { result, played, awake, slot, allowed, permit }))
     }
 
     /// A run's own limits: time and output; the others are the sandbox's.
@@ -206,11 +211,11 @@ fn far_beyond(most: u64) -> u64 {
 }
 
 /// Refuses what would make a workspace fuller than it may be. One that is a little too full can still be tidied up.
-fn check_disk(room: &Room, used: u64, request: &RunRequest) -> Result<(), Unstarted> {
+fn check_disk(entry: &SandboxEntry, used: u64, request: &RunRequest) -> Result<(), Unstarted> {
     let placed = request.inputs.iter().map(|input| input.content.len() as u64).sum::<u64>();
-    let most = room.record.limits.disk_bytes;
+    let most = entry.record.limits.disk_bytes;
     let far = far_beyond(most);
-    room.disk_bytes.store(used, Ordering::Relaxed);
+    entry.disk_bytes.store(used, Ordering::Relaxed);
     let is_fine = if placed == 0 { used <= far } else { used.saturating_add(placed) <= most };
     if is_fine {
         return Ok(());
@@ -231,7 +236,7 @@ fn check_disk(room: &Room, used: u64, request: &RunRequest) -> Result<(), Unstar
 
 /// What a run did to the files, and whether it failed because they fill the disk.
 async fn look_at_files(
-    room: &Room,
+    entry: &SandboxEntry,
     files: &Workspace,
     (before, pace): (Snapshot, Pace),
     result: &mut RunResult,
@@ -239,16 +244,16 @@ async fn look_at_files(
     let started = Instant::now();
     let looked = files.changes_since(before, pace).await;
     let used = looked.as_ref().ok().map(|changes| changes.used);
-    room.note_size(used, started.elapsed());
+    entry.note_size(used, started.elapsed());
     let changes = looked.unwrap_or_else(|error| Changes {
         notes: vec![format!("what became of the files is not known: {}", error.to_run_error().message)],
         ..Changes::default()
     });
     result.warnings.extend(changes.notes);
-    result.lasting = Some(Lasting { sandbox: room.record.id.clone(), files: changes.files });
+    result.lasting = Some(Lasting { sandbox: entry.record.id.clone(), files: changes.files });
     let Some(used) = used else { return };
-    let has_grown = used.bytes > room.disk_bytes.swap(used.bytes, Ordering::Relaxed);
-    let limits = &room.record.limits;
+    let has_grown = used.bytes > entry.disk_bytes.swap(used.bytes, Ordering::Relaxed);
+    let limits = &entry.record.limits;
     let is_full = used.bytes.saturating_add(limits.disk_bytes / NEARLY) >= limits.disk_bytes
         || used.inodes.saturating_add(limits.disk_inodes / NEARLY) >= limits.disk_inodes;
     if is_full && has_grown && result.outcome == Outcome::Failed {
@@ -277,8 +282,8 @@ fn suit_remedy(result: &mut RunResult) {
 /// What the end of a run is made of.
 struct Concluding<'a> {
     result: RunResult,
-    played: Played,
-    living: Living,
+    played: RunEnd,
+    awake: AwakeSandbox,
     slot: &'a mut Slot,
     allowed: Allowed,
     permit: Permit,
@@ -286,26 +291,26 @@ struct Concluding<'a> {
 
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
-    let Concluding { mut result, played, mut living, slot, allowed, permit } = concluding;
-    let Played { end, output, done, refused, shown, interpreter, .. } = played;
-    let usage = living.sandbox.usage();
-    living.inside.reader.settle();
+    let Concluding { mut result, played, mut awake, slot, allowed, permit } = concluding;
+    let RunEnd { end, output, done, refused, shown, interpreter, .. } = played;
+    let usage = awake.sandbox.usage();
+    awake.channel.reader.settle();
     match interpreter {
-        Afterwards::Gone => slot.lost = "the sandbox ended unexpectedly",
-        Afterwards::Killed => {
+        InterpreterFate::Gone => slot.lost = "the sandbox ended unexpectedly",
+        InterpreterFate::Killed => {
             slot.lost = "it did not stop when it was asked to and was killed";
-            slot.living = Some(living);
+            slot.awake = Some(awake);
         }
-        Afterwards::Ended => {
+        InterpreterFate::Ended => {
             slot.lost = "it ended with the program";
-            slot.living = Some(living);
+            slot.awake = Some(awake);
         }
-        Afterwards::Kept => slot.living = Some(living),
+        InterpreterFate::Kept => slot.awake = Some(awake),
     }
     drop(permit);
     let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &allowed.limits);
     result.warnings.extend(warnings);
-    if interpreter != Afterwards::Kept {
+    if interpreter != InterpreterFate::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
         result.warnings.push(what);
     }

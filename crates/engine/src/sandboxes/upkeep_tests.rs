@@ -25,7 +25,7 @@ fn done(order: &[u8]) -> Vec<u8> {
 }
 
 /// `is_deaf` has interpreters that ran once read nothing more, as those that a program has stopped.
-fn quick(is_deaf: bool) -> FakeBackend {
+fn quick(is_poisoned: bool) -> FakeBackend {
     FakeBackend::new(move |mut stream| {
         say(&mut stream, &FromGuest::Hello { version: VERSION });
         let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
@@ -34,7 +34,7 @@ fn quick(is_deaf: bool) -> FakeBackend {
             frames.extend(&bytes[..count]);
             while let Some(message) = frames.next::<ToGuest>().unwrap() {
                 match message {
-                    ToGuest::Control { process, data, .. } if ran.insert(process) || !is_deaf => {
+                    ToGuest::Control { process, data, .. } if ran.insert(process) || !is_poisoned => {
                         say(&mut stream, &FromGuest::Control { process, data: done(&data) });
                     }
                     ToGuest::Drain { request, .. } => say(&mut stream, &FromGuest::Done { request }),

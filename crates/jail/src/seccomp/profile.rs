@@ -214,7 +214,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_getrandom,
 ];
 
-/// Takes gigabytes of disk in an instant, before any watch can look: where only a watch limits the disk, programs write
+/// Handover gigabytes of disk in an instant, before any watch can look: where only a watch limits the disk, programs write
 /// instead. Libraries do so by themselves when a file system cannot do it (posix_fallocate(3)).
 pub(super) const UNWATCHABLE_DISK: &[c_long] = &[SYS_fallocate];
 

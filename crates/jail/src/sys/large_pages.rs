@@ -42,8 +42,8 @@ fn whole_pages(mut parts: impl Iterator<Item = Range<usize>>) -> Option<Range<us
 
 /// Puts a copy of what is there in its place, in one step.
 fn replace(place: &Range<usize>) -> io::Result<()> {
-    let room = Room::new(place.len() + LARGE_BYTES)?;
-    let copy = room.start.map_addr(|start| start.next_multiple_of(LARGE_BYTES));
+    let reservation = Reservation::new(place.len() + LARGE_BYTES)?;
+    let copy = reservation.start.map_addr(|start| start.next_multiple_of(LARGE_BYTES));
     let from = with_exposed_provenance_mut::<libc::c_void>(place.start);
     // SAFETY: within the new memory, to which nothing else refers.
     told(unsafe { libc::madvise(copy, place.len(), libc::MADV_HUGEPAGE) })?;
@@ -62,12 +62,12 @@ fn told(result: libc::c_int) -> io::Result<()> {
 }
 
 /// New memory, given back with all that was not moved out of it.
-struct Room {
+struct Reservation {
     start: *mut libc::c_void,
     length: usize,
 }
 
-impl Room {
+impl Reservation {
     fn new(length: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -77,7 +77,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: its own; where something was moved away nothing is, and the only thread put nothing there since.
         unsafe { libc::munmap(self.start, self.length) };

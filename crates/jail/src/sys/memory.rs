@@ -41,7 +41,7 @@ impl Arguments {
     }
 }
 
-/// Takes every free piece of the C library's heap, for good. Copies then find what they ask for beyond it, side by side, and
+/// Handover every free piece of the C library's heap, for good. Copies then find what they ask for beyond it, side by side, and
 /// not here and there: each page that they write to is copied first.
 pub(crate) fn fill_heap() {
     /// Larger than nearly every free piece, so that this one comes from the end of the heap.
@@ -95,9 +95,9 @@ impl<'a> Mapping<'a> {
 
 /// Memory of the interpreter that carries this code, and of nobody else: the program's code, and the large pieces that it
 /// asked the kernel for. Neither its data, through which the C library is found, nor what that manages, for this code too.
-pub(crate) struct Luggage(Vec<Range<usize>>);
+pub(crate) struct InterpreterMemory(Vec<Range<usize>>);
 
-impl Luggage {
+impl InterpreterMemory {
     /// To be called by the stem itself, of which all others are copies. What cannot be told apart is not in it.
     pub(crate) fn find() -> Self {
         let program = fs::read_link("/proc/self/exe").unwrap_or_default();

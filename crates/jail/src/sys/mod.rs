@@ -18,7 +18,7 @@ pub(crate) use clone::{
 };
 pub(crate) use descriptors::{close_from, place};
 pub(crate) use large_pages::enlarge_program;
-pub(crate) use memory::{Arguments, Luggage, fill_heap};
+pub(crate) use memory::{Arguments, InterpreterMemory, fill_heap};
 pub(crate) use mount::{MountAttributes, set_mount_attributes, set_root_readonly};
 pub(crate) use network::{is_network_unused, raise_loopback};
 pub(crate) use process::{

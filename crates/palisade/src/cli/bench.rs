@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ::bench::{BenchArguments, Found, Language, Surroundings};
 
-use crate::machine::{self, Life};
+use crate::machine::{self, ServerMode};
 use crate::options::Options;
 
 pub(crate) fn main(options: &Options, arguments: &BenchArguments) -> ExitCode {
@@ -30,7 +30,7 @@ fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Res
         allow_missing: options.allow_missing.clone(),
         log_level: options.log_level.clone(),
     };
-    machine::with_engine(&own, Life::Once, |machine| async move {
+    machine::with_engine(&own, ServerMode::OneShot, |machine| async move {
         let mut found = Vec::new();
         for name in wanted {
             let language = machine.engine.runtimes().find(name).await.map(|runtime| Language {

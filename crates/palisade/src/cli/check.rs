@@ -8,7 +8,7 @@ use engine::{RunError, Validation};
 
 use terminal::Paint;
 
-use crate::machine::{self, Life};
+use crate::machine::{self, ServerMode};
 use crate::options::Options;
 
 const EXIT_CODES: &str = "\
@@ -43,7 +43,7 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
         Err(message) => return fail(&RunError::new("unreadable", message), OWN_FAILURE),
     };
     let language = &arguments.language;
-    let answer = machine::with_engine(options, Life::Once, |machine| async move {
+    let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
         machine.engine.validate(language, &code).await
     });
     match answer {

@@ -17,7 +17,7 @@ use wire::{Exit, Stream};
 use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 
 use super::save;
-use crate::machine::{self, Life, Machine};
+use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
 use crate::render;
 
@@ -92,7 +92,8 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
         Ok(request) => request,
         Err(error) => return finish(&arguments, &RunResult::refused(error)),
     };
-    let run = machine::with_engine(options, Life::Once, |machine| run(machine, request, arguments.json));
+    let run =
+        machine::with_engine(options, ServerMode::OneShot, |machine| run(machine, request, arguments.json));
     match run {
         Ok(result) => finish(&arguments, &result),
         Err(error) => {

@@ -15,7 +15,7 @@ use sandbox::{Guarantee, Limits};
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
 use super::serve::ServeSettings;
 use super::value::{LogLevel, Setting};
-use crate::serve::seats::SEATS_MAX;
+use crate::serve::connection_slots::SEATS_MAX;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;

@@ -18,7 +18,7 @@ use self::canaries::Canary;
 use terminal::{Paint, Spinner};
 
 use crate::cli::DoctorArguments;
-use crate::machine::{self, Life, Machine};
+use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
 
 /// Why nothing could be tried; the remedies say what is in the way.
@@ -58,7 +58,7 @@ struct LanguageFinding {
 }
 
 pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
-    let examined = machine::with_engine(options, Life::Once, |machine| async move {
+    let examined = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
         let _spinner = Spinner::start("examining this machine");
         examine(&machine).await
     });

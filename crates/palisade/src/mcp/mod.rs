@@ -15,8 +15,8 @@ mod icon;
 pub(crate) mod manifest;
 pub(crate) mod progress;
 mod prompts;
+mod recover_request_id;
 mod resources;
-mod salvage;
 mod schema;
 pub(crate) mod stdio;
 mod subscriptions;
@@ -114,9 +114,9 @@ impl Server {
 
 /// The end of a session whose requests may outlive their connections.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Goodbye(CancellationToken);
+pub(crate) struct SessionEnd(CancellationToken);
 
-impl Goodbye {
+impl SessionEnd {
     /// The session is over.
     pub(crate) fn say(&self) {
         self.0.cancel();
@@ -126,7 +126,7 @@ impl Goodbye {
 /// Completes when whoever asked does not want the answer any more.
 async fn given_up(context: &RequestContext<RoleServer>) {
     let parts = context.extensions.get::<http::request::Parts>();
-    match parts.and_then(|parts| parts.extensions.get::<Goodbye>()) {
+    match parts.and_then(|parts| parts.extensions.get::<SessionEnd>()) {
         Some(goodbye) => {
             tokio::select! {
                 () = context.ct.cancelled() => {}

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::Server;
 use super::transport::{self, Lines};
 use crate::log::{self, LogLevel};
-use crate::machine::{self, Life, Machine};
+use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
 use crate::signals::Signals;
 
@@ -33,7 +33,7 @@ pub(crate) fn main(options: &Options) -> ExitCode {
             "palisade: waiting for an MCP client on standard input; a client starts this command itself"
         );
     }
-    let served = machine::with_engine(options, Life::ForOne, serve).and_then(|served| served);
+    let served = machine::with_engine(options, ServerMode::Stdio, serve).and_then(|served| served);
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

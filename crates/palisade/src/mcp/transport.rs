@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, Notify, watch};
 
-use super::salvage::{self, END_BYTES};
+use super::recover_request_id::{self, END_BYTES};
 use crate::links::Links;
 use crate::log::{self, LogLevel};
 
@@ -146,7 +146,7 @@ where
             self.read.consume(used);
             if newline.is_some() {
                 return Some(match self.too_long.take() {
-                    Some((head, tail)) => Line::TooLong(salvage::request_id(&head, &tail)),
+                    Some((head, tail)) => Line::TooLong(recover_request_id::request_id(&head, &tail)),
                     None => Line::Whole,
                 });
             }
@@ -331,7 +331,7 @@ fn parse(line: &[u8]) -> Read {
     }
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
         // No answer without an id: whoever sent this might take the answer for the next nonsense.
-        let id = salvage::request_id(
+        let id = recover_request_id::request_id(
             &line[..line.len().min(END_BYTES)],
             &line[line.len().saturating_sub(END_BYTES)..],
         );

@@ -21,7 +21,7 @@ const WHOLE_MAX: Duration = Duration::from_secs(300);
 
 /// What all bodies may hold.
 #[derive(Clone)]
-pub(crate) struct BodyRoom(Arc<Semaphore>);
+pub(crate) struct BodyBudget(Arc<Semaphore>);
 
 /// A body that was read, with its share of the room.
 pub(crate) struct Held {
@@ -38,7 +38,7 @@ pub(crate) struct Share {
 
 impl Share {
     /// So many bytes more. They count as a whole, not by the piece: what comes byte by byte has no more than its size.
-    pub(crate) fn grow(&mut self, room: &BodyRoom, bytes: usize) -> Result<(), BodyError> {
+    pub(crate) fn grow(&mut self, room: &BodyBudget, bytes: usize) -> Result<(), BodyError> {
         self.bytes = self.bytes.saturating_add(bytes);
         let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let due = u32::try_from(self.bytes.div_ceil(PIECE_BYTES) - held).map_err(|_| BodyError::TooLarge)?;
@@ -60,13 +60,13 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-impl Default for BodyRoom {
+impl Default for BodyBudget {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(TOGETHER_BYTES_MAX / PIECE_BYTES)))
     }
 }
 
-impl BodyRoom {
+impl BodyBudget {
     /// The whole body.
     pub(crate) async fn read(&self, body: Body) -> Result<Held, BodyError> {
         tokio::time::timeout(WHOLE_MAX, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_whole_and_its_room_comes_back() {
-        let room = BodyRoom::default();
+        let room = BodyBudget::default();
         let before = room.0.available_permits();
         let held = room.read(pieces(10, 10_000)).await.ok().unwrap();
         assert_eq!(held.bytes.len(), 100_000);
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn too_much_is_refused_announced_or_not() {
-        let room = BodyRoom::default();
+        let room = BodyBudget::default();
         let announced = Body::from(vec![0; BODY_BYTES_MAX + 1]);
         assert_eq!(room.read(announced).await.err(), Some(BodyError::TooLarge));
         assert_eq!(room.read(pieces(33, 1 << 20)).await.err(), Some(BodyError::TooLarge));
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_in_tiny_pieces_takes_no_more_room_than_its_size() {
-        let room = BodyRoom::default();
+        let room = BodyBudget::default();
         let before = room.0.available_permits();
         let held = room.read(pieces(50_000, 1)).await.ok().unwrap();
         assert_eq!(before - room.0.available_permits(), held.bytes.len().div_ceil(PIECE_BYTES));
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_bodies_together_are_bounded() {
-        let room = BodyRoom::default();
+        let room = BodyBudget::default();
         let mut held = Vec::new();
         let refusal = loop {
             match room.read(pieces(31, 1 << 20)).await {
@@ -178,6 +178,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stops_coming_is_given_up() {
         let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-        assert_eq!(BodyRoom::default().read(body).await.err(), Some(BodyError::TooSlow));
+        assert_eq!(BodyBudget::default().read(body).await.err(), Some(BodyError::TooSlow));
     }
 }

@@ -1,7 +1,7 @@
 //! Accepts connections and serves HTTP/1.1 on each, within limits of number and time.
 //!
 //! ```text
-//! accept -> seat (see [`super::seats`]) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
+//! accept -> seat (see [`super::connection_slots`]) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
 //! ```
 //! A connection ends when its peer leaves, when a head takes too long, when its seat is needed, or at the end
 //! of the server; a peer that vanished without a word is noticed by the kernel ([`watch_peer`]).
@@ -24,12 +24,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::body::BodyRoom;
+use super::body::BodyBudget;
+use super::connection_slots::{AllBusy, Busy, ConnectionSlot, ConnectionSlots};
 use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
 use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
-use super::seats::{AllBusy, Busy, Seat, Seats};
 
 /// A head, or the pause before it, takes no longer.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,8 +46,8 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Serving {
     pub(crate) router: Router,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) seats: Arc<Seats>,
-    pub(crate) bodies: BodyRoom,
+    pub(crate) seats: Arc<ConnectionSlots>,
+    pub(crate) bodies: BodyBudget,
     pub(crate) counters: Arc<Counters>,
     /// No new connections and no new requests.
     pub(crate) closing: CancellationToken,
@@ -58,7 +58,7 @@ pub(crate) struct Serving {
 /// What a connection that turns into a WebSocket takes with it.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) seat: Arc<ConnectionSlot>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -125,7 +125,7 @@ fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve_one(accepted: Accepted, seat: Arc<Seat>, serving: Serving) {
+async fn serve_one(accepted: Accepted, seat: Arc<ConnectionSlot>, serving: Serving) {
     let mut router = serving.router;
     let mut owner = None;
     let stream: Box<dyn Duplex> = match (accepted, &serving.tls) {

@@ -25,11 +25,11 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
+use super::connection_slots::AllBusy;
 use super::connections;
 use super::disposition;
 use super::metrics::{Counters, Refusal};
 use super::range::{self, Ranged};
-use super::seats::AllBusy;
 use crate::links::{Action, Grant, LinkKey, Links, ROUTE_PREFIX};
 
 /// Transfers at once.

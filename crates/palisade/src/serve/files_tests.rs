@@ -304,8 +304,8 @@ async fn links_work_on_a_real_connection() {
     let serving = super::super::connections::Serving {
         router: site.router.clone(),
         tls: None,
-        bodies: super::super::body::BodyRoom::default(),
-        seats: Arc::new(super::super::seats::Seats::new(8)),
+        bodies: super::super::body::BodyBudget::default(),
+        seats: Arc::new(super::super::connection_slots::ConnectionSlots::new(8)),
         counters: Arc::default(),
         closing: closing.clone(),
         closed: closing.clone(),

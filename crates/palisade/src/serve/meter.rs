@@ -11,16 +11,16 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::body::{BodyRoom, Share};
+use super::body::{BodyBudget, Share};
 
 /// What one connection holds; nothing is counted before it is switched on.
 pub(crate) struct Meter {
-    room: BodyRoom,
+    room: BodyBudget,
     held: Mutex<Option<Share>>,
 }
 
 impl Meter {
-    pub(crate) fn new(room: &BodyRoom) -> Arc<Self> {
+    pub(crate) fn new(room: &BodyBudget) -> Arc<Self> {
         Arc::new(Self { room: room.clone(), held: Mutex::default() })
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn unfinished_messages_of_all_connections_are_bounded() {
-        let room = BodyRoom::default();
+        let room = BodyBudget::default();
         let meters: Vec<_> = (0..9).map(|_| Meter::new(&room)).collect();
         assert!(pass(&meters[0], BODY_BYTES_MAX).await, "nothing is counted before a message begins");
         meters.iter().for_each(|meter| meter.begin());

@@ -10,21 +10,21 @@
 //! Nothing in here knows a tool; nothing in [`crate::mcp`] knows HTTP.
 
 mod body;
+pub(crate) mod connection_slots;
 mod connections;
 pub(crate) mod control;
 mod disposition;
 mod files;
 mod gate;
 mod health;
+mod keep_alive;
 pub(crate) mod listen;
 mod meter;
 mod metrics;
 pub(crate) mod options;
 mod range;
 mod readiness;
-pub(crate) mod seats;
 mod sessions;
-mod silence;
 mod streamable;
 mod tls;
 mod token;
@@ -43,7 +43,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::body::BodyRoom;
+use self::body::BodyBudget;
+use self::connection_slots::ConnectionSlots;
 use self::connections::Serving;
 use self::files::{Files, LinkOffer};
 use self::gate::Gate;
@@ -51,12 +52,11 @@ use self::listen::{Address, Listener};
 use self::metrics::Counters;
 use self::options::{Auth, Fixtures, ServeArguments, ServeOptions};
 use self::readiness::Readiness;
-use self::seats::Seats;
 use self::sessions::Sessions;
 use crate::fixtures::Fixtured;
 use crate::links::LinkKey;
 use crate::log::{self, LogLevel};
-use crate::machine::{self, Life, Machine};
+use crate::machine::{self, Machine, ServerMode};
 use crate::mcp::Server;
 use crate::mcp::transport;
 use crate::options::Options;
@@ -75,9 +75,9 @@ pub(crate) struct App {
     server: Arc<Server>,
     library: streamable::Library,
     sessions: Sessions,
-    bodies: BodyRoom,
+    bodies: BodyBudget,
     readiness: Arc<Readiness>,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionSlots>,
     counters: Arc<Counters>,
     /// WebSockets that are open.
     sockets: AtomicUsize,
@@ -90,7 +90,7 @@ pub(crate) struct App {
 pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
     // Files and sockets made from here on are their owner's alone.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    let served = machine::with_engine(options, Life::ForMany, |machine| serve(machine, arguments));
+    let served = machine::with_engine(options, ServerMode::Http, |machine| serve(machine, arguments));
     match served.and_then(|served| served) {
         Ok(()) => ExitCode::SUCCESS,
         // A mistake of whoever configured it, told before any port was opened.
@@ -165,9 +165,9 @@ impl App {
             library,
             server,
             sessions,
-            bodies: BodyRoom::default(),
+            bodies: BodyBudget::default(),
             readiness: Readiness::new(machine.state_dir.clone()),
-            seats: Arc::new(Seats::within_descriptors(options.connections_max)),
+            seats: Arc::new(ConnectionSlots::within_descriptors(options.connections_max)),
             counters: Arc::default(),
             sockets: AtomicUsize::new(0),
             closing: CancellationToken::new(),

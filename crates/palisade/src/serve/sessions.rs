@@ -14,7 +14,7 @@ use engine::Principal;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
-use crate::mcp::Goodbye;
+use crate::mcp::SessionEnd;
 
 /// Carries the id.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -33,7 +33,7 @@ pub(crate) struct Sessions {
 struct Owner {
     principal: Principal,
     last_used: Instant,
-    goodbye: Goodbye,
+    goodbye: SessionEnd,
 }
 
 impl Sessions {
@@ -44,7 +44,7 @@ impl Sessions {
     }
 
     /// Takes away an id that is not this principal's; gives back what tells the end of one that is.
-    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<Goodbye> {
+    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<SessionEnd> {
         let shown = headers.get(&HEADER)?;
         let mut owners = self.lock();
         let owner = shown.to_str().ok().and_then(|id| owners.get_mut(id));
@@ -64,7 +64,7 @@ impl Sessions {
         }
         self.forget_ended().await;
         let owner =
-            Owner { principal: principal.clone(), last_used: Instant::now(), goodbye: Goodbye::default() };
+            Owner { principal: principal.clone(), last_used: Instant::now(), goodbye: SessionEnd::default() };
         self.lock().insert(id.to_owned(), owner);
         while let Some(surplus) = self.surplus() {
             if let Some(owner) = self.lock().remove(&surplus) {

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
+use super::keep_alive::{self, Pending};
 use super::metrics::Refusal;
-use super::silence::{self, Pending};
 
-use crate::mcp::Goodbye;
+use crate::mcp::SessionEnd;
 
 /// Comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub(crate) async fn handle(
     };
     app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
     let is_goodbye = parts.method == Method::DELETE;
-    let may_wait = parts.method == Method::POST && silence::reads_streams(&parts.headers);
+    let may_wait = parts.method == Method::POST && keep_alive::reads_streams(&parts.headers);
     let request = Request::from_parts(parts, Full::new(held.bytes));
     let (answer, share) = ((app.library)(request), held.share);
     let answer = Box::pin(async move {
@@ -82,12 +82,13 @@ pub(crate) async fn handle(
         drop(share);
         response
     });
-    let mut response = if may_wait { silence::bridge(answer, silence::PAUSE).await } else { answer.await };
+    let mut response =
+        if may_wait { keep_alive::bridge(answer, keep_alive::PAUSE).await } else { answer.await };
     // The library says "accepted" of what is done by then, and clients take that for a failure.
     if is_goodbye && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::NO_CONTENT;
         // The library lets what runs go on for a while; the end of a session is the end of its runs.
-        goodbye.iter().for_each(Goodbye::say);
+        goodbye.iter().for_each(SessionEnd::say);
     }
     app.sessions.learn(response.headers(), &principal).await;
     response

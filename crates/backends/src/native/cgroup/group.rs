@@ -79,7 +79,7 @@ impl Group {
     /// As the kernel allows it: some only tell, some only listen.
     fn open(&self, name: &str) -> io::Result<File> {
         let path = self.directory.join(name);
-        // Handed to who joins, who need not read it.
+        // InheritedFds to who joins, who need not read it.
         let is_entrance = name == ENTRANCE_FILE;
         let both = OpenOptions::new().read(!is_entrance).write(true).open(&path);
         both.or_else(|_| File::open(&path))

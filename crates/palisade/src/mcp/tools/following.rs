@@ -25,11 +25,11 @@ pub(crate) fn patience(asked_ms: Option<u64>) -> Duration {
 
 /// What becomes of the run when its caller goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bond {
+pub(crate) enum OnDisconnect {
     /// It ends: the call is the run.
-    Tied,
+    Stop,
     /// It goes on: the call only looked.
-    Loose,
+    Detach,
 }
 
 /// Somebody who waits for a run.
@@ -59,7 +59,11 @@ impl<'a> Follower<'a> {
     }
 
     /// How it ended, or nothing when the caller's patience, or the caller, went first.
-    pub(crate) async fn follow(&mut self, patience: Duration, bond: Bond) -> Option<Arc<FinishedRun>> {
+    pub(crate) async fn follow(
+        &mut self,
+        patience: Duration,
+        bond: OnDisconnect,
+    ) -> Option<Arc<FinishedRun>> {
         let finished = self.run.finished();
         let clock = tokio::time::sleep(patience);
         tokio::pin!(finished, clock);
@@ -80,7 +84,7 @@ impl<'a> Follower<'a> {
                     continue;
                 }
             };
-            if bond == Bond::Loose {
+            if bond == OnDisconnect::Detach {
                 return None;
             }
             // Its end is near, and is worth waiting for.

@@ -15,7 +15,7 @@ use sandbox::Outcome;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::following::{Bond, Follower, patience};
+use super::following::{Follower, OnDisconnect, patience};
 use super::{limits_of, report};
 use crate::log::{self, LogLevel};
 use crate::mcp::Server;
@@ -60,7 +60,7 @@ pub(crate) async fn call(
     };
     log::line(LogLevel::Debug, "run_began", &[("run_id", json!(started.id().as_str()))]);
     let mut follower = Follower::new(server, context, principal, started.live());
-    let run = match follower.follow(wait, Bond::Tied).await {
+    let run = match follower.follow(wait, OnDisconnect::Stop).await {
         Some(run) => run,
         None => match started.hand_over().await {
             Ok(()) => {
@@ -71,7 +71,7 @@ pub(crate) async fn call(
             // It cannot be found again, so it is not let go.
             Err(error) => {
                 log::line(LogLevel::Warn, "not_handed_over", &[("reason", json!(error.to_string()))]);
-                follower.follow(Duration::MAX, Bond::Tied).await.unwrap_or(started.finished().await)
+                follower.follow(Duration::MAX, OnDisconnect::Stop).await.unwrap_or(started.finished().await)
             }
         },
     };

@@ -7,7 +7,7 @@ use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
 
-use super::following::{Bond, Follower, patience};
+use super::following::{Follower, OnDisconnect, patience};
 use super::{refused, report};
 use crate::mcp::arguments::{Arguments, Refusal};
 use crate::mcp::{Server, links, schema};
@@ -62,7 +62,7 @@ async fn follow(
     patience: Duration,
 ) -> CallToolResult {
     let mut follower = Follower::new(server, context, principal, run.clone());
-    let followed = follower.follow(patience, Bond::Loose).await;
+    let followed = follower.follow(patience, OnDisconnect::Detach).await;
     follower.end().await;
     match followed {
         Some(run) => report::finished(server, &run, links(context).as_ref()).await,

@@ -29,9 +29,13 @@ const THREADS_MAX: usize = 64;
 
 /// Whether nothing in those groups but process 1 can run any more, and nothing will be born there. Process 1 was killed and
 /// the limit of processes lowered before.
-pub(super) async fn has_come(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
-    let is_still = || is_still(cgroups, known, process_1);
-    if is_still()? {
+pub(super) async fn is_quiesced(
+    cgroups: &CgroupSet,
+    known: &Inhabitants,
+    process_1: i32,
+) -> io::Result<bool> {
+    let is_quiet_now = || is_quiet_now(cgroups, known, process_1);
+    if is_quiet_now()? {
         return Ok(true);
     }
     let timer = watched(rustix::time::timerfd_create(
@@ -46,14 +50,14 @@ pub(super) async fn has_come(cgroups: &CgroupSet, known: &Inhabitants, process_1
         };
         rustix::time::timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
         timer.readable().await?.clear_ready();
-        if is_still()? {
+        if is_quiet_now()? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn is_still(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
+fn is_quiet_now(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
     // Counted first: from here on it can only become less.
     let count = cgroups.threads_count();
     let listed = cgroups.threads()?;

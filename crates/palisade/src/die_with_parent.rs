@@ -31,8 +31,8 @@ pub(crate) fn take_role() -> Option<ExitCode> {
 
 fn run(starter: Option<Pid>, command: &[OsString]) -> ExitCode {
     const CANNOT: u8 = 125;
-    let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-    let (Some((program, arguments)), true) = (command.split_first(), tied) else {
+    let die_with_parent = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
+    let (Some((program, arguments)), true) = (command.split_first(), die_with_parent) else {
         return ExitCode::from(CANNOT);
     };
     // It may have ended before the signal was set.

@@ -1,4 +1,4 @@
-//! Seats: how many connections a server has at once, and which one is closed when there are too many.
+//! ConnectionSlots: how many connections a server has at once, and which one is closed when there are too many.
 //!
 //! ```text
 //! accept -> Unproven -- a request shows the token --> Proven (for as long as the connection lasts)
@@ -29,7 +29,7 @@ const DESCRIPTORS_PER_SEAT: usize = 2;
 const UNPROVEN_SHARE: usize = 8;
 
 /// All seats of a server.
-pub(crate) struct Seats {
+pub(crate) struct ConnectionSlots {
     most: usize,
     taken: Mutex<Taken>,
 }
@@ -59,18 +59,18 @@ enum Standing {
 pub(crate) struct AllBusy;
 
 /// One connection's seat; given up when dropped.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct ConnectionSlot {
+    seats: Arc<ConnectionSlots>,
     number: u64,
     leave: CancellationToken,
 }
 
 /// A request under way on a seat.
 pub(crate) struct Busy {
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSlot>,
 }
 
-impl Seats {
+impl ConnectionSlots {
     /// So many, or what this process may have. A shell gives 1024 descriptors at first and more when asked: without
     /// that, or with a seat for each of them, idle connections would keep out everybody else, and every run.
     pub(crate) fn within_descriptors(wanted: usize) -> Self {
@@ -96,7 +96,7 @@ impl Seats {
     }
 
     /// A seat for a new connection, if need be that of another unproven one.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.lock();
         if taken.seats.len() >= self.most {
             let unproven = taken.seats.iter().filter(|(_, place)| place.standing == Standing::Unproven);
@@ -108,7 +108,7 @@ impl Seats {
         let leave = CancellationToken::new();
         let (standing, idle_since) = (Standing::Unproven, Instant::now());
         taken.seats.insert(number, Place { standing, requests: 0, idle_since, leave: leave.clone() });
-        Some(Arc::new(Seat { seats: Arc::clone(self), number, leave }))
+        Some(Arc::new(ConnectionSlot { seats: Arc::clone(self), number, leave }))
     }
 
     /// Has a connection count as proven, if need be in the place of the proven one that is idle longest.
@@ -154,7 +154,7 @@ impl Taken {
     }
 }
 
-/// Seats that proven connections leave to those that have yet to show their token.
+/// ConnectionSlots that proven connections leave to those that have yet to show their token.
 fn unproven_min(most: usize) -> usize {
     (most / UNPROVEN_SHARE).max(1)
 }
@@ -163,7 +163,7 @@ fn seats_for(descriptors: u64) -> usize {
     usize::try_from(descriptors).map_or(usize::MAX, |count| count / DESCRIPTORS_PER_SEAT).max(1)
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Says that the connection has shown who it is.
     pub(crate) fn prove(&self) -> Result<(), AllBusy> {
         self.seats.prove(self.number)
@@ -192,7 +192,7 @@ impl Drop for Busy {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.seats.lock().seats.remove(&self.number);
     }
@@ -204,18 +204,18 @@ mod tests {
 
     const SEATS: usize = 8;
 
-    fn take(seats: &Arc<Seats>, count: usize) -> Vec<Arc<Seat>> {
+    fn take(seats: &Arc<ConnectionSlots>, count: usize) -> Vec<Arc<ConnectionSlot>> {
         (0..count).map(|_| seats.take().unwrap()).collect()
     }
 
-    fn left(seats: &[Arc<Seat>]) -> Vec<usize> {
+    fn left(seats: &[Arc<ConnectionSlot>]) -> Vec<usize> {
         let left = seats.iter().enumerate().filter(|(_, seat)| seat.leave.is_cancelled());
         left.map(|(at, _)| at).collect()
     }
 
     #[test]
     fn an_unproven_connection_only_takes_the_seat_of_another() {
-        let seats = Arc::new(Seats::new(SEATS));
+        let seats = Arc::new(ConnectionSlots::new(SEATS));
         let own = take(&seats, SEATS - 2);
         own.iter().for_each(|seat| seat.prove().unwrap());
         let _busy = own[0].begin();
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn an_unproven_connection_cannot_keep_its_seat_by_asking() {
-        let seats = Arc::new(Seats::new(SEATS));
+        let seats = Arc::new(ConnectionSlots::new(SEATS));
         let all = take(&seats, SEATS);
-        let _busy: Vec<_> = all.iter().skip(1).map(Seat::begin).collect();
+        let _busy: Vec<_> = all.iter().skip(1).map(ConnectionSlot::begin).collect();
         let late = take(&seats, 2);
         assert_eq!((left(&all), left(&late)), (vec![0], vec![0]), "the idle ones first");
         let _asking = late[1].begin();
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn a_proven_connection_may_take_the_seat_of_a_proven_one_that_is_idle() {
-        let seats = Arc::new(Seats::new(SEATS));
+        let seats = Arc::new(ConnectionSlots::new(SEATS));
         let most = SEATS - unproven_min(SEATS);
         let own = take(&seats, most);
         own.iter().for_each(|seat| seat.prove().unwrap());
-        let busy: Vec<_> = own.iter().filter(|seat| seat.number != 1).map(Seat::begin).collect();
+        let busy: Vec<_> = own.iter().filter(|seat| seat.number != 1).map(ConnectionSlot::begin).collect();
         let late = take(&seats, 1).remove(0);
         late.prove().unwrap();
         late.prove().unwrap();
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn there_are_at_least_two_seats() {
-        let seats = Arc::new(Seats::new(1));
+        let seats = Arc::new(ConnectionSlots::new(1));
         let (first, _second) = (seats.take().unwrap(), seats.take().unwrap());
         assert_eq!(first.prove(), Ok(()));
         assert!(seats.take().is_some());
@@ -268,6 +268,9 @@ mod tests {
     fn descriptors_are_left_for_runs() {
         assert_eq!(seats_for(1024), 512);
         assert_eq!(seats_for(0), 1);
-        assert!(Seats::within_descriptors(4).most == 4 && Seats::within_descriptors(usize::MAX).most > 4);
+        assert!(
+            ConnectionSlots::within_descriptors(4).most == 4
+                && ConnectionSlots::within_descriptors(usize::MAX).most > 4
+        );
     }
 }

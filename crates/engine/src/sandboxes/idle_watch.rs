@@ -15,7 +15,7 @@ use sandbox::Ending;
 use tokio::sync::OwnedMutexGuard;
 
 use super::Sandboxes;
-use super::room::{Room, Slot};
+use super::entry::{SandboxEntry, Slot};
 
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// Sandboxes that are awake at once; beyond them the one that was not used for longest is put to sleep.
@@ -31,9 +31,9 @@ const DESCRIPTORS_KEPT: u64 = 4096;
 pub(super) struct Night(AtomicBool);
 
 /// Sees to it that somebody looks at a sandbox for as long as it is awake.
-pub(super) fn watch_over(sandboxes: &Sandboxes, room: &Room) {
-    room.is_watched.store(true, Ordering::SeqCst);
-    if !sandboxes.night.0.swap(true, Ordering::SeqCst) {
+pub(super) fn watch_over(sandboxes: &Sandboxes, entry: &SandboxEntry) {
+    entry.is_watched.store(true, Ordering::SeqCst);
+    if !sandboxes.idle_watch.0.swap(true, Ordering::SeqCst) {
         tokio::spawn(watch(sandboxes.own.clone()));
     }
 }
@@ -45,43 +45,43 @@ async fn watch(sandboxes: Weak<Sandboxes>) {
         let Some(sandboxes) = sandboxes.upgrade() else { return };
         let awake = sandboxes.awake();
         if awake.is_empty() {
-            sandboxes.night.0.store(false, Ordering::SeqCst);
+            sandboxes.idle_watch.0.store(false, Ordering::SeqCst);
             // One that woke in this moment saw that somebody looks; unless another has begun to, this one goes on.
-            if sandboxes.awake().is_empty() || sandboxes.night.0.swap(true, Ordering::SeqCst) {
+            if sandboxes.awake().is_empty() || sandboxes.idle_watch.0.swap(true, Ordering::SeqCst) {
                 return;
             }
         }
-        for room in awake {
+        for entry in awake {
             // A run that is on is watched already.
-            let Some(mut slot) = room.turn_now() else { continue };
-            let is_quiet = slot.living.as_mut().is_some_and(|living| living.sandbox.is_quiet());
+            let Some(mut slot) = entry.turn_now() else { continue };
+            let is_quiet = slot.awake.as_mut().is_some_and(|awake| awake.sandbox.is_quiet());
             if !is_quiet {
                 // Each by itself: a workspace of many files does not hold up the look at others.
-                tokio::spawn(look(room, slot));
+                tokio::spawn(look(entry, slot));
             }
         }
     }
 }
 
 /// One look, by whoever has the turn.
-async fn look(room: Arc<Room>, mut slot: OwnedMutexGuard<Slot>) {
-    let ending = match &mut slot.living {
-        Some(living) => living.sandbox.look().await,
+async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
+    let ending = match &mut slot.awake {
+        Some(awake) => awake.sandbox.look().await,
         None => Some(Ending::Gone),
     };
     match ending {
         None => {
-            let held = slot.living.as_mut().map_or(0, |living| living.sandbox.usage().memory_peak_bytes);
-            room.memory_bytes.store(held, Ordering::Relaxed);
+            let held = slot.awake.as_mut().map_or(0, |awake| awake.sandbox.usage().memory_peak_bytes);
+            entry.memory_bytes.store(held, Ordering::Relaxed);
         }
         Some(_) => {
-            if slot.living.is_some() {
+            if slot.awake.is_some() {
                 drop(slot.sleep("what was left running went beyond a limit between two runs"));
             }
-            room.memory_bytes.store(0, Ordering::Relaxed);
-            room.note_awake(&slot);
+            entry.memory_bytes.store(0, Ordering::Relaxed);
+            entry.note_awake(&slot);
             // The turn is still ours: whoever wakes it next has it watched again.
-            room.is_watched.store(false, Ordering::SeqCst);
+            entry.is_watched.store(false, Ordering::SeqCst);
         }
     }
 }
@@ -98,8 +98,8 @@ fn awake_within(descriptors: u64) -> u64 {
 }
 
 impl Sandboxes {
-    fn awake(&self) -> Vec<Arc<Room>> {
-        self.rooms().values().filter(|room| room.is_watched.load(Ordering::SeqCst)).cloned().collect()
+    fn awake(&self) -> Vec<Arc<SandboxEntry>> {
+        self.entries().values().filter(|entry| entry.is_watched.load(Ordering::SeqCst)).cloned().collect()
     }
 
     /// Puts those to sleep that were not used for longest, until what the rest keeps leaves room for one more.
@@ -107,25 +107,25 @@ impl Sandboxes {
         let budget = self.engine.admission.memory_bytes_max();
         let most = awake_max();
         let mut awake = self.awake();
-        let held = |room: &Arc<Room>| room.memory_bytes.load(Ordering::Relaxed);
+        let held = |entry: &Arc<SandboxEntry>| entry.memory_bytes.load(Ordering::Relaxed);
         let mut bytes: u64 = awake.iter().map(held).sum();
         let mut count = awake.len() as u64;
         if bytes <= budget && count < most {
             return;
         }
-        awake.sort_by_key(|room| room.used_ms());
-        for room in &awake {
+        awake.sort_by_key(|entry| entry.used_ms());
+        for entry in &awake {
             if bytes <= budget && count < most {
                 return;
             }
-            let Some(mut slot) = room.turn_now() else { continue };
+            let Some(mut slot) = entry.turn_now() else { continue };
             drop(slot.sleep("others needed the room and the interpreter was put to sleep"));
-            bytes = bytes.saturating_sub(held(room));
+            bytes = bytes.saturating_sub(held(entry));
             count -= 1;
-            room.memory_bytes.store(0, Ordering::Relaxed);
-            room.is_watched.store(false, Ordering::SeqCst);
-            room.note_awake(&slot);
-            room.let_go(&mut slot);
+            entry.memory_bytes.store(0, Ordering::Relaxed);
+            entry.is_watched.store(false, Ordering::SeqCst);
+            entry.note_awake(&slot);
+            entry.let_go(&mut slot);
         }
     }
 }

@@ -21,10 +21,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use wire::{Exit, FromGuest, Stream, ToGuest};
 
-use super::living::{HEARS, Inside, KEEP, PREPARE, SYNC};
+use super::awake::{GuestChannel, HEARS, KEEP, PREPARE, SYNC};
 use crate::conversation::tell;
 use crate::display::Display;
-use crate::driver::{self, Done, DriverEar, DriverRun};
+use crate::driver::{self, Done, DriverDecoder, DriverRun};
 use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::request::{RunRequest, Stdin};
@@ -48,7 +48,7 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 
 /// What became of a run, before it is judged.
-pub(super) struct Played {
+pub(super) struct RunEnd {
     pub(super) end: End,
     pub(super) output: Output,
     pub(super) done: Option<Done>,
@@ -57,7 +57,7 @@ pub(super) struct Played {
     /// What it showed, and what of that was left out.
     pub(super) shown: (Vec<Display>, Vec<String>),
     /// What became of the interpreter.
-    pub(super) interpreter: Afterwards,
+    pub(super) interpreter: InterpreterFate,
     /// Whether it was started for this run.
     pub(super) is_fresh: bool,
     /// Whether that was because the one before was stopped and did not go on.
@@ -68,7 +68,7 @@ pub(super) struct Played {
 
 /// An interpreter after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum InterpreterFate {
     /// It lives, with its state.
     Kept,
     /// It ended by itself, with the program.
@@ -80,14 +80,14 @@ pub(super) enum Afterwards {
 }
 
 /// Who can end a run from outside.
-pub(super) struct Ears {
+pub(super) struct StopSignals {
     pub(super) stop: oneshot::Receiver<Stop>,
     pub(super) closing: watch::Receiver<bool>,
 }
 
 /// One run in the making.
-pub(super) struct Turn<'a> {
-    inside: &'a mut Inside,
+pub(super) struct LiveRun<'a> {
+    channel: &'a mut GuestChannel,
     runtime: &'a Runtime,
     limits: &'a Limits,
     /// The interpreter, once the order was given.
@@ -104,7 +104,7 @@ pub(super) struct Turn<'a> {
     is_caught_up: bool,
     is_fresh: bool,
     output: Output,
-    ear: DriverEar,
+    decoder: DriverDecoder,
     ready: Option<MakingReady>,
     refused: Option<Done>,
     events: Option<mpsc::Sender<RunEvent>>,
@@ -114,25 +114,25 @@ pub(super) struct Turn<'a> {
 /// A program that is being made ready.
 struct MakingReady {
     how: Preparing,
-    ear: DriverEar,
+    decoder: DriverDecoder,
     /// What the driver is told if it became ready, and if not.
     order: Vec<u8>,
     order_as_it_is: Vec<u8>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> LiveRun<'a> {
     pub(super) fn new(
-        inside: &'a mut Inside,
+        channel: &'a mut GuestChannel,
         runtime: &'a Runtime,
         limits: &'a Limits,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Result<Self, RunError> {
         // Nothing that an earlier run left behind can speak for this one without having heard of it.
         let id = handle::random("")?;
-        let ear = DriverEar::awaiting(&id);
+        let decoder = DriverDecoder::awaiting(&id);
         Ok(Self {
-            placed: inside.next_placed(),
-            inside,
+            placed: channel.next_placed(),
+            channel,
             runtime,
             limits,
             process: 0,
@@ -143,7 +143,7 @@ impl<'a> Turn<'a> {
             is_caught_up: false,
             is_fresh: false,
             output: Output::new(limits.output_bytes),
-            ear,
+            decoder,
             ready: None,
             refused: None,
             events,
@@ -153,8 +153,8 @@ impl<'a> Turn<'a> {
 
     /// Sends the files and the order, with the question whether the interpreter is still there.
     pub(super) async fn begin(&mut self, request: &RunRequest) -> Result<(), GuestError> {
-        let known = self.inside.living(self.runtime);
-        self.inside.writer.queue(&ToGuest::Drain { request: SYNC, process: known.unwrap_or(0) })?;
+        let known = self.channel.awake(self.runtime);
+        self.channel.writer.queue(&ToGuest::Drain { request: SYNC, process: known.unwrap_or(0) })?;
         for input in &request.inputs {
             self.put(&input.path, &input.content).await?;
         }
@@ -168,7 +168,7 @@ impl<'a> Turn<'a> {
         };
         (self.process, self.is_fresh) = match known {
             Some(process) => (process, false),
-            None => (self.inside.start(self.runtime)?, true),
+            None => (self.channel.start(self.runtime)?, true),
         };
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         let source = self.runtime.source_path();
@@ -181,45 +181,45 @@ impl<'a> Turn<'a> {
         match self.runtime.preparing(&call) {
             None => {
                 self.told = order(&request.code);
-                self.inside.writer.control(self.process, self.placed, &self.told)?;
+                self.channel.writer.control(self.process, self.placed, &self.told)?;
             }
             Some(how) => {
                 let (order, order_as_it_is) = (order(""), order(&request.code));
                 self.put(&hidden, request.code.as_bytes()).await?;
                 self.make_ready(&how)?;
-                let ear = DriverEar::awaiting(&self.id);
-                self.ready = Some(MakingReady { how, ear, order, order_as_it_is });
+                let decoder = DriverDecoder::awaiting(&self.id);
+                self.ready = Some(MakingReady { how, decoder, order, order_as_it_is });
             }
         }
-        self.inside.writer.flush().await
+        self.channel.writer.flush().await
     }
 
     async fn put(&mut self, path: &str, content: &[u8]) -> Result<(), GuestError> {
-        self.inside.writer.put_file(self.placed, path, content).await
+        self.channel.writer.put_file(self.placed, path, content).await
     }
 
     /// Has the program made ready; what does so may have to be started first.
     fn make_ready(&mut self, how: &Preparing) -> Result<(), GuestError> {
-        self.inside.start_preparer(how.command.clone(), self.runtime)?;
+        self.channel.start_preparer(how.command.clone(), self.runtime)?;
         let data = driver::prepare_order(&self.id, &how.order);
-        self.inside.writer.queue(&ToGuest::Stdin { process: PREPARE, after: self.placed, data })
+        self.channel.writer.queue(&ToGuest::Stdin { process: PREPARE, after: self.placed, data })
     }
 
     /// Everything from before was said. Who died before that is replaced, and told anew.
     async fn catch_up(&mut self) -> Result<(), GuestError> {
         self.is_caught_up = true;
-        if self.inside.living(self.runtime).is_none() {
-            (self.process, self.is_fresh) = (self.inside.start(self.runtime)?, true);
-            self.inside.writer.control(self.process, self.placed, &self.told)?;
+        if self.channel.awake(self.runtime).is_none() {
+            (self.process, self.is_fresh) = (self.channel.start(self.runtime)?, true);
+            self.channel.writer.control(self.process, self.placed, &self.told)?;
         }
         self.ask_later();
         if let Some(ready) = self.ready.take() {
-            if !self.inside.has_preparer() {
+            if !self.channel.has_preparer() {
                 self.make_ready(&ready.how)?;
             }
             self.ready = Some(ready);
         }
-        self.inside.writer.flush().await
+        self.channel.writer.flush().await
     }
 
     /// A new interpreter was not stopped by anybody.
@@ -233,37 +233,37 @@ impl<'a> Turn<'a> {
 
     async fn ask_whether_it_hears(&mut self) -> Result<(), GuestError> {
         self.ask_at = None;
-        self.inside.writer.send(&ToGuest::Hears { request: HEARS, process: self.process }).await
+        self.channel.writer.send(&ToGuest::Hears { request: HEARS, process: self.process }).await
     }
 
     /// Gives the order, which the interpreter has not read, to a new one.
     async fn replace(&mut self) -> Result<(), GuestError> {
         let told = std::mem::take(&mut self.told);
-        self.inside.writer.queue(&ToGuest::Signal { process: self.process, signal: SIGKILL })?;
-        self.inside.forget(self.process);
-        (self.process, self.is_fresh, self.was_deaf) = (self.inside.start(self.runtime)?, true, true);
-        self.inside.writer.control(self.process, self.placed, &told)?;
-        self.inside.writer.flush().await
+        self.channel.writer.queue(&ToGuest::Signal { process: self.process, signal: SIGKILL })?;
+        self.channel.forget(self.process);
+        (self.process, self.is_fresh, self.was_deaf) = (self.channel.start(self.runtime)?, true, true);
+        self.channel.writer.control(self.process, self.placed, &told)?;
+        self.channel.writer.flush().await
     }
 
     /// Until it is over, one way or another.
-    pub(super) async fn play(mut self, sandbox: &mut dyn Sandbox, ears: &mut Ears) -> Played {
+    pub(super) async fn play(mut self, sandbox: &mut dyn Sandbox, ears: &mut StopSignals) -> RunEnd {
         let end = self.follow(sandbox, ears).await;
         let (end, interpreter) = match end {
-            Ended::Over(End::Lost) => (End::Lost, Afterwards::Gone),
-            Ended::Over(end) => (end, Afterwards::Kept),
-            Ended::ByItself(exit) => (End::Program(exit), Afterwards::Ended),
-            Ended::Limit(end @ End::Watch(Ending::Gone)) => (end, Afterwards::Gone),
+            Ended::Over(End::Lost) => (End::Lost, InterpreterFate::Gone),
+            Ended::Over(end) => (end, InterpreterFate::Kept),
+            Ended::ByItself(exit) => (End::Program(exit), InterpreterFate::Ended),
+            Ended::Limit(end @ End::Watch(Ending::Gone)) => (end, InterpreterFate::Gone),
             Ended::Limit(end) => (end, self.make_let_go(end).await),
         };
         // News that nobody has taken by now are in the result.
-        let (done, shown) = (self.done(), self.ear.take_displays());
+        let (done, shown) = (self.done(), self.decoder.take_displays());
         let Self { output, refused, is_fresh, was_deaf, is_caught_up: is_begun, .. } = self;
-        Played { end, output, done, refused, shown, interpreter, is_fresh, was_deaf, is_begun }
+        RunEnd { end, output, done, refused, shown, interpreter, is_fresh, was_deaf, is_begun }
     }
 
-    async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: &mut Ears) -> Ended {
-        let Ears { stop, closing } = ears;
+    async fn follow(&mut self, sandbox: &mut dyn Sandbox, ears: &mut StopSignals) -> Ended {
+        let StopSignals { stop, closing } = ears;
         let mut watch = sandbox.watch();
         let clock = tokio::time::sleep(Duration::from_millis(self.limits.wall_ms));
         let unanswered = tokio::time::sleep(SYNC_PATIENCE);
@@ -282,7 +282,7 @@ impl<'a> Turn<'a> {
                 () = until(self.ask_at), if self.ask_at.is_some() => None,
                 ending = &mut watch => return Ended::Limit(End::Watch(ending)),
                 () = tell(&self.events, &mut self.untold), if self.untold.is_some() => continue,
-                message = self.inside.reader.next(), if self.untold.is_none() => Some(message),
+                message = self.channel.reader.next(), if self.untold.is_none() => Some(message),
             };
             let message = match message {
                 Some(Ok(message)) => message,
@@ -310,7 +310,7 @@ impl<'a> Turn<'a> {
                 self.replace().await.is_err().then_some(Ended::Limit(GONE))
             }
             FromGuest::Exited { process, .. } if !self.is_caught_up => {
-                self.inside.forget(process);
+                self.channel.forget(process);
                 None
             }
             FromGuest::Failed { request, errno, .. } if request == self.placed => {
@@ -318,16 +318,16 @@ impl<'a> Turn<'a> {
             }
             FromGuest::Output { process: PREPARE, stream, data } => {
                 let ready = self.ready.as_mut().filter(|_| stream == Stream::Stdout)?;
-                ready.ear.hear(&data);
-                let done = ready.ear.done()?;
+                ready.decoder.feed(&data);
+                let done = ready.decoder.done()?;
                 self.order(Exit::Code(done.exit_code)).await
             }
             FromGuest::Exited { process: PREPARE, exit } => {
-                self.inside.forget(PREPARE);
+                self.channel.forget(PREPARE);
                 self.order(exit).await
             }
             FromGuest::Failed { request: PREPARE, .. } => {
-                self.inside.forget(PREPARE);
+                self.channel.forget(PREPARE);
                 self.order(Exit::Code(127)).await
             }
             FromGuest::Output { stream, data, .. } => {
@@ -340,15 +340,15 @@ impl<'a> Turn<'a> {
                 self.output.overflowed.then_some(Ended::Limit(End::Output))
             }
             FromGuest::Control { process, data } if process == self.process => {
-                self.ear.hear(&data);
+                self.decoder.feed(&data);
                 self.done().map(|done| Ended::Over(End::Program(Exit::Code(done.exit_code))))
             }
             FromGuest::Exited { process, exit } => {
-                self.inside.forget(process);
+                self.channel.forget(process);
                 (process == self.process).then_some(Ended::ByItself(exit))
             }
             FromGuest::Failed { request, .. } if request == self.process => {
-                self.inside.forget(request);
+                self.channel.forget(request);
                 Some(Ended::ByItself(Exit::Code(127)))
             }
             _ => None,
@@ -359,23 +359,23 @@ impl<'a> Turn<'a> {
     async fn order(&mut self, exit: Exit) -> Option<Ended> {
         let ready = self.ready.take()?;
         if ready.how.is_required && exit != Exit::Code(0) {
-            self.refused = ready.ear.done();
+            self.refused = ready.decoder.done();
             return Some(Ended::Over(End::Compile(exit)));
         }
         let order = if exit == Exit::Code(0) { ready.order } else { ready.order_as_it_is };
-        let queued = self.inside.writer.control(self.process, self.placed, &order);
-        let is_sent = queued.is_ok() && self.inside.writer.flush().await.is_ok();
+        let queued = self.channel.writer.control(self.process, self.placed, &order);
+        let is_sent = queued.is_ok() && self.channel.writer.flush().await.is_ok();
         self.told = order;
         self.ask_later();
         (!is_sent).then_some(Ended::Limit(GONE))
     }
 
     fn done(&self) -> Option<Done> {
-        self.ear.done()
+        self.decoder.done()
     }
 
     /// Asks the program to stop; if it does not listen, ends its interpreter.
-    async fn make_let_go(&mut self, end: End) -> Afterwards {
+    async fn make_let_go(&mut self, end: End) -> InterpreterFate {
         // Whether it heard does not matter any more.
         self.told = Vec::new();
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
@@ -383,38 +383,38 @@ impl<'a> Turn<'a> {
             // It never got as far as the interpreter.
             self.signal(PREPARE, SIGKILL).await;
             return if self.hear_for(KILL_PATIENCE, PREPARE).await == Some(Heard::Exited) {
-                Afterwards::Kept
+                InterpreterFate::Kept
             } else {
-                Afterwards::Gone
+                InterpreterFate::Gone
             };
         }
         for patience in INTERRUPTS.iter().filter(|_| !is_hopeless) {
             self.signal(self.process, SIGINT).await;
             match self.hear_for(*patience, self.process).await {
-                Some(Heard::Done) => return Afterwards::Kept,
-                Some(Heard::Exited) => return Afterwards::Ended,
+                Some(Heard::Done) => return InterpreterFate::Kept,
+                Some(Heard::Exited) => return InterpreterFate::Ended,
                 None => {}
             }
         }
         self.signal(self.process, SIGKILL).await;
         match self.hear_for(KILL_PATIENCE, self.process).await {
-            Some(_) => Afterwards::Killed,
-            None => Afterwards::Gone,
+            Some(_) => InterpreterFate::Killed,
+            None => InterpreterFate::Gone,
         }
     }
 
     async fn signal(&mut self, process: u32, signal: i32) {
         // A guest that cannot be reached is found out by what does not follow.
-        self.inside.writer.send(&ToGuest::Signal { process, signal }).await.ok();
+        self.channel.writer.send(&ToGuest::Signal { process, signal }).await.ok();
     }
 
     /// Listens for a while to whether the run, or a process, is over.
     async fn hear_for(&mut self, patience: Duration, process: u32) -> Option<Heard> {
         let hear = async {
             loop {
-                let message = self.inside.reader.next().await.ok()?;
+                let message = self.channel.reader.next().await.ok()?;
                 if matches!(message, FromGuest::Exited { process: ended, .. } if ended == process) {
-                    self.inside.forget(process);
+                    self.channel.forget(process);
                     return Some(Heard::Exited);
                 }
                 if matches!(self.take(message).await, Some(Ended::Over(_))) {

@@ -31,13 +31,13 @@ const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 const SIGCONT: i32 = 18;
 
 /// A wall and what is behind it.
-pub(super) struct Living {
+pub(super) struct AwakeSandbox {
     pub(super) sandbox: Box<dyn Sandbox>,
-    pub(super) inside: Inside,
+    pub(super) channel: GuestChannel,
 }
 
 /// The guest and its interpreters.
-pub(super) struct Inside {
+pub(super) struct GuestChannel {
     pub(super) reader: GuestReader,
     pub(super) writer: GuestWriter,
     /// Process by interpreter.
@@ -48,7 +48,7 @@ pub(super) struct Inside {
     placed: u32,
 }
 
-impl Living {
+impl AwakeSandbox {
     /// Builds the wall around a workspace, with everything that any live language needs; `code` is the first program.
     pub(super) async fn wake(
         engine: &Engine,
@@ -82,7 +82,7 @@ impl Living {
         let mut sandbox = engine.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let (reader, writer) = guest_client::connect(stream).await.map_err(|_| lost())?;
-        let inside = Inside {
+        let channel = GuestChannel {
             reader,
             writer,
             interpreters: BTreeMap::new(),
@@ -90,13 +90,13 @@ impl Living {
             next_process: FIRST_PROCESS,
             placed: 0,
         };
-        Ok(Self { sandbox, inside })
+        Ok(Self { sandbox, channel })
     }
 }
 
-impl Inside {
+impl GuestChannel {
     /// The process of a language's interpreter, if it lives.
-    pub(super) fn living(&self, runtime: &Runtime) -> Option<u32> {
+    pub(super) fn awake(&self, runtime: &Runtime) -> Option<u32> {
         self.interpreters.get(runtime.interpreter()).copied()
     }
 

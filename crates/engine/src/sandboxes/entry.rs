@@ -16,8 +16,8 @@ use std::time::Duration;
 use sandbox::{LastingWorkspace, Limits};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 
+use super::awake::AwakeSandbox;
 use super::id::SandboxId;
-use super::living::Living;
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
@@ -52,7 +52,7 @@ pub(crate) struct SandboxRecord {
 }
 
 /// A sandbox in use.
-pub(super) struct Room {
+pub(super) struct SandboxEntry {
     pub(super) record: SandboxRecord,
     place: PathBuf,
     slot: Arc<Mutex<Slot>>,
@@ -75,7 +75,7 @@ pub(super) struct Room {
 
 /// What a turn works on.
 pub(super) struct Slot {
-    pub(super) living: Option<Living>,
+    pub(super) awake: Option<AwakeSandbox>,
     /// Interpreters that had a state.
     pub(super) languages: BTreeSet<String>,
     /// Why states are gone that were there.
@@ -83,7 +83,7 @@ pub(super) struct Slot {
     lock: Option<File>,
 }
 
-impl Room {
+impl SandboxEntry {
     /// The folder of a sandbox.
     pub(super) fn place(state_dir: &Path, id: &SandboxId) -> PathBuf {
         state_dir.join("sandboxes").join(id.as_str())
@@ -91,7 +91,7 @@ impl Room {
 
     pub(super) fn new(state_dir: &Path, record: SandboxRecord) -> Arc<Self> {
         let slot = Slot {
-            living: None,
+            awake: None,
             languages: record.languages.iter().cloned().collect(),
             lost: "the server was restarted",
             lock: None,
@@ -131,7 +131,7 @@ impl Room {
     }
 
     /// Waits for its turn; a run that is stopped meanwhile gives up its place.
-    pub(super) async fn turn(
+    pub(super) async fn live_run(
         &self,
         stop: &mut oneshot::Receiver<Stop>,
     ) -> Result<OwnedMutexGuard<Slot>, Unstarted> {
@@ -209,8 +209,7 @@ impl Room {
 
     /// Notes which interpreters are awake.
     pub(super) fn note_awake(&self, slot: &Slot) {
-        let awake =
-            slot.living.iter().flat_map(|living| living.inside.interpreters.keys().cloned()).collect();
+        let awake = slot.awake.iter().flat_map(|awake| awake.channel.interpreters.keys().cloned()).collect();
         *self.awake.lock().unwrap_or_else(PoisonError::into_inner) = awake;
     }
 
@@ -271,9 +270,9 @@ impl Room {
 
 impl Slot {
     /// Puts it to sleep: everything inside ends, the files stay.
-    pub(super) fn sleep(&mut self, reason: &'static str) -> Option<Living> {
+    pub(super) fn sleep(&mut self, reason: &'static str) -> Option<AwakeSandbox> {
         self.lost = reason;
-        self.living.take()
+        self.awake.take()
     }
 }
 
