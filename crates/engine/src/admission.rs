@@ -160,9 +160,9 @@ impl Admission {
         }
     }
 
-    fn queue_up(&self) -> Result<Turn<'_>, Busy> {
+    fn queue_up(&self) -> Result<QueueTurn<'_>, Busy> {
         let before = self.waiting.fetch_add(1, Ordering::SeqCst);
-        let turn = Turn(&self.waiting);
+        let turn = QueueTurn(&self.waiting);
         let free = self.places.available_permits();
         if before >= self.limits.queue_max.saturating_add(free) {
             return Err(self.busy("too many runs are waiting"));
@@ -192,9 +192,9 @@ fn pieces(memory_bytes: u64) -> u32 {
 }
 
 /// Somebody waiting; leaves the count when done.
-struct Turn<'a>(&'a AtomicUsize);
+struct QueueTurn<'a>(&'a AtomicUsize);
 
-impl Drop for Turn<'_> {
+impl Drop for QueueTurn<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
