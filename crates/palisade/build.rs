@@ -1,4 +1,4 @@
-//! Builds `crates/stem` as a library of its own and embeds it: a warm interpreter loads it from memory.
+//! Builds `crates/zygote` as a library of its own and embeds it: a warm interpreter loads it from memory.
 //!
 //! Cargo cannot yet depend on a library of that kind, so it is asked again, with a target folder of its own. Always
 //! optimised: what it does is on the path of every run.
@@ -8,8 +8,8 @@ use std::process::Command;
 use std::{env, fs, io};
 
 /// Crates whose change changes the library.
-const PARTS: [&str; 4] = ["stem", "jail", "guest", "wire"];
-const LIBRARY: &str = "libstem.so";
+const PARTS: [&str; 4] = ["zygote", "jail", "guest", "wire"];
+const LIBRARY: &str = "libzygote.so";
 
 fn main() -> io::Result<()> {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).unwrap_or_default();
@@ -18,12 +18,12 @@ fn main() -> io::Result<()> {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
-    let target = folder("OUT_DIR").join("stem");
+    let target = folder("OUT_DIR").join("zygote");
     let triple = env::var("TARGET").unwrap_or_default();
     let mut cargo = Command::new(folder("CARGO"));
     cargo
         .args(["build", "--quiet", "--release", "--lib", "--locked", "--target", &triple, "--manifest-path"])
-        .arg(crates.join("stem/Cargo.toml"))
+        .arg(crates.join("zygote/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target)
         // A linter in the compiler's place would build nothing.

@@ -23,9 +23,9 @@ FIELD_BYTES_MAX = 65536
 JSON_DEPTH_MAX = 64
 RUNS_WITH_SOURCE_MAX = 256
 
-# An interpreter goes on changing its own code until it has run that often; every copy of a stem would, too.
+# An interpreter goes on changing its own code until it has run that often; every copy of a zygote would, too.
 REHEARSALS = 24
-# What a stem and its copies run before any program does.
+# What a zygote and its copies run before any program does.
 REHEARSED = "x = [1, 'a', 2.5, None]\nprint(x)\nx"
 
 # Flags of compile(), written out because the modules that name them are slow to import.
@@ -43,9 +43,9 @@ OPEN = []
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
-# displays.py and stem.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+# displays.py and zygote.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
 DISPLAYS = None
-STEM = None
+ZYGOTE = None
 # Modules in which something is changed once a program has imported them.
 SHOWING = frozenset(("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes"))
 # How objects say that they have a picture of themselves, as in notebooks.
@@ -772,7 +772,7 @@ def drive(dunders, packages):
         for _ in range(REHEARSALS):
             rehearse(dunders)
         # Not let go of: every copy would have to write to it.
-        names = load_part(STEM, "stem", dunders["__file__"])
+        names = load_part(ZYGOTE, "zygote", dunders["__file__"])
         if not names["become"](packages):
             return None
         # From here on this is a copy, in a sandbox of its own.
@@ -822,7 +822,7 @@ def nothing_waits(names):
 def rehearse(dunders):
     """Walks once through what every run walks through, from its order to its end and into nothing.
 
-    Then its pages and caches are there: to be shared by the copies of a stem, to be this copy's own in a copy.
+    Then its pages and caches are there: to be shared by the copies of a zygote, to be this copy's own in a copy.
     """
     nothing = open_fd("/dev/null", O_RDWR | O_CLOEXEC)
     output = dup(1)
@@ -853,7 +853,7 @@ def start():
     dunders = {name: names[name] for name in names if name[:2] == "__"}
     dunders["__doc__"] = dunders["__cached__"] = None
     packages = None
-    if sys.argv[1:2] == ["stem"]:
+    if sys.argv[1:2] == ["zygote"]:
         packages = [name for name in sys.argv[2].split(",") if name]
         del sys.argv[1:]
         if hasattr(sys, "orig_argv"):

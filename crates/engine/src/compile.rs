@@ -82,7 +82,7 @@ impl Engine {
             files: runtime.compile_files(call.variables),
             headroom: None,
             opening: Vec::new(),
-            stem: None,
+            zygote: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         };

@@ -125,7 +125,7 @@ impl Engine {
                 files: runtime.run_files(&request.variables),
                 headroom: None,
                 opening: Vec::new(),
-                stem: None,
+                zygote: None,
                 workspace: None,
                 absence_allowed: self.policy().absence_allowed.clone(),
             },
@@ -133,7 +133,7 @@ impl Engine {
         spec.workspace = workspace;
         // In a workspace that lasts other interpreters may follow, and the wall is built for all of them.
         if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
-            spec.stem = runtime.stem(&request.code, |package| is_among(&request.inputs, package));
+            spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
         }
         let lease = if built.is_some() || spec.workspace.is_some() || request.cold {
             Lease::cold(self.create(&spec).await?)
@@ -162,7 +162,7 @@ impl Engine {
             files: runtime.placed_files(),
             headroom: None,
             opening,
-            stem: None,
+            zygote: None,
             workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
         }
@@ -184,7 +184,7 @@ fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
         let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-        let fork = if has_channel && runtime.has_stem() { Fork::Once } else { Fork::Never };
+        let fork = if has_channel && runtime.has_zygote() { Fork::Once } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         wire::encode_into(&ToGuest::Open(open), &mut frames)
             .map_err(|error| RunError::new("language_broken", error.to_string()))

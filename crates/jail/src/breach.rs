@@ -88,7 +88,7 @@ pub(crate) fn remember() {
     switch::remember();
 }
 
-/// Lets a stem know the list.
+/// Lets a zygote know the list.
 pub(crate) fn pass_on(command: &mut std::process::Command) {
     switch::pass_on(command);
 }

@@ -43,39 +43,39 @@ pub enum IdMap {
         /// Group number outside.
         gid: u32,
     },
-    /// One of the ids that a stem has (see [`StemIds`]).
-    OfStem {
-        /// User and group number among the stem's.
+    /// One of the ids that a zygote has (see [`ZygoteIds`]).
+    OfZygote {
+        /// User and group number among the zygote's.
         id: u32,
         /// The same identity as the host knows it.
         outside: Box<Self>,
     },
 }
 
-/// A stem's own number among its identities. There is no number 0: what the kernel would give to root belongs to nobody.
-pub const STEM_ID: u32 = 1;
+/// A zygote's own number among its identities. There is no number 0: what the kernel would give to root belongs to nobody.
+pub const ZYGOTE_ID: u32 = 1;
 
-/// The identities among which a stem chooses those of its sandboxes.
+/// The identities among which a zygote chooses those of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StemIds {
-    /// First number in the stem, first user outside, first group outside, how many.
+pub struct ZygoteIds {
+    /// First number in the zygote, first user outside, first group outside, how many.
     pub ranges: Vec<(u32, u32, u32, u32)>,
     /// `newuidmap` and `newgidmap`, where an ordinary user has more than the own id.
     pub tools: Option<(PathBuf, PathBuf)>,
 }
 
-impl StemIds {
-    /// Tells the kernel, from outside, who `stem` may be.
-    pub(crate) fn write(&self, stem: Pid) -> io::Result<()> {
+impl ZygoteIds {
+    /// Tells the kernel, from outside, who `zygote` may be.
+    pub(crate) fn write(&self, zygote: Pid) -> io::Result<()> {
         let users: Vec<[u32; 3]> =
             self.ranges.iter().map(|(id, uid, _, count)| [*id, *uid, *count]).collect();
         let groups: Vec<[u32; 3]> =
             self.ranges.iter().map(|(id, _, gid, count)| [*id, *gid, *count]).collect();
         if let Some((newuidmap, newgidmap)) = &self.tools {
-            run_map_tool(newuidmap, stem, &users)?;
-            return run_map_tool(newgidmap, stem, &groups);
+            run_map_tool(newuidmap, zygote, &users)?;
+            return run_map_tool(newgidmap, zygote, &groups);
         }
-        let proc = PathBuf::from(format!("/proc/{}", stem.as_raw_nonzero()));
+        let proc = PathBuf::from(format!("/proc/{}", zygote.as_raw_nonzero()));
         if self.is_single() {
             fs::write(proc.join("setgroups"), "deny")?;
         }
@@ -97,7 +97,7 @@ impl IdMap {
     /// The identity as the host knows it.
     pub fn outside(&self) -> &Self {
         match self {
-            Self::OfStem { outside, .. } => outside,
+            Self::OfZygote { outside, .. } => outside,
             known => known,
         }
     }
@@ -105,7 +105,7 @@ impl IdMap {
     /// User and group on the host.
     pub fn numbers(&self) -> (u32, u32) {
         match self.outside() {
-            Self::Unused { id } | Self::OfStem { id, .. } => (*id, *id),
+            Self::Unused { id } | Self::OfZygote { id, .. } => (*id, *id),
             Self::Own { uid, gid } | Self::Subordinate { uid, gid, .. } => (*uid, *gid),
         }
     }
@@ -128,21 +128,21 @@ impl IdMap {
                 run_map_tool(newuidmap, child, &[[INSIDE_ID, *uid, 1]])?;
                 run_map_tool(newgidmap, child, &[[INSIDE_ID, *gid, 1]])
             }
-            Self::OfStem { .. } => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+            Self::OfZygote { .. } => Err(io::Error::from(io::ErrorKind::InvalidInput)),
         }
     }
 
-    /// Becomes one of the stem's identities. Capabilities stay: the stem saw to that ([`crate::stem`]).
-    pub(crate) fn take_of_stem(&self) -> io::Result<()> {
-        let Self::OfStem { id, outside } = self else {
+    /// Becomes one of the zygote's identities. Capabilities stay: the zygote saw to that ([`crate::zygote`]).
+    pub(crate) fn take_of_zygote(&self) -> io::Result<()> {
+        let Self::OfZygote { id, outside } = self else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
         take(*id, matches!(**outside, Self::Own { .. }))
     }
 
     /// Moves into a user namespace of its own, in which the identity taken is the inner one and there is no other.
-    pub(crate) fn leave_stem(&self) -> io::Result<()> {
-        let Self::OfStem { id, .. } = self else {
+    pub(crate) fn leave_zygote(&self) -> io::Result<()> {
+        let Self::OfZygote { id, .. } = self else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
         sys::unshare_user_namespace()?;

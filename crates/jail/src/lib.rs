@@ -5,7 +5,7 @@
 //! and becomes the guest without another exec. It may start an interpreter at once; a program is sent only
 //! after the host has looked at it from outside and consented. Everything unsafe is in `sys`.
 //!
-//! A [`Stem`] is a second kind of spawner, which carries a warm interpreter: a copy of it comes with each clone.
+//! A [`Zygote`] is a second kind of spawner, which carries a warm interpreter: a copy of it comes with each clone.
 //!
 //! This crate knows nothing of users, policies or languages.
 
@@ -22,15 +22,15 @@ mod report;
 mod root;
 mod seccomp;
 mod spawner;
-mod stem;
 mod step;
 mod sys;
+mod zygote;
 
 pub use breach::Wall;
-pub use identity::{INSIDE_ID, IdMap, STEM_ID, StemIds};
-pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, StemPlan};
+pub use identity::{INSIDE_ID, IdMap, ZYGOTE_ID, ZygoteIds};
+pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, ZygotePlan};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
-pub use stem::{Handover, Left, Stem, StemFds, let_go_of_interpreter, serve_stem};
 pub use step::step_of;
+pub use zygote::{Handover, Left, Zygote, ZygoteFds, let_go_of_interpreter, serve_zygote};

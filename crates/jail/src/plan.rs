@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IdMap, StemIds};
+use crate::{IdMap, ZygoteIds};
 
 /// Everything needed to raise one set of walls.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,11 +49,11 @@ impl JailPlan {
 
 /// A process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StemPlan {
+pub struct ZygotePlan {
     /// The wall that its sandboxes have in common: what they show, and where their own parts will be.
     pub wall: JailPlan,
     /// The identities that it may give them.
-    pub ids: StemIds,
+    pub ids: ZygoteIds,
     /// A directory of the host that holds the workspaces of sandboxes that last; none of them sees it.
     pub workspaces: Option<PathBuf>,
     /// The interpreter: program and arguments.

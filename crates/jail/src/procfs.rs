@@ -62,9 +62,9 @@ impl Root {
         self.finish_procfs(&proc, blank)
     }
 
-    /// The same in place of the stem's, which may be let go of only when this one is there to take its place: the kernel
+    /// The same in place of the zygote's, which may be let go of only when this one is there to take its place: the kernel
     /// gives a new procfs only to who can see one.
-    pub(crate) fn procfs_for_stems(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
+    pub(crate) fn procfs_for_zygotes(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
         let proc = new_procfs()?;
         rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
         attach(proc.as_fd(), self.descriptor.as_fd(), Path::new("proc"))?;
@@ -173,7 +173,7 @@ fn new_procfs() -> io::Result<OwnedFd> {
     new_filesystem("proc", &[], attributes)
 }
 
-/// When the host runs out of memory, sandboxes go before anything else. Inherited by clones of a stem; see proc(5).
+/// When the host runs out of memory, sandboxes go before anything else. Inherited by clones of a zygote; see proc(5).
 fn be_killed_first(proc: &OwnedFd) -> io::Result<()> {
     const FIRST_OF_ALL: &[u8] = b"1000";
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
-use crate::stem::Handover;
+use crate::zygote::Handover;
 use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, step, sys};
 
 /// Where the guest's stream is; the same number in every sandbox.
@@ -68,9 +68,9 @@ pub(crate) fn raise(
     close_up(plan, filter, (fds, scratch), steps)
 }
 
-/// The same for a clone of a stem: it stands in a copy of the stem's root already, with privilege over nothing but that, and
+/// The same for a clone of a zygote: it stands in a copy of the zygote's root already, with privilege over nothing but that, and
 /// what is left is to make its own what sandboxes do not share.
-pub(crate) fn raise_in_stem(
+pub(crate) fn raise_in_zygote(
     plan: &JailPlan,
     filter: &seccomp::Filter,
     fds: InheritedFds,
@@ -78,20 +78,20 @@ pub(crate) fn raise_in_stem(
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     steps.take("cgroups", || join_groups(plan, &fds.report))?;
-    steps.take("identity", || plan.id_map.take_of_stem())?;
+    steps.take("identity", || plan.id_map.take_of_zygote())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
-    let root = steps.take("root", Root::of_stem)?;
+    let root = steps.take("root", Root::of_zygote)?;
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
     steps.take("workspace", || root.take_workspace(plan, handover.workspace))?;
     steps.take("devices", || root.terminals())?;
-    let settings = steps.take("procfs", || root.procfs_for_stems(&scratch))?;
+    let settings = steps.take("procfs", || root.procfs_for_zygotes(&scratch))?;
     steps.take("scratch", || root.leave_staging())?;
     steps.take("network", || network::enter(handover.network, &settings))?;
     // By value: no descriptor may outlive this and close what takes its number.
     drop((root, settings));
     steps.take("streams", streams_of_its_own)?;
     // From here on it has privilege over nothing that was there before.
-    steps.take("user namespace", || plan.id_map.leave_stem())?;
+    steps.take("user namespace", || plan.id_map.leave_zygote())?;
     close_up(plan, filter, (fds, scratch), steps)
 }
 
@@ -165,7 +165,7 @@ fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
     sys::unshare_cgroup_namespace()
 }
 
-/// Those of a stem are pipes, which two of its clones could open again and speak through.
+/// Those of a zygote are pipes, which two of its clones could open again and speak through.
 fn streams_of_its_own() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;

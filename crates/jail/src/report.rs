@@ -83,7 +83,7 @@ pub enum Message {
         /// Version of Landlock in force, 0 if the kernel has none.
         landlock_abi: u32,
     },
-    /// A stem has its interpreter ready and takes requests.
+    /// A zygote has its interpreter ready and takes requests.
     Ready,
     /// It could not be built; the process is gone.
     Failed(JailError),

@@ -31,9 +31,9 @@ const ROOT_AT: &str = "/tmp";
 /// No bind may begin at or above these, or its copy would show the writable space: sources are interpreters' own
 /// folders and parts of the system that lie elsewhere.
 const SCRATCH_AT: [&str; 4] = ["/srv", "/media", "/mnt", "/etc"];
-/// In the root of a stem: where its sandboxes attach their writable space while they take it apart.
+/// In the root of a zygote: where its sandboxes attach their writable space while they take it apart.
 const STAGING: &str = "/.staging";
-/// In the root of a stem: the workspaces of sandboxes that last. Each takes its own and lets go of the rest.
+/// In the root of a zygote: the workspaces of sandboxes that last. Each takes its own and lets go of the rest.
 const WORKSPACES: &str = "/.workspaces";
 
 /// The host's terminals come from the same stock.
@@ -138,34 +138,34 @@ impl Root {
         Ok(Self { descriptor, staging })
     }
 
-    /// The root that a stem made, in a copy of its mounts.
-    pub(crate) fn of_stem() -> io::Result<Self> {
+    /// The root that a zygote made, in a copy of its mounts.
+    pub(crate) fn of_zygote() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open("/", flags, Mode::empty())?;
         Ok(Self { descriptor, staging: STAGING })
     }
 
-    /// Makes the places where sandboxes of this stem will put what is their own.
+    /// Makes the places where sandboxes of this zygote will put what is their own.
     pub(crate) fn places(&self, plan: &JailPlan) -> io::Result<()> {
         let own = ["/dev/pts", "/proc", STAGING, WORKSPACES, WORKSPACE].map(Path::new);
         let writable = plan.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
         own.into_iter().chain(writable).try_for_each(|path| self.directories(&relative(path)?))
     }
 
-    /// Shows a directory of the host to a stem, and to no sandbox (see [`Root::take_workspace`]).
+    /// Shows a directory of the host to a zygote, and to no sandbox (see [`Root::take_workspace`]).
     pub(crate) fn workspaces(&self, mut source: Source) -> io::Result<()> {
         source.target = PathBuf::from(WORKSPACES);
         self.workspace(source)
     }
 
-    /// Lets go of the writable space that a stem had while it loaded packages: by the stem, before its first clone.
+    /// Lets go of the writable space that a zygote had while it loaded packages: by the zygote, before its first clone.
     pub(crate) fn leave_scratch(&self, scratch: &Scratch) -> io::Result<()> {
         let mut places = scratch.directories.iter().map(|(_, inside, _)| inside);
         places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))
     }
 
-    /// Handover the workspace that is planned: the mount that was handed over, or the one of those that the stem shows, and
-    /// lets go of the others. A stem that shows any serves only such plans.
+    /// Handover the workspace that is planned: the mount that was handed over, or the one of those that the zygote shows, and
+    /// lets go of the others. A zygote that shows any serves only such plans.
     pub(crate) fn take_workspace(&self, plan: &JailPlan, fds: Option<OwnedFd>) -> io::Result<()> {
         let Some((path, target)) = &plan.workspace else { return Ok(()) };
         if let Some(mount) = fds {
@@ -303,7 +303,7 @@ impl Root {
         Ok(space)
     }
 
-    /// The writable space is in its places: the whole of it needs none. For a sandbox of a stem, which has no old root to
+    /// The writable space is in its places: the whole of it needs none. For a sandbox of a zygote, which has no old root to
     /// let go of.
     pub(crate) fn leave_staging(&self) -> io::Result<()> {
         Ok(rustix::mount::unmount(self.staging, UnmountFlags::DETACH)?)

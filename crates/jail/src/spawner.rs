@@ -22,9 +22,9 @@ use crate::raise::{self, InheritedFds};
 use crate::removal::Removal;
 use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
-use crate::stem::{self, StemFds};
 use crate::sys::{self, ChildFlags, Cloned, Namespace};
-use crate::{IdMap, JailPlan, StemPlan};
+use crate::zygote::{self, ZygoteFds};
+use crate::{IdMap, JailPlan, ZygotePlan};
 
 /// The longest plan: drivers of a runtime are the bulk of it.
 pub const PLAN_BYTES_MAX: usize = 192 * 1024;
@@ -35,14 +35,14 @@ const REQUEST_FD: i32 = 3;
 /// consent (see [`crate::accept_consent`]), and returns an exit status.
 pub type GuestMain = fn(OwnedFd, OwnedFd) -> i32;
 
-/// What the server may ask of the spawner, or of a stem.
+/// What the server may ask of the spawner, or of a zygote.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Request {
     /// One jail; comes with the guest's stream and the report socket.
     Jail(Box<JailPlan>),
-    /// One stem; comes with its end of the socket for requests, its library and the report socket.
-    Stem(Box<StemPlan>),
-    /// One clone of a stem; comes with the guest's stream, the report socket, and what is enclosed besides.
+    /// One zygote; comes with its end of the socket for requests, its library and the report socket.
+    Zygote(Box<ZygotePlan>),
+    /// One clone of a zygote; comes with the guest's stream, the report socket, and what is enclosed besides.
     Clone(Box<JailPlan>, Enclosed),
     /// Remove these control groups, whose processes are dead; comes with their namespaces, to be let go of.
     Remove(Vec<PathBuf>),
@@ -105,11 +105,11 @@ impl Spawner {
         self.ask(&Request::RemoveAtEnd(groups), &[])
     }
 
-    /// Asks for one stem. It takes requests from the other end of `requests` and says there when it is ready; how its
+    /// Asks for one zygote. It takes requests from the other end of `requests` and says there when it is ready; how its
     /// wall comes along is told to the other end of `report`.
-    pub fn plant(&self, plan: &StemPlan, fds: &StemFds) -> io::Result<()> {
+    pub fn start_zygote(&self, plan: &ZygotePlan, fds: &ZygoteFds) -> io::Result<()> {
         let descriptors = [fds.requests.as_fd(), fds.library.as_fd(), fds.report.as_fd()];
-        self.ask(&Request::Stem(Box::new(plan.clone())), &descriptors)
+        self.ask(&Request::Zygote(Box::new(plan.clone())), &descriptors)
     }
 
     fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -117,7 +117,7 @@ impl Spawner {
     }
 }
 
-/// Sends a request to a spawner or a stem.
+/// Sends a request to a spawner or a zygote.
 pub(crate) fn ask(
     socket: BorrowedFd<'_>,
     request: &Request,
@@ -187,7 +187,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
                 };
                 answer(&plan, &bytes[..length], descriptors, head_start.take(), clone);
             }
-            Ok(Request::Stem(plan)) => stem::plant(&plan, descriptors),
+            Ok(Request::Zygote(plan)) => zygote::start_zygote(&plan, descriptors),
             Ok(Request::Remove(groups)) => removal.add(groups, descriptors),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
             // The server is this very binary; a message it did not mean is no reason to die.
@@ -289,7 +289,7 @@ fn map_step(map: &IdMap) -> &'static str {
         IdMap::Unused { .. } => "id maps",
         IdMap::Own { .. } => "own id map",
         IdMap::Subordinate { .. } => "subordinate id map",
-        IdMap::OfStem { .. } => "id map of a stem",
+        IdMap::OfZygote { .. } => "id map of a zygote",
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The clone writes it into its own memory, which costs a few stores and tells nobody. The host reads it from there
 //! (/proc/PID/mem, proc(5)): a clone of the spawner has the same layout as the server, of which the spawner is a fork. That
-//! is not so for a clone of a stem, which is never asked.
+//! is not so for a clone of a zygote, which is never asked.
 
 use std::fs::File;
 use std::io;

@@ -18,8 +18,8 @@ use crate::options::Options;
 use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
-/// What a warm interpreter loads to give sandboxes: crates/stem.
-static STEM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstem.so"));
+/// What a warm interpreter loads to give sandboxes: crates/zygote.
+static ZYGOTE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzygote.so"));
 
 /// Everything a command needs to run programs.
 pub(crate) struct Machine {
@@ -76,7 +76,7 @@ where
     }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
-        let native = Arc::new(NativeBackend::new(spawner).with_stems(STEM));
+        let native = Arc::new(NativeBackend::new(spawner).with_zygotes(ZYGOTE));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         engine.on_wall_news(log_wall_news);
         work(Machine { engine, native, state_dir, settings }).await

@@ -16,4 +16,4 @@ pub use backend::{Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, S
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{LastingWorkspace, PlacedFile, ReadOnlyBind, SandboxSpec, StemSpec, WORKSPACE};
+pub use spec::{LastingWorkspace, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};

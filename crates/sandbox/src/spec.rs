@@ -24,7 +24,7 @@ pub struct SandboxSpec {
     /// interpreter, never a program.
     pub opening: Vec<u8>,
     /// An interpreter that runs already somewhere, of which a copy may be the one that `opening` starts.
-    pub stem: Option<StemSpec>,
+    pub zygote: Option<ZygoteSpec>,
     /// A directory of the host that is the workspace and outlives the sandbox; nothing: one in memory.
     pub workspace: Option<LastingWorkspace>,
     /// Guarantees whose absence the operator allowed by name.
@@ -33,7 +33,7 @@ pub struct SandboxSpec {
 
 /// A warm interpreter from which sandboxes are cloned, where the backend can do that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StemSpec {
+pub struct ZygoteSpec {
     /// Program and arguments that start it; its copies take the place of the program that is opened with `fork`.
     pub argv: Vec<String>,
     /// Its whole environment, and that of its copies.

@@ -120,8 +120,8 @@ fn defines(file: &File, function: &str) -> bool {
 
 fn decision_name(file: &File) -> Option<Violation> {
     let name = file.path.strip_prefix(DECISIONS)?;
-    let stem = name.strip_suffix(".md")?;
-    let numbered = stem.split_once('-').is_some_and(|(number, words)| {
+    let zygote = name.strip_suffix(".md")?;
+    let numbered = zygote.split_once('-').is_some_and(|(number, words)| {
         number.len() == 4
             && number.chars().all(|c| c.is_ascii_digit())
             && words.split('-').all(|word| !word.is_empty() && word.chars().all(is_plain))

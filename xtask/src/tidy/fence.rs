@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 fn is_inside(path: &str) -> bool {
     path.starts_with("crates/jail/src/sys/")
         || path == "crates/guest/src/sys.rs"
-        || path == "crates/stem/src/lib.rs"
+        || path == "crates/zygote/src/lib.rs"
 }
 
 fn check_file(file: &File) -> Vec<Violation> {
@@ -28,7 +28,7 @@ fn check_file(file: &File) -> Vec<Violation> {
     for (index, token) in tokens.iter().enumerate().filter(|(_, token)| token.is_word("unsafe")) {
         let opens_block = tokens.get(index + 1).is_some_and(|next| next.is_punctuation('{'));
         if !is_inside(&file.path) {
-            let message = "`unsafe` belongs to jail/src/sys/, guest/src/sys.rs and stem/src/lib.rs only";
+            let message = "`unsafe` belongs to jail/src/sys/, guest/src/sys.rs and zygote/src/lib.rs only";
             violations.push(Violation::new(&file.path, token.line, RULE, message));
         } else if opens_block && !has_reason(&file.lexed.comments, token.line) {
             let message = format!("no `// SAFETY:` reason in the {REASON_LINES_MAX} lines above this block");

@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("policy", &["sandbox"]),
     ("backends", &["sandbox", "jail"]),
     ("guest", &["wire"]),
-    ("stem", &["jail", "guest"]),
+    ("zygote", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
     ("terminal", &[]),
     ("setup", &["terminal"]),

@@ -19,7 +19,7 @@ const UNFINISHED_MARK: &str = "FIXME";
 const EMPTY_NAMES: [&str; 5] = ["core", "common", "utils", "helpers", "manager"];
 
 /// Names that were given up for the field's own words (docs/ARCHITECTURE.md, "Glossary"): identifiers of the product, not prose.
-const RETIRED: [(&str, &str); 19] = [
+const RETIRED: [(&str, &str); 23] = [
     ("Room", "SandboxEntry, PoolShared or BodyBudget"),
     ("BodyRoom", "BodyBudget"),
     ("Living", "AwakeSandbox"),
@@ -39,6 +39,10 @@ const RETIRED: [(&str, &str); 19] = [
     ("Luggage", "InterpreterMemory"),
     ("Life", "ServerMode"),
     ("Seats", "ConnectionSlots"),
+    ("Stem", "Zygote"),
+    ("Planted", "RunningZygote"),
+    ("Bed", "ZygoteSlot"),
+    ("Nursery", "ZygoteFactory"),
 ];
 
 const ADVICE: &str = "could hold anything: name what it does";
@@ -141,8 +145,8 @@ fn empty_path(file: &File) -> Option<Violation> {
     if !file.path.ends_with(".rs") && !file.path.ends_with("/Cargo.toml") {
         return None;
     }
-    let stem = file.path.strip_suffix(".rs").unwrap_or(&file.path);
-    let part = stem.split('/').find(|part| EMPTY_NAMES.contains(part))?;
+    let zygote = file.path.strip_suffix(".rs").unwrap_or(&file.path);
+    let part = zygote.split('/').find(|part| EMPTY_NAMES.contains(part))?;
     Some(Violation::new(&file.path, 1, NAME, format!("a path with `{part}` in it {ADVICE}")))
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
-use jail::{Handover, IdMap, JailPlan, Message, StemPlan, Wall};
+use jail::{Handover, IdMap, JailPlan, Message, Wall, ZygotePlan};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -21,22 +21,22 @@ use super::deaths::Deaths;
 use super::network::Network;
 use super::progress::{Progress, Stage};
 use super::sandbox::NativeSandbox;
-use super::stems::Planted;
+use super::zygotes::RunningZygote;
 use super::{NativeBackend, at, kernel_file, micros, plan, verify, watched};
 
 /// Building takes milliseconds; a machine that needs longer than this has none to give.
 const BUILD_PATIENCE: Duration = Duration::from_secs(5);
-/// A clone is there in milliseconds; a stem that needs longer than this is not waited for.
-const STEM_PATIENCE: Duration = Duration::from_secs(3);
+/// A clone is there in milliseconds; a zygote that needs longer than this is not waited for.
+const ZYGOTE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl NativeBackend {
     /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
     pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
-        if let Some(planted) = self.stem_for(spec) {
-            if let Some(sandbox) = self.clone_from(spec, &planted).await {
+        if let Some(zygote) = self.zygote_for(spec) {
+            if let Some(sandbox) = self.clone_from(spec, &zygote).await {
                 return Ok(sandbox);
             }
-            self.stems.discard(&planted);
+            self.zygotes.discard(&zygote);
         }
         self.raise_in_time(spec).await
     }
@@ -56,20 +56,20 @@ impl NativeBackend {
         }
     }
 
-    /// A clone of a stem; nothing if it gives none. Whatever is wrong with it, and be it that it does not answer: a wall can
+    /// A clone of a zygote; nothing if it gives none. Whatever is wrong with it, and be it that it does not answer: a wall can
     /// be built without.
-    async fn clone_from(&self, spec: &SandboxSpec, planted: &Arc<Planted>) -> Option<NativeSandbox> {
-        let used_again = planted.networks.take();
+    async fn clone_from(&self, spec: &SandboxSpec, zygote: &Arc<RunningZygote>) -> Option<NativeSandbox> {
+        let used_again = zygote.networks.take();
         let is_used_again = used_again.is_some();
-        let origin = Origin { planted, network: used_again };
-        // Whatever it is that a stem does not do, the wall is built without it: nobody asks which step it was.
+        let origin = Origin { zygote, network: used_again };
+        // Whatever it is that a zygote does not do, the wall is built without it: nobody asks which step it was.
         let progress = Progress::default();
-        match tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin), &progress)).await {
+        match tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress)).await {
             Ok(Err(_)) if is_used_again => {
                 // Maybe for what happened in that network: once more, with a new one.
-                planted.networks.forget();
-                let origin = Origin { planted, network: None };
-                tokio::time::timeout(STEM_PATIENCE, self.raise(spec, Some(origin), &progress))
+                zygote.networks.forget();
+                let origin = Origin { zygote, network: None };
+                tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress))
                     .await
                     .ok()?
                     .ok()
@@ -78,16 +78,16 @@ impl NativeBackend {
         }
     }
 
-    fn stem_for(&self, spec: &SandboxSpec) -> Option<Arc<Planted>> {
-        self.stems.ready(spec, |stem| {
-            let ids = self.identities.of_stem(spec.workspace.is_some());
+    fn zygote_for(&self, spec: &SandboxSpec) -> Option<Arc<RunningZygote>> {
+        self.zygotes.ready(spec, |zygote| {
+            let ids = self.identities.of_zygote(spec.workspace.is_some());
             let mut wall =
                 self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
             wall.files = self.system.files(spec);
             // Where we may hand over a mount, nothing but that need be seen.
             let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
             let workspaces = lasting.map(|lasting| lasting.among.clone());
-            StemPlan { wall, ids, workspaces, argv: stem.argv.clone(), env: stem.env.clone() }
+            ZygotePlan { wall, ids, workspaces, argv: zygote.argv.clone(), env: zygote.env.clone() }
         })
     }
 
@@ -100,22 +100,22 @@ impl NativeBackend {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let plan = self.plan(spec, number, origin.as_ref().map(|origin| &**origin.planted), &cgroups)?;
+        let plan = self.plan(spec, number, origin.as_ref().map(|origin| &**origin.zygote), &cgroups)?;
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
         stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
         match &origin {
             None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
-            Some(Origin { planted, network }) => {
+            Some(Origin { zygote, network }) => {
                 let workspace = self.hand_over(spec).map_err(at("workspace"))?;
                 let handover = Handover {
                     workspace: workspace.as_ref(),
                     network: network.as_ref().map(Network::namespace),
                 };
-                planted
-                    .stem
+                zygote
+                    .handle
                     .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, handover)
-                    .map_err(at("stem"))?;
+                    .map_err(at("zygote"))?;
                 drop(report_theirs);
             }
         }
@@ -128,7 +128,7 @@ impl NativeBackend {
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
-                // A stem has no right to have its clones born into it.
+                // A zygote has no right to have its clones born into it.
                 cgroups.move_in(wait.until_cloned(&mut phases).await?).map_err(at("cgroup"))?;
             }
             jail::send_groups(wait.report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
@@ -140,14 +140,14 @@ impl NativeBackend {
         let looked = Instant::now();
         let mut sandbox = wait.finish(spec, &plan, built, origin.as_mut()).await?;
         if spec.workspace.is_none() {
-            sandbox.prepare_end(origin.map(|origin| (origin.planted, origin.network)));
+            sandbox.prepare_end(origin.map(|origin| (origin.zygote, origin.network)));
         }
         phases.parts_us.push(("verify", micros(looked)));
         phases.parts_us.push(("total", micros(started)));
         Ok(sandbox.with_phases(phases))
     }
 
-    /// The mount of a workspace that lasts, for a clone of a stem: as root, whose directories no stem can walk into.
+    /// The mount of a workspace that lasts, for a clone of a zygote: as root, whose directories no zygote can walk into.
     fn hand_over(&self, spec: &SandboxSpec) -> io::Result<Option<OwnedFd>> {
         let Some(lasting) = spec.workspace.as_ref().filter(|_| self.identities.are_unused()) else {
             return Ok(None);
@@ -164,7 +164,7 @@ impl NativeBackend {
         &self,
         spec: &SandboxSpec,
         number: u64,
-        stem: Option<&Planted>,
+        zygote: Option<&RunningZygote>,
         cgroups: &CgroupSet,
     ) -> Result<JailPlan, BackendError> {
         let id_map = match &spec.workspace {
@@ -176,8 +176,8 @@ impl NativeBackend {
         };
         let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
         plan.linger_ms = self.deaths.linger_ms();
-        match stem {
-            Some(planted) => planted.suit(&mut plan).map_err(at("stem"))?,
+        match zygote {
+            Some(zygote) => zygote.suit(&mut plan).map_err(at("zygote"))?,
             None => plan.files = self.system.files(spec),
         }
         Ok(plan)
@@ -186,7 +186,7 @@ impl NativeBackend {
 
 /// What a sandbox is cloned from, and the network namespace of an earlier one that it takes.
 struct Origin<'a> {
-    planted: &'a Arc<Planted>,
+    zygote: &'a Arc<RunningZygote>,
     network: Option<Network>,
 }
 
@@ -198,7 +198,7 @@ impl Origin<'_> {
         if !network.is_of(pid).map_err(unread)? {
             *network = Network::of(pid).map_err(unread)?;
         }
-        if Wall::Verify.off() || self.planted.networks.is_as_new(network).map_err(unread)? {
+        if Wall::Verify.off() || self.zygote.networks.is_as_new(network).map_err(unread)? {
             Ok(())
         } else {
             Err(verify::incomplete("something happened in its network before".to_owned()))

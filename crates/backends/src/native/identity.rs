@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use jail::{IdMap, STEM_ID, StemIds};
+use jail::{IdMap, ZYGOTE_ID, ZygoteIds};
 
 /// Start of a range that no distribution hands out; each server has 256 numbers of it.
 const UNUSED_BASE: u32 = 0x3000_0000;
 const PER_SERVER: u32 = 256;
 /// A process number is less than this (PID_MAX_LIMIT, proc(5) on pid_max).
 const SERVERS_MAX: u32 = 1 << 22;
-/// The last of them is that of stems.
+/// The last of them is that of zygotes.
 const PER_SERVER_OF_SANDBOXES: u32 = PER_SERVER - 1;
 /// Another such range, for workspaces that outlive their server.
 const LASTING_BASE: u32 = 0x7000_0000;
@@ -69,30 +69,30 @@ impl Identities {
         }
     }
 
-    /// The identities of a stem: an own one, and those of its sandboxes. For workspaces that last, an ordinary user has
+    /// The identities of a zygote: an own one, and those of its sandboxes. For workspaces that last, an ordinary user has
     /// only the own id.
-    pub(super) fn of_stem(&self, lasts: bool) -> StemIds {
+    pub(super) fn of_zygote(&self, lasts: bool) -> ZygoteIds {
         match self {
             Self::Unused { base } => {
                 let own = base + PER_SERVER_OF_SANDBOXES;
                 let ranges = vec![
-                    (STEM_ID, own, own, 1),
-                    (STEM_ID + 1, *base, *base, PER_SERVER_OF_SANDBOXES),
+                    (ZYGOTE_ID, own, own, 1),
+                    (ZYGOTE_ID + 1, *base, *base, PER_SERVER_OF_SANDBOXES),
                     (LASTING_BASE, LASTING_BASE, LASTING_BASE, LASTING_MASK + 1),
                 ];
-                StemIds { ranges, tools: None }
+                ZygoteIds { ranges, tools: None }
             }
             Self::Subordinate { uids, gids, newuidmap, newgidmap } if !lasts => {
                 let others = uids.1.min(gids.1) - 1;
                 let ranges = vec![
-                    (STEM_ID, uids.0 + others, gids.0 + others, 1),
-                    (STEM_ID + 1, uids.0, gids.0, others),
+                    (ZYGOTE_ID, uids.0 + others, gids.0 + others, 1),
+                    (ZYGOTE_ID + 1, uids.0, gids.0, others),
                 ];
-                StemIds { ranges, tools: Some((newuidmap.clone(), newgidmap.clone())) }
+                ZygoteIds { ranges, tools: Some((newuidmap.clone(), newgidmap.clone())) }
             }
             Self::Subordinate { .. } | Self::Own { .. } => {
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-                StemIds { ranges: vec![(STEM_ID, uid.as_raw(), gid.as_raw(), 1)], tools: None }
+                ZygoteIds { ranges: vec![(ZYGOTE_ID, uid.as_raw(), gid.as_raw(), 1)], tools: None }
             }
         }
     }
@@ -112,14 +112,14 @@ fn base_of(server: u32) -> u32 {
     UNUSED_BASE + (server % SERVERS_MAX) * PER_SERVER
 }
 
-/// That identity as a stem with these knows it; nothing if it is none of the stem's.
-pub(super) fn among(ids: &StemIds, outside: IdMap) -> Option<IdMap> {
+/// That identity as a zygote with these knows it; nothing if it is none of the zygote's.
+pub(super) fn among(ids: &ZygoteIds, outside: IdMap) -> Option<IdMap> {
     let (uid, gid) = outside.numbers();
     let id = ids.ranges.iter().find_map(|(first, first_uid, first_gid, count)| {
         let offset = uid.checked_sub(*first_uid).filter(|offset| offset < count)?;
         (gid.checked_sub(*first_gid) == Some(offset)).then_some(first + offset)
     })?;
-    Some(IdMap::OfStem { id, outside: Box::new(outside) })
+    Some(IdMap::OfZygote { id, outside: Box::new(outside) })
 }
 
 fn user_name(uid: u32) -> Option<String> {

@@ -21,10 +21,10 @@ mod quiescence;
 mod sandbox;
 mod sockets;
 mod status;
-mod stems;
 mod tree;
 mod verify;
 mod watch;
+mod zygotes;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -41,7 +41,7 @@ use self::cgroup::Cgroups;
 use self::deaths::Deaths;
 use self::identity::Identities;
 use self::plan::System;
-use self::stems::Stems;
+use self::zygotes::Zygotes;
 
 pub use self::cgroup::CgroupState;
 
@@ -51,7 +51,7 @@ pub struct NativeBackend {
     cgroups: Cgroups,
     identities: Identities,
     system: System,
-    stems: Stems,
+    zygotes: Zygotes,
     made: AtomicU64,
     deaths: Arc<Deaths>,
 }
@@ -71,16 +71,16 @@ impl NativeBackend {
             cgroups,
             identities: Identities::detect(),
             system: System::detect(),
-            stems: Stems::default(),
+            zygotes: Zygotes::default(),
             made: AtomicU64::new(0),
             deaths: Arc::default(),
         }
     }
 
-    /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/stem).
+    /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/zygote).
     #[must_use]
-    pub fn with_stems(mut self, library: &'static [u8]) -> Self {
-        self.stems = Stems::new(Arc::clone(&self.spawner), library);
+    pub fn with_zygotes(mut self, library: &'static [u8]) -> Self {
+        self.zygotes = Zygotes::new(Arc::clone(&self.spawner), library);
         self
     }
 

@@ -117,7 +117,7 @@ impl Sockets {
     }
 }
 
-/// Those of the sandboxes of one stem. Another's cannot be entered: its user namespace is not theirs.
+/// Those of the sandboxes of one zygote. Another's cannot be entered: its user namespace is not theirs.
 #[derive(Default)]
 pub(super) struct Networks {
     free: Arc<Free<Network>>,

@@ -57,7 +57,7 @@ impl System {
         self.files.iter().cloned().chain(spec.files.iter().map(own)).collect()
     }
 
-    /// Everything but files: a copy of a stem finds them there.
+    /// Everything but files: a copy of a zygote finds them there.
     pub(super) fn plan(
         &self,
         spec: &SandboxSpec,

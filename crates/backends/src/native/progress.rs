@@ -23,7 +23,7 @@ const STATE_UNINTERRUPTIBLE: char = 'D';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// The spawner, or a stem, to clone itself.
+    /// The spawner, or a zygote, to clone itself.
     Clone,
     /// The clone to raise its walls.
     Walls,

@@ -18,8 +18,8 @@ use super::deaths::{Deaths, Mortal};
 use super::inhabitants::Inhabitants;
 use super::lease::Change;
 use super::network::Network;
-use super::stems::Planted;
 use super::watch::Watch;
+use super::zygotes::RunningZygote;
 use super::{at, quiescence, watched};
 
 /// How long killed processes are waited for after dropping; the kernel needs well under a millisecond.
@@ -81,22 +81,22 @@ struct Held {
 
 enum HeldNetwork {
     Alone(OwnedFd),
-    /// Of a clone of that stem, whose clones may use it again.
-    OfStem(Box<Network>, Weak<Planted>),
+    /// Of a clone of that zygote, whose clones may use it again.
+    OfZygote(Box<Network>, Weak<RunningZygote>),
 }
 
-/// The stem that a sandbox was cloned from, and the network of an earlier clone, where it has that.
-pub(super) type Descent<'a> = (&'a Arc<Planted>, Option<Network>);
+/// The zygote that a sandbox was cloned from, and the network of an earlier clone, where it has that.
+pub(super) type Descent<'a> = (&'a Arc<RunningZygote>, Option<Network>);
 
 impl Held {
     fn open(pid: i32, descent: Option<Descent<'_>>) -> io::Result<Self> {
         let open = |name: &str| std::fs::File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
         let network = match descent {
             None => HeldNetwork::Alone(open("net")?),
-            Some((planted, used_again)) => {
+            Some((zygote, used_again)) => {
                 let network = used_again.map_or_else(|| Network::of(pid), Ok)?;
-                planted.networks.learn(&network)?;
-                HeldNetwork::OfStem(Box::new(network), Arc::downgrade(planted))
+                zygote.networks.learn(&network)?;
+                HeldNetwork::OfZygote(Box::new(network), Arc::downgrade(zygote))
             }
         };
         Ok(Self { mounts: open("mnt")?, network })
@@ -106,7 +106,7 @@ impl Held {
     fn end(self) -> Vec<OwnedFd> {
         let network = match self.network {
             HeldNetwork::Alone(namespace) => namespace,
-            HeldNetwork::OfStem(network, _) => network.into_namespace(),
+            HeldNetwork::OfZygote(network, _) => network.into_namespace(),
         };
         vec![network, self.mounts]
     }
@@ -115,8 +115,8 @@ impl Held {
     fn let_go(self) -> Vec<OwnedFd> {
         let Self { mounts, network } = self;
         let left = match network {
-            HeldNetwork::OfStem(network, planted) => match planted.upgrade() {
-                Some(planted) => planted.networks.put(*network).map(Network::into_namespace),
+            HeldNetwork::OfZygote(network, zygote) => match zygote.upgrade() {
+                Some(zygote) => zygote.networks.put(*network).map(Network::into_namespace),
                 None => Some(network.into_namespace()),
             },
             HeldNetwork::Alone(namespace) => Some(namespace),

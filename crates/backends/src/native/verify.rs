@@ -98,7 +98,7 @@ impl Seen<'_> {
         Ok(())
     }
 
-    /// Its user namespace knows one identity and no other: it is neither ours nor that of a stem. And a clone of a stem holds
+    /// Its user namespace knows one identity and no other: it is neither ours nor that of a zygote. And a clone of a zygote holds
     /// no stream of it.
     fn identity(&self) -> Result<(), BackendError> {
         let (uid, gid) = self.plan.id_map.numbers();
@@ -110,7 +110,7 @@ impl Seen<'_> {
                 return Err(incomplete(format!("its {name} is {}", found.join(" "))));
             }
         }
-        if matches!(self.plan.id_map, IdMap::OfStem { .. }) {
+        if matches!(self.plan.id_map, IdMap::OfZygote { .. }) {
             for number in 0..=2 {
                 let stream = fs::read_link(format!("/proc/{}/fd/{number}", self.pid));
                 if stream.as_ref().is_ok_and(|stream| stream != Path::new("/dev/null")) || stream.is_err() {

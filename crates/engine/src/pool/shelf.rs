@@ -76,7 +76,7 @@ impl Shelf {
     /// The key: everything but limits. The shortest part that tells them apart comes first.
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;
-        own.stem == spec.stem
+        own.zygote == spec.zygote
             && own.opening == spec.opening
             && own.binds == spec.binds
             && own.absence_allowed == spec.absence_allowed

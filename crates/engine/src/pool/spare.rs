@@ -54,8 +54,8 @@ impl Spare {
         }
         sandbox.settle();
         let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
-        // Which interpreters have stems, and which can rehearse, is the same.
-        let can_rehearse = spec.stem.is_some();
+        // Which interpreters have zygotes, and which can rehearse, is the same.
+        let can_rehearse = spec.zygote.is_some();
         Ok(Self { sandbox, reader, writer, born: Instant::now(), can_rehearse, cost_bytes, hold: None })
     }
 

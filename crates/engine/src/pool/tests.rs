@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use sandbox::fake::FakeBackend;
-use sandbox::{PlacedFile, ReadOnlyBind, StemSpec, Usage};
+use sandbox::{PlacedFile, ReadOnlyBind, Usage, ZygoteSpec};
 use wire::{FromGuest, VERSION};
 
 use super::*;
@@ -152,7 +152,7 @@ async fn only_the_very_same_makings_are_shared() {
         },
         SandboxSpec { absence_allowed: vec![sandbox::Guarantee::CpuLimited], ..scene.spec.clone() },
         SandboxSpec {
-            stem: Some(StemSpec { argv: vec!["numpy".to_owned()], env: Vec::new() }),
+            zygote: Some(ZygoteSpec { argv: vec!["numpy".to_owned()], env: Vec::new() }),
             ..scene.spec.clone()
         },
     ];
@@ -359,7 +359,7 @@ async fn each_interpreter_rehearses_once_and_only_when_it_is_quiet() {
     };
     let mut scene = Scene::over((fake, Guests::default()), CONFIG);
     scene.spec.opening = vec![1];
-    scene.spec.stem = Some(StemSpec { argv: vec!["x".to_owned()], env: Vec::new() });
+    scene.spec.zygote = Some(ZygoteSpec { argv: vec!["x".to_owned()], env: Vec::new() });
     let running = scene.admission.admit(1 << 20).await.unwrap();
     let scene = scene.warm().await;
     tokio::time::sleep(Duration::from_millis(20)).await;

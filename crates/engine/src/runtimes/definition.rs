@@ -36,7 +36,7 @@ pub(crate) struct Definition {
     pub(crate) drive: Drive,
     /// How its interpreter becomes one from which sandboxes are cloned, where it can.
     #[serde(default)]
-    pub(crate) stem: Option<StemCommand>,
+    pub(crate) zygote: Option<ZygoteCommand>,
     #[serde(default)]
     pub(crate) check: Option<Check>,
     /// Where a program that failed says why.
@@ -78,7 +78,7 @@ pub(crate) struct Prepare {
 /// Starts an interpreter that waits to be copied.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StemCommand {
+pub(crate) struct ZygoteCommand {
     /// `{packages}` are the names of those to load, with commas between.
     pub(crate) command: Vec<String>,
     /// Packages that are worth loading ahead, if a program names one of them and they are installed.

@@ -12,7 +12,7 @@ mod definition;
 mod error;
 mod locate;
 mod slot;
-mod stem;
+mod zygote;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
 pub use self::error::RuntimeError;
 use self::slot::Slot;
-pub(crate) use self::stem::is_among;
+pub(crate) use self::zygote::is_among;
 use crate::diagnostics::{self, Said};
 use crate::variables::VariableStyle;
 

@@ -62,10 +62,10 @@ impl AwakeSandbox {
                 .iter()
                 .any(|name| workspace.path.join(name).exists())
         };
-        let stem = runtimes.iter().find_map(|runtime| runtime.stem(code, brings));
+        let zygote = runtimes.iter().find_map(|runtime| runtime.zygote(code, brings));
         let mut spec = SandboxSpec {
             limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
-            stem: stem.filter(|_| engine.is_warm),
+            zygote: zygote.filter(|_| engine.is_warm),
             workspace: Some(workspace),
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
@@ -134,7 +134,7 @@ impl GuestChannel {
     fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
         let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
         // A new one takes the place of one that died.
-        let fork = if has_channel && runtime.has_stem() { Fork::Again } else { Fork::Never };
+        let fork = if has_channel && runtime.has_zygote() { Fork::Again } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         self.writer.queue(&ToGuest::Open(open))
     }

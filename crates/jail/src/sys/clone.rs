@@ -23,7 +23,7 @@ pub(crate) enum Namespace {
 
 impl ChildFlags {
     /// A new mount namespace, and these.
-    pub(crate) fn of_stem(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
+    pub(crate) fn of_zygote(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
         Self(Self::new(namespaces).0 & !(libc::CLONE_NEWUSER as u64))
     }
 

@@ -1,4 +1,4 @@
-//! The program of a stem in large pages.
+//! The program of a zygote in large pages.
 //!
 //! What is mapped from a file is mapped anew by every copy, a few pages at each fault, and taken apart page by page at its end. Memory
 //! of the process's own in pages of two megabytes is shared by a fork as it is: one entry for each of them.

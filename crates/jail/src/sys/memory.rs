@@ -98,7 +98,7 @@ impl<'a> Mapping<'a> {
 pub(crate) struct InterpreterMemory(Vec<Range<usize>>);
 
 impl InterpreterMemory {
-    /// To be called by the stem itself, of which all others are copies. What cannot be told apart is not in it.
+    /// To be called by the zygote itself, of which all others are copies. What cannot be told apart is not in it.
     pub(crate) fn find() -> Self {
         let program = fs::read_link("/proc/self/exe").unwrap_or_default();
         let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -1,11 +1,11 @@
 //! Which warm interpreter suits a program.
 
-use sandbox::StemSpec;
+use sandbox::ZygoteSpec;
 
 use super::{Call, Runtime};
 use crate::InputFile;
 
-/// The text that stands for the packages in a stem's command.
+/// The text that stands for the packages in a zygote's command.
 const PACKAGES: &str = "{packages}";
 /// How lines begin that import something.
 const IMPORTS: [&str; 2] = ["import ", "from "];
@@ -13,22 +13,22 @@ const IMPORTS: [&str; 2] = ["import ", "from "];
 impl Runtime {
     /// The interpreter of which a copy may run that program; nothing where the language has none to copy. One with
     /// packages loaded ahead is for programs that name one of them, and bring no module of that name themselves.
-    pub(crate) fn stem(&self, code: &str, brings: impl Fn(&str) -> bool) -> Option<StemSpec> {
-        let stem = self.definition.stem.as_ref()?;
-        let wanted: Vec<&str> = stem.packages.iter().map(String::as_str).collect();
+    pub(crate) fn zygote(&self, code: &str, brings: impl Fn(&str) -> bool) -> Option<ZygoteSpec> {
+        let zygote = self.definition.zygote.as_ref()?;
+        let wanted: Vec<&str> = zygote.packages.iter().map(String::as_str).collect();
         let is_named = wanted.iter().any(|package| imports(code, package));
         let is_brought = || wanted.iter().any(|package| brings(package));
         let packages =
             if is_named && !is_brought() { self.installed(&wanted).join(",") } else { String::new() };
         let call = Call { mode: "", source: "" };
         let fill = |part: String| part.replace(PACKAGES, &packages);
-        let argv = self.fill(&stem.command, &call).into_iter().map(fill).collect();
-        Some(StemSpec { argv, env: self.environment() })
+        let argv = self.fill(&zygote.command, &call).into_iter().map(fill).collect();
+        Some(ZygoteSpec { argv, env: self.environment() })
     }
 
     /// Whether its interpreter can be copied.
-    pub(crate) fn has_stem(&self) -> bool {
-        self.definition.stem.is_some()
+    pub(crate) fn has_zygote(&self) -> bool {
+        self.definition.zygote.is_some()
     }
 
     fn installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {

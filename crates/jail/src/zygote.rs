@@ -1,12 +1,12 @@
-//! A stem: a process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
+//! A zygote: a process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
 //!
 //! The spawner clones it into namespaces of its own, in which it is nobody outside; it makes the root that its sandboxes
 //! will share, read-only, and becomes the interpreter by exec. The interpreter loads what it will need and this very code
-//! as a library, and calls [`serve_stem`]. For each request the process clones itself; the clone makes its own what
-//! sandboxes do not share ([`raise::raise_in_stem`]) and becomes the guest, and when the guest is told to open the
-//! interpreter it forks instead: that copy returns from [`serve_stem`] into the interpreter, behind every wall.
+//! as a library, and calls [`serve_zygote`]. For each request the process clones itself; the clone makes its own what
+//! sandboxes do not share ([`raise::raise_in_zygote`]) and becomes the guest, and when the guest is told to open the
+//! interpreter it forks instead: that copy returns from [`serve_zygote`] into the interpreter, behind every wall.
 //!
-//! No program is ever sent to a stem, and it has no connection to any sandbox once that stands. Its end is the end of its
+//! No program is ever sent to a zygote, and it has no connection to any sandbox once that stands. Its end is the end of its
 //! sandboxes; it ends by itself when its requests have ended and the last of them is gone.
 
 use std::convert::Infallible;
@@ -21,21 +21,21 @@ use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
 
 use crate::breach;
-use crate::identity::STEM_ID;
+use crate::identity::ZYGOTE_ID;
 use crate::raise::{self, InheritedFds, Steps};
 use crate::report::{self, JailError, Message};
 use crate::root::{self, Root};
 use crate::seccomp::Filter;
 use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, leave, namespaces, settle};
 use crate::sys::{self, ChildFlags, Cloned, Dispositions, Namespace};
-use crate::{Bind, JailPlan, StemPlan, identity, privileges, procfs};
+use crate::{Bind, JailPlan, ZygotePlan, identity, privileges, procfs};
 
-/// Where a stem finds its requests and its library.
+/// Where a zygote finds its requests and its library.
 const REQUESTS_FD: i32 = 3;
 const LIBRARY_FD: i32 = 4;
 
-/// What a stem is given.
-pub struct StemFds {
+/// What a zygote is given.
+pub struct ZygoteFds {
     /// Its end of the socket for requests.
     pub requests: OwnedFd,
     /// This crate and the guest as a library that its interpreter can load.
@@ -53,12 +53,12 @@ pub enum Left {
     AsInterpreter,
 }
 
-/// What a clone of a stem may be handed that it would make itself otherwise, or cannot reach.
+/// What a clone of a zygote may be handed that it would make itself otherwise, or cannot reach.
 #[derive(Debug, Default)]
 pub struct Handover<T> {
-    /// The mount of a workspace, where the stem cannot reach it.
+    /// The mount of a workspace, where the zygote cannot reach it.
     pub workspace: Option<T>,
-    /// A network namespace of an earlier clone of this stem, in which nothing happened and nobody is.
+    /// A network namespace of an earlier clone of this zygote, in which nothing happened and nobody is.
     pub network: Option<T>,
 }
 
@@ -73,14 +73,14 @@ impl Handover<OwnedFd> {
     }
 }
 
-/// A handle on a stem: the server's end of its requests.
+/// A handle on a zygote: the server's end of its requests.
 #[derive(Debug)]
-pub struct Stem {
+pub struct Zygote {
     requests: OwnedFd,
 }
 
-impl Stem {
-    /// A stem whose requests are taken from the other end.
+impl Zygote {
+    /// A zygote whose requests are taken from the other end.
     pub fn new(requests: OwnedFd) -> Self {
         Self { requests }
     }
@@ -108,17 +108,17 @@ impl Stem {
     }
 }
 
-/// The spawner's part: clones the process that becomes the stem.
-pub(crate) fn plant(plan: &StemPlan, descriptors: Vec<OwnedFd>) {
+/// The spawner's part: clones the process that becomes the zygote.
+pub(crate) fn start_zygote(plan: &ZygotePlan, descriptors: Vec<OwnedFd>) {
     let Ok([requests, library, report]) = <[OwnedFd; 3]>::try_from(descriptors) else { return };
-    let fds = StemFds { requests, library, report };
-    if let Err(error) = clone_stem(plan, &fds) {
+    let fds = ZygoteFds { requests, library, report };
+    if let Err(error) = clone_zygote(plan, &fds) {
         // The server may be gone; then nobody waits for this.
         report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
-fn clone_stem(plan: &StemPlan, fds: &StemFds) -> Result<(), JailError> {
+fn clone_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<(), JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let (mapped, tell_mapped) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailError::new("pipe", &error.into()))?;
@@ -139,22 +139,22 @@ fn clone_stem(plan: &StemPlan, fds: &StemFds) -> Result<(), JailError> {
                 exit(1)
             }
             drop(mapped);
-            let Err(error) = become_stem(plan, fds);
+            let Err(error) = become_zygote(plan, fds);
             report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
             exit(1)
         }
     }
 }
 
-/// Raises the wall of a stem, by the stem itself, and becomes its interpreter.
-fn become_stem(plan: &StemPlan, fds: &StemFds) -> Result<Infallible, JailError> {
+/// Raises the wall of a zygote, by the zygote itself, and becomes its interpreter.
+fn become_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<Infallible, JailError> {
     let mut steps = Steps::start();
     sys::reset_signals();
     let wall = &plan.wall;
     let sources = steps.take("bind sources", || root::open_sources(&wall.binds))?;
     let workspaces = plan.workspaces.as_ref().map(|path| Bind::in_place(path.clone(), false));
     let workspaces = steps.take("workspaces", || root::open_sources(workspaces.as_slice()))?;
-    steps.take("identity", || identity::take(STEM_ID, plan.ids.is_single()))?;
+    steps.take("identity", || identity::take(ZYGOTE_ID, plan.ids.is_single()))?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
     let root = steps.take("root", Root::new)?;
     steps.take("places", || root.places(wall))?;
@@ -176,7 +176,7 @@ fn become_stem(plan: &StemPlan, fds: &StemFds) -> Result<Infallible, JailError> 
 }
 
 /// Its streams are ends of pipes, as those of its copies will be: what an interpreter finds out about them stays true.
-fn prepare_exec(plan: &StemPlan, fds: &StemFds) -> io::Result<Command> {
+fn prepare_exec(plan: &ZygotePlan, fds: &ZygoteFds) -> io::Result<Command> {
     let away = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
     let (requests, library) = (away(&fds.requests)?, away(&fds.library)?);
     let (input, no_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -204,7 +204,7 @@ fn become_program(mut command: Command) -> io::Error {
 
 /// Serves requests for sandboxes, in the interpreter's process, until they end: then gives back the exit status.
 /// Returns too, with [`Left::AsInterpreter`], in each copy that a guest was told to make.
-pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
+pub fn serve_zygote(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
     // Here, and not in every clone.
@@ -256,7 +256,7 @@ pub fn serve_stem(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Lef
     Left::Ended(0)
 }
 
-/// What a stem does when it knows for what: all its clones are alike in that.
+/// What a zygote does when it knows for what: all its clones are alike in that.
 fn prepare_to_clone(plan: &JailPlan) -> io::Result<()> {
     if plan.memory_counted {
         // Where each process is measured instead, every clone would be told that it uses them.
@@ -264,7 +264,7 @@ fn prepare_to_clone(plan: &JailPlan) -> io::Result<()> {
     }
     INTERPRETER_MEMORY.get_or_init(sys::InterpreterMemory::find);
     // Its own writable space is in the way of those of its clones, and of nobody's use any more: none may find it.
-    Root::of_stem()?.leave_scratch(&plan.scratch)
+    Root::of_zygote()?.leave_scratch(&plan.scratch)
 }
 
 /// What a clone carries only for its copy.
@@ -276,12 +276,12 @@ pub fn let_go_of_interpreter() {
     INTERPRETER_MEMORY.get().into_iter().for_each(sys::InterpreterMemory::drop);
 }
 
-/// In the clone this returns at once; the stem announces it.
+/// In the clone this returns at once; the zygote announces it.
 fn clone_sandbox(report: &OwnedFd, with_network: bool) -> Result<Cloned, JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let started = Instant::now();
     let new = namespaces().filter(|namespace| with_network || *namespace != Namespace::Network);
-    let cloned = sys::clone_into_walls(ChildFlags::of_stem(new), None).map_err(at("clone"))?;
+    let cloned = sys::clone_into_walls(ChildFlags::of_zygote(new), None).map_err(at("clone"))?;
     if let Cloned::Parent(_, pidfd) = &cloned {
         let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
         let announced = Message::Cloned { clone_us };
@@ -299,7 +299,7 @@ fn become_guest(
 ) {
     sys::heed_child_signal();
     let (Ok(handover), Ok((fds, failures))) = (handover.away(), settle(fds)) else { exit(1) };
-    match raise::raise_in_stem(plan, filter, fds, handover) {
+    match raise::raise_in_zygote(plan, filter, fds, handover) {
         Ok((stream, report)) => {
             drop(failures);
             if let Left::Ended(status) = guest(stream, report) {

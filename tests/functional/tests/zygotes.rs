@@ -12,12 +12,12 @@ use harness::warm::Warm;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-/// How often a run is tried until it comes from a stem, which is planted while the first ones are served.
+/// How often a run is tried until it comes from a zygote, which is started while the first ones are served.
 const TRIES_MAX: usize = 400;
 /// What an interpreter holds, and what it opens to look around.
 const STREAMS_AND_CHANNEL: usize = 6;
-/// A stem has loaded what a program finds there only if it loads it itself.
-const FROM_STEM: &str = "int('datetime' in __import__('sys').modules)";
+/// A zygote has loaded what a program finds there only if it loads it itself.
+const FROM_ZYGOTE: &str = "int('datetime' in __import__('sys').modules)";
 
 fn python(code: &str) -> Value {
     json!({"language": "python", "code": code})
@@ -28,27 +28,27 @@ fn stdout(result: &Value) -> String {
     result["stdout"].as_str().unwrap().trim().to_owned()
 }
 
-/// Runs programs until one is in a clone of a stem.
-fn until_stem(warm: &Warm) {
+/// Runs programs until one is in a clone of a zygote.
+fn until_zygote(warm: &Warm) {
     for _ in 0..TRIES_MAX {
-        if stdout(&warm.run(python(&format!("print({FROM_STEM})")))) == "1" {
+        if stdout(&warm.run(python(&format!("print({FROM_ZYGOTE})")))) == "1" {
             return;
         }
         std::thread::sleep(Duration::from_millis(25));
     }
-    panic!("as {:?}: no run came from a stem", warm.user);
+    panic!("as {:?}: no run came from a zygote", warm.user);
 }
 
-/// A run in a clone. Spares that were built before there was a stem may still be left.
+/// A run in a clone. Spares that were built before there was a zygote may still be left.
 fn cloned(warm: &Warm, code: &str) -> String {
     for _ in 0..TRIES_MAX {
-        let said = stdout(&warm.run(python(&format!("{code}\nprint({FROM_STEM})"))));
-        let (said, from_stem) = said.rsplit_once('\n').unwrap_or(("", &said));
-        if from_stem == "1" {
+        let said = stdout(&warm.run(python(&format!("{code}\nprint({FROM_ZYGOTE})"))));
+        let (said, from_zygote) = said.rsplit_once('\n').unwrap_or(("", &said));
+        if from_zygote == "1" {
             return said.to_owned();
         }
     }
-    panic!("as {:?}: no run came from a stem", warm.user);
+    panic!("as {:?}: no run came from a zygote", warm.user);
 }
 
 /// A sandbox that lasts whose interpreters are clones.
@@ -56,13 +56,13 @@ fn open_cloned(warm: &Warm) -> String {
     for _ in 0..TRIES_MAX {
         let opened = warm.server.call("sandbox_open", json!({}));
         let id = opened["sandbox_id"].as_str().expect("a sandbox").to_owned();
-        if stdout(&run_in(warm, &id, &format!("print({FROM_STEM})"))) == "1" {
+        if stdout(&run_in(warm, &id, &format!("print({FROM_ZYGOTE})"))) == "1" {
             return id;
         }
         warm.server.call("sandbox_close", json!({"sandbox_id": id}));
         std::thread::sleep(Duration::from_millis(25));
     }
-    panic!("as {:?}: no sandbox came from a stem", warm.user);
+    panic!("as {:?}: no sandbox came from a zygote", warm.user);
 }
 
 fn run_in(warm: &Warm, id: &str, code: &str) -> Value {
@@ -79,13 +79,13 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The stems of a server: children of its spawner that were started as such.
-fn stems(server: u32) -> Vec<u32> {
-    let is_stem = |pid: &u32| {
+/// The zygotes of a server: children of its spawner that were started as such.
+fn zygotes(server: u32) -> Vec<u32> {
+    let is_zygote = |pid: &u32| {
         fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.windows(6).any(|part| part == b"\0stem\0"))
+            .is_ok_and(|line| line.windows(8).any(|part| part == b"\0zygote\0"))
     };
-    children(server).into_iter().flat_map(children).filter(is_stem).collect()
+    children(server).into_iter().flat_map(children).filter(is_zygote).collect()
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn no_random_stream_name_or_number_is_shared_between_clones() {
         secrets.token_hex(8), os.path.basename(tempfile.mktemp()), open('/proc/sys/kernel/random/boot_id').read().strip())";
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
+        until_zygote(&warm);
         let mut seen = BTreeSet::new();
         for _ in 0..20 {
             let drawn = cloned(&warm, DRAW);
@@ -118,7 +118,7 @@ fn a_clone_has_the_descriptors_environment_and_names_of_a_program_that_was_start
     for user in users() {
         let warm = Warm::start(user);
         let started = functional::run_json(user, "python", TELL, &[]);
-        until_stem(&warm);
+        until_zygote(&warm);
         assert_eq!(cloned(&warm, TELL), stdout(&started), "as {user:?}");
     }
 }
@@ -140,19 +140,19 @@ fn a_clone_can_neither_see_nor_signal_nor_trace_nor_read_what_it_came_from() {
         print(*(len(os.listdir(p)) if os.path.exists(p) else 0 for p in ('/.staging', '/.workspaces')))";
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
+        until_zygote(&warm);
         assert_eq!(cloned(&warm, REACH), "pids True parent 0\n0 0", "as {user:?}");
     }
 }
 
 #[test]
-fn a_stem_that_dies_takes_its_clones_along_and_nobody_who_comes_later_notices() {
+fn a_zygote_that_dies_takes_its_clones_along_and_nobody_who_comes_later_notices() {
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
-        let stem = stems(warm.server.pid()).pop().expect("a stem");
-        let clones = children(stem);
-        rustix::process::kill_process(Pid::from_raw(stem as i32).unwrap(), Signal::KILL).unwrap();
+        until_zygote(&warm);
+        let zygote = zygotes(warm.server.pid()).pop().expect("a zygote");
+        let clones = children(zygote);
+        rustix::process::kill_process(Pid::from_raw(zygote as i32).unwrap(), Signal::KILL).unwrap();
         until(SOON, "the clones are gone", || {
             clones.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
         });
@@ -163,12 +163,12 @@ fn a_stem_that_dies_takes_its_clones_along_and_nobody_who_comes_later_notices() 
 }
 
 #[test]
-fn a_stem_has_no_privilege_network_or_secret_of_the_host() {
+fn a_zygote_has_no_privilege_network_or_secret_of_the_host() {
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
-        let stem = stems(warm.server.pid()).pop().expect("a stem");
-        let read = |name: &str| fs::read_to_string(format!("/proc/{stem}/{name}")).unwrap();
+        until_zygote(&warm);
+        let zygote = zygotes(warm.server.pid()).pop().expect("a zygote");
+        let read = |name: &str| fs::read_to_string(format!("/proc/{zygote}/{name}")).unwrap();
         let status = read("status");
         let line =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
@@ -176,7 +176,7 @@ fn a_stem_has_no_privilege_network_or_secret_of_the_host() {
         assert!(!line("Uid:").split_whitespace().any(|id| id == "0"), "it is root outside");
         for namespace in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
             let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
-            assert_ne!(of(&stem.to_string()), of("self"), "{namespace}");
+            assert_ne!(of(&zygote.to_string()), of("self"), "{namespace}");
         }
         let interfaces = read("net/dev")
             .lines()
@@ -195,7 +195,7 @@ fn a_stem_has_no_privilege_network_or_secret_of_the_host() {
         let names = read("environ");
         assert!(!names.contains("PALISADE") && !names.contains("SECRET"), "{names:?}");
         // It has those of a copy for the moment in which it makes one.
-        let descriptors = || fs::read_dir(format!("/proc/{stem}/fd")).unwrap().count();
+        let descriptors = || fs::read_dir(format!("/proc/{zygote}/fd")).unwrap().count();
         until(SOON, "only its streams and its requests are open", || (descriptors() <= 4).then_some(()));
     }
 }
@@ -250,11 +250,11 @@ fn a_copy_shows_nothing_of_the_guest_to_who_lies_in_wait() {
 }
 
 #[test]
-fn sandboxes_of_one_stem_have_no_stream_in_common() {
+fn sandboxes_of_one_zygote_have_no_stream_in_common() {
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
-        let stem = stems(warm.server.pid()).pop().expect("a stem");
+        until_zygote(&warm);
+        let zygote = zygotes(warm.server.pid()).pop().expect("a zygote");
         let clones = until(SOON, "there are spares", || {
             // Each run takes a spare, and the next one is a clone.
             warm.run(python("1"));
@@ -262,7 +262,7 @@ fn sandboxes_of_one_stem_have_no_stream_in_common() {
                 fs::read_to_string(format!("/proc/{pid}/status"))
                     .is_ok_and(|status| status.contains("Seccomp:\t2"))
             };
-            let clones: Vec<u32> = children(stem).into_iter().filter(is_complete).collect();
+            let clones: Vec<u32> = children(zygote).into_iter().filter(is_complete).collect();
             (clones.len() >= 2).then_some(clones)
         });
         for clone in clones {
@@ -275,12 +275,12 @@ fn sandboxes_of_one_stem_have_no_stream_in_common() {
 }
 
 #[test]
-fn a_stem_that_does_not_answer_is_done_without() {
+fn a_zygote_that_does_not_answer_is_done_without() {
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
-        for stem in stems(warm.server.pid()) {
-            rustix::process::kill_process(Pid::from_raw(stem as i32).unwrap(), Signal::STOP).unwrap();
+        until_zygote(&warm);
+        for zygote in zygotes(warm.server.pid()) {
+            rustix::process::kill_process(Pid::from_raw(zygote as i32).unwrap(), Signal::STOP).unwrap();
         }
         for _ in 0..4 {
             assert_eq!(stdout(&warm.run(python("print(6*7)"))), "42", "as {user:?}");
@@ -325,7 +325,7 @@ fn network(warm: &Warm, then: &str) -> (String, String) {
 fn a_network_is_used_again_only_if_nothing_happened_in_it() {
     for user in users() {
         let warm = Warm::start(user);
-        until_stem(&warm);
+        until_zygote(&warm);
         let unused: Vec<_> = (0..40).map(|_| network(&warm, "")).collect();
         let namespaces: BTreeSet<_> = unused.iter().map(|(namespace, _)| namespace).collect();
         assert!(namespaces.len() < unused.len(), "as {user:?}: none was used again");

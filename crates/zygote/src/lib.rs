@@ -1,4 +1,4 @@
-//! The jail and the guest as a library that an interpreter loads, to become a stem (see `jail::Stem`).
+//! The jail and the guest as a library that an interpreter loads, to become a zygote (see `jail::Zygote`).
 //!
 //! Embedded in the binary (crates/palisade/build.rs) and handed to the interpreter by descriptor: there is no such file on
 //! disk. One function, of the plainest kind, so that it can be called from any interpreter that can call C.
@@ -11,10 +11,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// is to go on as the interpreter, behind its walls, with its channel as descriptor 3; 0 when there will be no more.
 // SAFETY: no other symbol of that name exists in an interpreter.
 #[unsafe(no_mangle)]
-pub extern "C" fn palisade_serve_stem(requests: std::ffi::c_int) -> std::ffi::c_int {
-    // SAFETY: the caller gives the descriptor that the stem was started with, and does not use it again.
+pub extern "C" fn palisade_serve_zygote(requests: std::ffi::c_int) -> std::ffi::c_int {
+    // SAFETY: the caller gives the descriptor that the zygote was started with, and does not use it again.
     let requests = unsafe { OwnedFd::from_raw_fd(requests) };
-    match jail::serve_stem(requests, become_guest) {
+    match jail::serve_zygote(requests, become_guest) {
         jail::Left::Ended(_) => 0,
         jail::Left::AsInterpreter => 1,
     }

@@ -1,6 +1,6 @@
-"""Makes this interpreter a stem: it loads what programs often want, then serves, and its copies go on as interpreters.
+"""Makes this interpreter a zygote: it loads what programs often want, then serves, and its copies go on as interpreters.
 
-Outside any sandbox, but behind a wall of its own (docs/SECURITY.md, "Stems"): it sees no program and has no network, no
+Outside any sandbox, but behind a wall of its own (docs/SECURITY.md, "Zygotes"): it sees no program and has no network, no
 files but read-only ones, no identity on the host. What a copy must not share with its siblings is renewed in it.
 """
 
@@ -9,7 +9,7 @@ import sys
 REQUESTS_FD = 3
 LIBRARY_FD = 4
 # Of the standard library: what programs import most, as far as it brings no large library with it: every page and every
-# mapping of a stem is one more for each copy to set up.
+# mapping of a zygote is one more for each copy to set up.
 ORDINARY = (
     "os", "re", "json", "math", "time", "random", "datetime", "collections", "itertools", "functools", "string", "io",
     "select", "atexit",
@@ -36,7 +36,7 @@ def become(packages):
     gc.collect()
     gc.freeze()
     # Looked up here, and not in every copy. Kept for good: to let go of something is to write to it.
-    serve, after_fork = library.palisade_serve_stem, ctypes.pythonapi.PyOS_AfterFork_Child
+    serve, after_fork = library.palisade_serve_zygote, ctypes.pythonapi.PyOS_AfterFork_Child
     KEPT.extend((library, serve, after_fork))
     # What is done before a fork is done once, what is done after it in every copy.
     ctypes.pythonapi.PyOS_BeforeFork()
