@@ -10,8 +10,9 @@
 #          pure cgroup v2 and v1, AppArmor. Root, QEMU and a Debian mirror are needed; where they are missing, the
 #          suites fail.
 #
-# Tests are given PALISADE_BIN (the product) and PALISADE_BREACH_BIN (the same with `--features breach`: walls
-# can be switched off, so that an attack can be seen to succeed without them).
+# Tests are given PALISADE_BIN (the product) and PALISADE_BREACH_BIN (the test build,
+# `--features breach,conformance`: walls can be switched off, so that an attack can be seen to succeed without
+# them, and the fixtures of the conformance suite can be served).
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
 
@@ -197,7 +198,7 @@ build_binaries() {
     mkdir -p target/real target/breach
     built=$(release_binary)
     breach_in_release=yes
-    if build build-breach cargo build --release -p palisade --features breach; then
+    if build build-breach cargo build --release -p palisade --features breach,conformance; then
         cp "$built" target/breach/palisade
     fi
     if build build-real cargo build --release -p palisade; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The official MCP conformance suite against $PALISADE_BIN: tests/conformance/run.sh
+# The official MCP conformance suite against $PALISADE_BIN, and with fixtures against $PALISADE_BREACH_BIN:
+# tests/conformance/run.sh
 #
 # Both requirement sets, each twice: with the suite's fixtures, where nothing may fail or warn, and against the
 # product as it is, where exactly the checks of the baseline fail (docs/CONFORMANCE.md). Builds nothing. Installs the
@@ -24,11 +25,14 @@ readonly kill_after_s=10
 readonly sets=("2026-07-28 50" "2025-11-25 33")
 
 : "${PALISADE_BIN:=$top/target/release/palisade}"
-if [ ! -x "$PALISADE_BIN" ]; then
-    echo "FAILED: $PALISADE_BIN is not built"
-    echo "0 passed, 1 failed, 0 skipped"
-    exit 1
-fi
+: "${PALISADE_BREACH_BIN:=$top/target/breach/palisade}"
+for binary in "$PALISADE_BIN" "$PALISADE_BREACH_BIN"; do
+    if [ ! -x "$binary" ]; then
+        echo "FAILED: $binary is not built"
+        echo "0 passed, 1 failed, 0 skipped"
+        exit 1
+    fi
+done
 mkdir -p "$folder"
 : >"$output"
 
@@ -66,7 +70,7 @@ install_suite() {
         cp "$here/package-lock.json" "$folder/node/installed-lock.json"
 }
 
-# start_server NAME FLAGS...: sets $url.
+# start_server NAME FLAGS...: starts $program and sets $url.
 start_server() {
     local name=$1 step
     server_log="$folder/$1.server.log"
@@ -75,7 +79,7 @@ start_server() {
     : >"$server_log"
     state=$(mktemp -d "$folder/state.XXXXXX")
     timeout --kill-after="$kill_after_s" "$server_timeout_s" \
-        "$PALISADE_BIN" --state-dir "$state" serve --no-auth --listen 127.0.0.1:0 "$@" </dev/null >"$server_log" 2>&1 &
+        "$program" --state-dir "$state" serve --no-auth --listen 127.0.0.1:0 "$@" </dev/null >"$server_log" 2>&1 &
     server_pid=$!
     url=
     for ((step = 0; step < start_steps_max; step++)); do
@@ -119,10 +123,15 @@ judge() {
 }
 
 run_all() {
-    local kind flags set revision scenarios baseline
+    local kind program flags set revision scenarios baseline
     for kind in fixtures product; do
         flags=()
-        if [ "$kind" = fixtures ]; then flags=(--conformance-fixtures); fi
+        program=$PALISADE_BIN
+        if [ "$kind" = fixtures ]; then
+            # The product does not hold the fixtures; the test build does. Its walls stand unless they are switched off.
+            program=$PALISADE_BREACH_BIN
+            flags=(--conformance-fixtures)
+        fi
         start_server "$kind" ${flags[@]+"${flags[@]}"} || continue
         for set in "${sets[@]}"; do
             read -r revision scenarios <<<"$set"

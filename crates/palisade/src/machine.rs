@@ -9,13 +9,13 @@ use backends::native::{NativeBackend, start_spawner};
 use engine::{
     Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig, WallNews,
 };
+use mcp::render::INLINE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::config::Settings;
 use crate::log::{self, LogLevel};
 use crate::options::Options;
-use crate::render::INLINE_BYTES_MAX;
 use crate::{config, state};
 
 /// What a warm interpreter loads to give sandboxes: crates/zygote.

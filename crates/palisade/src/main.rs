@@ -8,20 +8,10 @@ mod client;
 mod config;
 mod die_with_parent;
 mod doctor;
-mod fixtures;
-mod links;
 mod log;
 mod machine;
-mod mcp;
 mod options;
-mod percent;
-mod render;
-mod secret_file;
-mod serve;
-mod signals;
 mod state;
-#[cfg(test)]
-mod test_workspaces;
 
 use std::process::ExitCode;
 
@@ -42,8 +32,8 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),
-        Command::Mcp => mcp::stdio::main(&cli.options),
-        Command::Serve(arguments) => serve::main(&cli.options, arguments),
+        Command::Mcp => cli::mcp::main(&cli.options),
+        Command::Serve(arguments) => cli::serve::main(&cli.options, arguments),
         Command::Sandbox(arguments) => cli::sandbox::main(&cli.options, arguments),
         Command::Shell(arguments) => cli::shell::main(&cli.options, &arguments),
         Command::Doctor(arguments) => doctor::main(&cli.options, &arguments),

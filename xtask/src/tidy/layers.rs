@@ -11,7 +11,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// Crate, and the crates of the workspace it may use.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
@@ -21,20 +21,22 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("guest", &["wire"]),
     ("zygote", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
+    ("mcp", &["engine", "policy", "sandbox", "wire"]),
+    ("service", &["mcp", "engine", "terminal"]),
     ("terminal", &[]),
     ("setup", &["terminal"]),
     ("bench", &["engine", "terminal"]),
     (
         "palisade",
         &[
-            "engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "setup", "bench",
-            "terminal",
+            "engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp", "service",
+            "setup", "bench", "terminal",
         ],
     ),
 ];
 
-/// Families of foreign crates that one crate keeps to itself: `axum` stands for `axum-extra` as well.
-const KEPT: [(&str, &str); 2] = [("rmcp", "palisade"), ("axum", "palisade")];
+/// Families of foreign crates, and the crates that may use them: `axum` stands for `axum-extra` as well.
+const KEPT: [(&str, &[&str]); 2] = [("rmcp", &["mcp", "service"]), ("axum", &["service"])];
 
 /// A dependency as a manifest names it.
 struct Dependency {
@@ -75,7 +77,9 @@ fn judge(manifest: &File, user: &str, dependency: &Dependency) -> Option<Violati
         used.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
     });
     let message = match kept {
-        Some((_, keeper)) if *keeper != user => format!("only `{keeper}` may depend on {used}"),
+        Some((_, keepers)) if !keepers.contains(&user) => {
+            format!("only {} may depend on {used}", keepers.join(" and "))
+        }
         Some(_) => return None,
         None if allowed(used).is_none() => return None,
         None if allowed(user).is_some_and(|list| list.contains(&used)) => return None,
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn allowed_arrows_pass() {
         assert!(found("engine", "[dependencies]\nsandbox.workspace = true\nserde = \"1\"\n").is_empty());
-        assert!(found("palisade", "[dependencies]\nwire = { workspace = true }\nrmcp = \"1\"\n").is_empty());
+        assert!(found("mcp", "[dependencies]\nwire = { workspace = true }\nrmcp = \"1\"\n").is_empty());
     }
 
     #[test]
@@ -159,8 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn only_palisade_speaks_mcp_and_http() {
-        assert_eq!(found("engine", "[dependencies]\nrmcp = \"1\"\naxum-extra = \"1\"\n").len(), 2);
+    fn only_the_surfaces_speak_mcp_and_http() {
+        for outside in ["engine", "palisade"] {
+            assert_eq!(found(outside, "[dependencies]\nrmcp = \"1\"\naxum-extra = \"1\"\n").len(), 2);
+        }
+        assert_eq!(found("mcp", "[dependencies]\nrmcp = \"1\"\naxum = \"1\"\n").len(), 1);
+        assert!(found("service", "[dependencies]\nrmcp = \"1\"\naxum = \"1\"\n").is_empty());
         assert!(found("engine", "[dependencies]\naxumite = \"1\"\n").is_empty());
     }
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
+pub(crate) mod serve;
 pub(crate) mod shell;
 
 use clap::{Args, Parser, Subcommand};
@@ -43,7 +45,7 @@ pub(crate) enum Command {
     /// Serve MCP on standard input and output, as a client starts it
     Mcp,
     /// Serve MCP over HTTP, for several callers
-    Serve(crate::serve::options::ServeArguments),
+    Serve(serve::ServeArguments),
     /// Open, use and close sandboxes of a running server
     Sandbox(sandbox::SandboxArguments),
     /// Talk to a sandbox of a running server, line by line

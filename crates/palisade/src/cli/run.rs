@@ -19,7 +19,7 @@ use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIM
 use super::save;
 use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
-use crate::render;
+use ::mcp::render;
 
 const EXIT_CODES: &str = "\
 Exit status: the program's own; 128+N when signal N ended it; and

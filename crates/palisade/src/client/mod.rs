@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use self::events::Events;
 use self::http::{Payload, Request, Response};
-use crate::mcp::progress::RUN_ID_KEY;
+use mcp::RUN_ID_KEY;
 
 const PROTOCOL: &str = "2026-07-28";
 const ENDPOINT: &str = "/mcp";

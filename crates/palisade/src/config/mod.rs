@@ -9,9 +9,9 @@
 pub(crate) mod command;
 mod file;
 mod key;
-mod serve;
+pub(crate) mod serve;
 mod settings;
-mod value;
+pub(crate) mod value;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ use policy::Policy;
 
 use self::file::Trust;
 use self::key::Key;
+use self::serve::ServeFlag;
 use self::settings::{Assignment, contradictions};
 pub(crate) use self::settings::{Ignored, Origin, Settings};
 pub(crate) use self::value::LogLevel;
 use self::value::{Raw, Setting};
 use crate::options::Options;
-use crate::serve::options::ServeArguments;
 
 const SYSTEM_FOLDER: &str = "/etc/palisade";
 
@@ -192,12 +192,9 @@ fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
 }
 
 /// Puts the flags of `serve` over what the other sources say.
-pub(crate) fn apply_serve_flags(
-    settings: &mut Settings,
-    arguments: &ServeArguments,
-) -> Result<(), ConfigError> {
+pub(crate) fn apply_serve_flags(settings: &mut Settings, flags: Vec<ServeFlag>) -> Result<(), ConfigError> {
     let (mut assignments, mut problems) = (Vec::new(), Vec::new());
-    for (key, flag, raw) in serve::from_flags(arguments) {
+    for (key, flag, raw) in flags {
         match Setting::parse(&Key::Serve(key), &raw) {
             Ok(setting) => assignments.push(Assignment { setting, origin: Origin::Flag(flag) }),
             Err(message) => problems.push(Problem { place: flag.to_owned(), message }),

@@ -1,7 +1,7 @@
 //! The settings of `palisade serve`: what they are called, what they may be, and what is in force.
 //!
 //! Each value is checked here by itself, so that a mistake is told with its line. Whether all of them together
-//! are safe is asked of the values in force, whatever their origin ([`crate::serve::options`]).
+//! are safe is asked of the values in force, whatever their origin ([`crate::cli::serve`]).
 
 use std::path::PathBuf;
 
@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::settings::{Origin, Valued};
 use super::value::{Raw, parse_path};
-use crate::serve::listen::{Address, DEFAULT_ADDRESS};
-use crate::serve::options::{Auth, ServeArguments};
+use service::{Address, Auth, DEFAULT_ADDRESS};
+
+/// A flag of `serve` with its value, still to be checked.
+pub(crate) type ServeFlag = (ServeKey, &'static str, Raw);
 
 /// One of them; its one number is a [`super::key::Number`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,32 +203,6 @@ impl ServeSettings {
             ServeKey::Origins => (json!(self.origins.value), &self.origins.origin),
         }
     }
-}
-
-/// The flags that were given, as values still to be checked.
-pub(crate) fn from_flags(arguments: &ServeArguments) -> Vec<(ServeKey, &'static str, Raw)> {
-    let texts = |list: &[String]| Raw::List(list.iter().map(|text| Raw::Text(text.clone())).collect());
-    // Relative to where the command was given, as with every other command.
-    let path = |path: &PathBuf| {
-        let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        whole.into_os_string().into_string().map_or(Raw::Other("a path that is not UTF-8"), Raw::Text)
-    };
-    let lists = [
-        (ServeKey::Listen, "--listen", &arguments.listen),
-        (ServeKey::Hosts, "--allow-host", &arguments.hosts),
-        (ServeKey::Origins, "--allow-origin", &arguments.origins),
-    ];
-    let given = lists.into_iter().filter(|(_, _, list)| !list.is_empty());
-    let mut flags: Vec<_> = given.map(|(key, flag, list)| (key, flag, texts(list))).collect();
-    flags.extend(arguments.tls_cert.iter().map(|file| (ServeKey::TlsCert, "--tls-cert", path(file))));
-    flags.extend(arguments.tls_key.iter().map(|file| (ServeKey::TlsKey, "--tls-key", path(file))));
-    if arguments.no_auth {
-        flags.push((ServeKey::Auth, "--no-auth", Raw::Text(Auth::Nobody.name().to_owned())));
-    }
-    if arguments.behind_proxy {
-        flags.push((ServeKey::BehindProxy, "--behind-proxy", Raw::Boolean(true)));
-    }
-    flags
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use sandbox::{Guarantee, Limits};
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
 use super::serve::ServeSettings;
 use super::value::{LogLevel, Setting};
-use crate::serve::connection_slots::SEATS_MAX;
+use service::SLOTS_MAX;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;
@@ -114,7 +114,7 @@ impl Settings {
             Number::RunsMax => admission.runs_max as u64,
             Number::QueueMax => admission.queue_max as u64,
             Number::AdmissionMemoryMb => admission.memory_bytes / MB,
-            Number::ConnectionsMax => SEATS_MAX as u64,
+            Number::ConnectionsMax => SLOTS_MAX as u64,
             Number::StoreDays => STORE_DAYS,
             Number::StoreRunsMax => STORE_RUNS_MAX,
             Number::StoreLogMb => STORE_LOG_MB,

@@ -130,7 +130,7 @@ fn a_hostile_working_directory_cannot_weaken_the_wall() {
     assert_eq!(settings.state_dir.value, None);
     assert!(settings.interpreters.is_empty());
     assert_eq!((settings.admission().queue_max, settings.connections_max()), (3, 7));
-    assert!(settings.serve.listen.value.iter().all(crate::serve::listen::Address::is_local));
+    assert!(settings.serve.listen.value.iter().all(service::Address::is_local));
     assert_eq!(settings.serve.auth.origin, Origin::Default);
     let (mut policy, _) = built_in();
     settings.fill_policy(&mut policy);
@@ -257,5 +257,5 @@ fn a_state_directory_given_as_flag_may_be_relative() {
 
 #[test]
 fn clients_are_set_up_for_the_address_that_is_served_by_default() {
-    assert_eq!(setup::LOCAL_URL, format!("http://{}/mcp", crate::serve::listen::DEFAULT_ADDRESS));
+    assert_eq!(setup::LOCAL_URL, format!("http://{}/mcp", service::DEFAULT_ADDRESS));
 }

@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{Client, ClientError};
 use crate::options::Options;
-use crate::serve::control;
 use crate::{config, state};
 use terminal::{BAD_USAGE, INTERRUPTED, OWN_FAILURE, REFUSED, complain};
 
@@ -147,7 +146,7 @@ fn socket(options: &Options, choice: &ServerChoice) -> Result<PathBuf, String> {
     let loaded = config::load(options).map_err(|error| error.to_string())?;
     let state_dir = loaded.settings.state_dir.value.or_else(state::expected);
     let state_dir = state_dir.ok_or("no state directory is known: give --state-dir or --socket")?;
-    Ok(control::path(&state_dir))
+    Ok(service::control_socket_path(&state_dir))
 }
 
 /// Opens one; its id.

@@ -1,0 +1,173 @@
+//! The MCP surface: what an agent sees, in both eras of the protocol.
+//!
+//! [`serve_stdio`] serves a [`Server`] over standard input and output, the crate `service` over HTTP. The library
+//! settles the era per connection (`initialize`) or per request (`_meta`); nothing here depends on which one it
+//! is, but for hints and extensions that only the newer one knows. A tool answers with a result whatever the
+//! arguments were; protocol errors are for requests that reach no tool. [`handler`] is the list of methods.
+
+mod arguments;
+mod checks;
+mod completions;
+mod displays;
+mod file_schema;
+pub mod file_urls;
+#[cfg(feature = "conformance")]
+pub mod fixtures;
+mod handler;
+mod icon;
+pub mod manifest;
+pub mod percent;
+mod progress;
+mod prompts;
+mod recover_request_id;
+pub mod render;
+mod resources;
+mod schema;
+mod signals;
+mod stdio;
+mod subscriptions;
+mod tasks;
+#[cfg(test)]
+#[allow(dead_code, reason = "tests of `service` use the rest")]
+mod test_workspaces;
+mod text;
+mod tools;
+pub mod transport;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::workspace::Workspaces;
+use engine::{Engine, Principal, Runs, Stop};
+use rmcp::RoleServer;
+use rmcp::model::{ErrorData, ProtocolVersion, Tool};
+use rmcp::service::RequestContext;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::checks::Checks;
+pub use self::progress::RUN_ID_KEY;
+pub use self::signals::Signals;
+pub use self::stdio::serve_stdio;
+use crate::file_urls::FileUrls;
+
+/// Name of this server in the protocol.
+pub(crate) const NAME: &str = "palisade";
+
+/// Revisions that are spoken: all that the library knows. The oldest ones cost nothing and scanners use them.
+pub(crate) const VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
+
+/// Requests that wait or run may hold this much of code, inputs and standard input together.
+const HELD_BYTES_MAX: usize = 128 << 20;
+const HELD_PIECE_BYTES: usize = 1 << 10;
+
+/// One server, over one engine.
+pub struct Server {
+    engine: Arc<Engine>,
+    runs: Arc<Runs>,
+    checks: Arc<Checks>,
+    ended: watch::Receiver<Option<Stop>>,
+    held: Arc<Semaphore>,
+    /// The tools last published, and for which languages.
+    tools: Mutex<(Vec<String>, Vec<Tool>)>,
+}
+
+impl Server {
+    /// A server whose runs all end when `ended` says so.
+    pub fn new(runs: Arc<Runs>, ended: watch::Receiver<Option<Stop>>) -> Self {
+        let engine = Arc::clone(runs.engine());
+        let checks = Checks::start(Arc::clone(&engine));
+        let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
+        Self { engine, runs, checks, ended, held, tools: Mutex::default() }
+    }
+
+    /// The files of sandboxes.
+    pub(crate) fn workspaces(&self) -> &dyn Workspaces {
+        self.runs.sandboxes().as_ref()
+    }
+
+    /// The runs of this server.
+    pub fn runs(&self) -> &Arc<Runs> {
+        &self.runs
+    }
+
+    /// Whether every language that is offered still runs, and the wall can be built.
+    pub async fn canaries(&self) -> Vec<(String, Result<(), String>)> {
+        self.checks.again(&self.engine).await
+    }
+
+    /// Completes when every run has to end, with the reason.
+    async fn ended(&self) -> Stop {
+        let mut ended = self.ended.clone();
+        let stop = ended.wait_for(Option::is_some).await.ok().and_then(|stop| *stop);
+        stop.unwrap_or(Stop::Killed)
+    }
+
+    /// Room for a request of that size, if there is any.
+    fn hold(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let pieces = u32::try_from(bytes / HELD_PIECE_BYTES + 1).ok()?;
+        Arc::clone(&self.held).try_acquire_many_owned(pieces).ok()
+    }
+
+    /// Languages that are offered.
+    async fn languages(&self) -> Vec<String> {
+        self.checks.languages().await.offered()
+    }
+
+    /// The list, made once for the same languages: answers that wait to be read share it.
+    async fn tools(&self) -> Vec<Tool> {
+        let languages = self.languages().await;
+        let mut made = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.0 != languages || made.1.is_empty() {
+            *made = (languages.clone(), tools::published(&languages, self.engine.policy()));
+        }
+        made.1.clone()
+    }
+}
+
+/// The end of a session whose requests may outlive their connections.
+#[derive(Debug, Clone, Default)]
+pub struct SessionEnd(CancellationToken);
+
+impl SessionEnd {
+    /// The session is over.
+    pub fn say(&self) {
+        self.0.cancel();
+    }
+}
+
+/// Completes when whoever asked does not want the answer any more.
+async fn given_up(context: &RequestContext<RoleServer>) {
+    let parts = context.extensions.get::<http::request::Parts>();
+    match parts.and_then(|parts| parts.extensions.get::<SessionEnd>()) {
+        Some(goodbye) => {
+            tokio::select! {
+                () = context.ct.cancelled() => {}
+                () = goodbye.0.cancelled() => {}
+            }
+        }
+        None => context.ct.cancelled().await,
+    }
+}
+
+/// Whose request this is: told by the transport, which is the only one to know.
+fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorData> {
+    let by_connection = context.extensions.get::<Principal>();
+    let by_request = || {
+        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Principal>())
+    };
+    let found = by_connection.or_else(by_request).cloned();
+    found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))
+}
+
+/// How files can be transferred by HTTP: told by a transport that can.
+fn file_urls(context: &RequestContext<RoleServer>) -> Option<FileUrls> {
+    let by_request = || {
+        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<FileUrls>())
+    };
+    context.extensions.get::<FileUrls>().or_else(by_request).cloned()
+}
+
+/// Whether this request belongs to the era without a handshake.
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| !version.has_initialize())
+}

@@ -1,0 +1,158 @@
+//! News of a run for a client that asked for them: new output, coalesced, at most ten times a second.
+//!
+//! What a program writes is always taken at once, so that a client that reads slowly never holds up the run
+//! or its clock; what does not fit is left out and counted. One notification is on its way at a time.
+
+use std::time::Duration;
+
+use engine::{RunEvent, RunId};
+use rmcp::RoleServer;
+use rmcp::model::{NotificationMetaObject, ProgressNotificationParam, ProgressToken};
+use rmcp::service::Peer;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::render;
+
+/// The least time between two notifications, and before the first.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A sign of life when the program is silent, for clients whose patience is renewed by progress.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Output carried by one notification.
+const MESSAGE_BYTES_MAX: usize = 4096;
+/// Where a notification says which run it is about, so that its log can be read and it can be cancelled meanwhile.
+pub const RUN_ID_KEY: &str = "palisade/run_id";
+
+/// Progress of one run.
+pub(crate) struct Progress {
+    peer: Peer<RoleServer>,
+    token: ProgressToken,
+    run_id: RunId,
+    started: Instant,
+    last: Instant,
+    news: News,
+    on_its_way: Option<JoinHandle<()>>,
+}
+
+impl Progress {
+    /// Starts now.
+    pub(crate) fn new(peer: Peer<RoleServer>, token: ProgressToken, run_id: RunId) -> Self {
+        let now = Instant::now();
+        Self { peer, token, run_id, started: now, last: now, news: News::default(), on_its_way: None }
+    }
+
+    /// Takes news; never waits.
+    pub(crate) fn take(&mut self, event: &RunEvent) {
+        let RunEvent::Output { data, .. } = event;
+        self.news.add(data);
+    }
+
+    /// Completes when it is time to tell; safe to cancel.
+    pub(crate) async fn due(&mut self) {
+        let wait = if self.news.is_empty() { SILENCE } else { PAUSE };
+        tokio::time::sleep_until(self.last + wait).await;
+        self.finish().await;
+    }
+
+    /// Sends what there is.
+    pub(crate) fn tell(&mut self) {
+        self.last = Instant::now();
+        let elapsed = self.last.duration_since(self.started);
+        let mut params = ProgressNotificationParam::new(self.token.clone(), elapsed.as_millis() as f64);
+        params.message = match self.news.take() {
+            Some(text) => Some(text),
+            None if self.news.is_empty() => Some(format!("running for {} s", elapsed.as_secs())),
+            None => return,
+        };
+        let mut meta = NotificationMetaObject::default();
+        meta.insert(RUN_ID_KEY.to_owned(), serde_json::json!(self.run_id.as_str()));
+        params.meta = Some(meta);
+        let peer = self.peer.clone();
+        // A client that has gone gets no progress; its run ends by other means.
+        self.on_its_way = Some(tokio::spawn(async move { peer.notify_progress(params).await.unwrap_or(()) }));
+    }
+
+    /// Waits for the notification on its way, so that none comes after the answer.
+    pub(crate) async fn finish(&mut self) {
+        if let Some(sending) = &mut self.on_its_way {
+            sending.await.ok();
+            self.on_its_way = None;
+        }
+    }
+}
+
+/// Output that was not told yet: its last part, and how much was before.
+#[derive(Debug, Default)]
+struct News {
+    bytes: Vec<u8>,
+    left_out: usize,
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn add(&mut self, data: &[u8]) {
+        self.bytes.extend_from_slice(data);
+        let surplus = self.bytes.len().saturating_sub(MESSAGE_BYTES_MAX);
+        if surplus > 0 {
+            self.bytes.drain(..surplus);
+            self.left_out += surplus;
+        }
+    }
+
+    /// As text; a character whose end has not come yet is kept for the next time.
+    fn take(&mut self) -> Option<String> {
+        let whole = render::whole_characters(&self.bytes);
+        if whole == 0 {
+            return None;
+        }
+        let rest = self.bytes.split_off(whole);
+        let told = std::mem::replace(&mut self.bytes, rest);
+        match std::mem::take(&mut self.left_out) {
+            0 => Some(render::visible(&told)),
+            bytes => {
+                let told = render::visible(render::from_character(&told));
+                Some(format!("[... {bytes} bytes left out ...]\n{told}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_characters_are_kept_for_the_next_time() {
+        let mut news = News::default();
+        news.add("a€".as_bytes().split_at(2).0);
+        assert_eq!(news.take().as_deref(), Some("a"));
+        assert_eq!(news.take(), None);
+        news.add(&"€".as_bytes()[1..]);
+        assert_eq!(news.take().as_deref(), Some("€"));
+        assert!(news.is_empty());
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_counted() {
+        let mut news = News::default();
+        for _ in 0..100 {
+            news.add(&[b'x'; 1000]);
+        }
+        assert!(news.bytes.len() <= MESSAGE_BYTES_MAX);
+        let text = news.take().unwrap();
+        assert!(
+            text.starts_with(&format!("[... {} bytes left out", 100_000 - MESSAGE_BYTES_MAX)),
+            "{text:.60}"
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_wait_forever() {
+        let mut news = News::default();
+        news.add(b"\xff\xfe");
+        assert_eq!(news.take().as_deref(), Some("\\xff\\xfe"));
+    }
+}

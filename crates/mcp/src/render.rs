@@ -1,0 +1,210 @@
+//! A run's result in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
+
+use engine::{Display, RunResult, RunUsage};
+use sandbox::{Enforced, Enforcement, Guarantee};
+use serde_json::{Map, Value, json};
+use wire::Exit;
+
+/// Of each stream this much is in an answer.
+pub const INLINE_BYTES_MAX: usize = 20_000;
+
+/// The structured result; each stream is cut to its head and tail beyond `inline_bytes_max`.
+pub fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    put("outcome", json!(result.outcome.name()));
+    match result.exit {
+        Some(Exit::Code(code)) => drop(put("exit_code", json!(code))),
+        Some(Exit::Signal(signal)) => drop(put("signal", json!(signal))),
+        None => {}
+    }
+    put("stdout", json!(text(&result.stdout, inline_bytes_max)));
+    put("stderr", json!(text(&result.stderr, inline_bytes_max)));
+    if is_cut(result, inline_bytes_max) {
+        put("truncated", json!({ "stdout_bytes": result.stdout.len(), "stderr_bytes": result.stderr.len() }));
+    }
+    if let Some(value) = &result.value {
+        put("value", json!(value));
+    }
+    if !result.displays.is_empty() {
+        put("displays", result.displays.iter().map(display).collect());
+    }
+    if let Some(error) = &result.error {
+        put("error", json!(error));
+    }
+    if !result.artifacts.is_empty() {
+        let listed = result
+            .artifacts
+            .iter()
+            .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
+        put("artifacts", listed.collect());
+    }
+    if let Some(compile) = &result.compile {
+        let ms = (compile.ms * 1000.0).round() / 1000.0;
+        put("compile", json!({ "cached": compile.cached, "ms": ms }));
+    }
+    put("usage", usage(&result.usage));
+    put("isolation", isolation(&result.backend, &result.enforced));
+    put("clamped", json!(result.clamped));
+    put("warnings", json!(result.warnings));
+    Value::Object(fields)
+}
+
+/// One of them without its content.
+fn display(display: &Display) -> Value {
+    let mut fields = json!({ "mime": display.kind.mime(), "size_bytes": display.data.len() });
+    if let Some((width, height)) = display.pixels() {
+        fields["width"] = json!(width);
+        fields["height"] = json!(height);
+    }
+    if !display.text.is_empty() {
+        fields["text"] = json!(display.text);
+    }
+    fields
+}
+
+/// One of them in words: `figure 1: image/png, 640x480, 23 kB: its title`.
+pub fn display_line(number: usize, display: &Display) -> String {
+    let pixels = display.pixels().map(|(width, height)| format!(", {width}x{height}")).unwrap_or_default();
+    let noun = if display.kind.mime().starts_with("image/") { "figure" } else { "display" };
+    let size = match display.data.len() {
+        bytes @ ..1000 => format!("{bytes} bytes"),
+        bytes => format!("{} kB", bytes.div_ceil(1000)),
+    };
+    let words = if display.text.is_empty() { String::new() } else { format!(": {}", display.text) };
+    format!("{noun} {number}: {}{pixels}, {size}{words}", display.kind.mime())
+}
+
+/// Whether a stream is longer than what is shown of it.
+pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
+    result.stdout.len().max(result.stderr.len()) > inline_bytes_max
+}
+
+/// Times to the microsecond: more digits are noise.
+fn usage(usage: &RunUsage) -> Value {
+    let ms = |time: f64| (time * 1000.0).round() / 1000.0;
+    json!(RunUsage {
+        wall_ms: ms(usage.wall_ms),
+        cpu_ms: ms(usage.cpu_ms),
+        queued_ms: ms(usage.queued_ms),
+        start_ms: ms(usage.start_ms),
+        ..*usage
+    })
+}
+
+/// The wall that was used, with what keeps each promise.
+pub fn isolation(backend: &str, enforced: &Enforced) -> Value {
+    let guarantees: Map<String, Value> = Guarantee::ALL
+        .iter()
+        .map(|guarantee| (guarantee.name().to_owned(), kept(&enforced.get(*guarantee))))
+        .collect();
+    json!({ "backend": backend, "guarantees": guarantees })
+}
+
+fn kept(enforcement: &Enforcement) -> Value {
+    match enforcement {
+        Enforcement::By { mechanisms, note } => {
+            let by: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
+            match note {
+                Some(note) => json!({ "by": by, "note": note }),
+                None => json!({ "by": by }),
+            }
+        }
+        Enforcement::Absent { reason } => json!({ "absent": reason }),
+    }
+}
+
+/// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.
+pub(crate) fn timestamp(unix_ms: u64) -> String {
+    const DAY_S: u64 = 86_400;
+    let (days, second) = (unix_ms / 1000 / DAY_S, unix_ms / 1000 % DAY_S);
+    // Civil date from days, by eras of 400 years that begin with March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second, ms) = (second / 3600, second / 60 % 60, second % 60, unix_ms % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Output as text: bytes that are not UTF-8 are shown as `\xNN`, the middle of a long text is left out.
+pub(crate) fn text(bytes: &[u8], bytes_max: usize) -> String {
+    if bytes.len() <= bytes_max {
+        return visible(bytes);
+    }
+    let half = bytes_max / 2;
+    let head = &bytes[..whole_characters(&bytes[..half])];
+    let tail = from_character(&bytes[bytes.len() - half..]);
+    let left_out = bytes.len() - head.len() - tail.len();
+    format!("{}\n[... {left_out} bytes left out ...]\n{}", visible(head), visible(tail))
+}
+
+/// How much of this ends with a whole character; bytes that are no text count as whole.
+pub(crate) fn whole_characters(bytes: &[u8]) -> usize {
+    /// A character has at most four bytes.
+    const UNFINISHED_MAX: usize = 3;
+    for back in 1..=UNFINISHED_MAX.min(bytes.len()) {
+        let at = bytes.len() - back;
+        let promised = match bytes[at] {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            0x80..=0xbf => continue,
+            _ => return bytes.len(),
+        };
+        return if promised > back { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+/// The same bytes without the rest of a character that began before.
+pub(crate) fn from_character(bytes: &[u8]) -> &[u8] {
+    let is_rest = |byte: &u8| (0x80..=0xbf).contains(byte);
+    let rest = bytes.iter().take(3).take_while(|byte| is_rest(byte)).count();
+    &bytes[rest..]
+}
+
+pub(crate) fn visible(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_dates() {
+        assert_eq!(timestamp(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(timestamp(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(timestamp(1_794_744_218_420), "2026-11-15T12:03:38.420Z");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_visible() {
+        assert_eq!(visible("grüße\n".as_bytes()), "grüße\n");
+        assert_eq!(visible(b"a\xff\xc3b"), "a\\xff\\xc3b");
+    }
+
+    #[test]
+    fn a_long_text_keeps_head_and_tail() {
+        let cut = text(&[b'a'; 100], 10);
+        assert!(cut.starts_with("aaaaa\n[... 90 bytes") && cut.ends_with("\naaaaa"));
+        assert_eq!(text(b"short", 10), "short");
+    }
+    #[test]
+    fn a_cut_does_not_split_characters() {
+        let cut = text("€".repeat(20).as_bytes(), 20);
+        assert_eq!(cut, "€€€\n[... 42 bytes left out ...]\n€€€");
+    }
+}

@@ -1,0 +1,80 @@
+//! Tasks (extension io.modelcontextprotocol/tasks): a run that was handed over, under the name of its run.
+//!
+//! The run is in the store before its task is told to anybody, so a task survives the server: one whose server
+//! died is found completed with the outcome `killed`.
+
+use engine::{FinishedRun, FoundRun, LiveRun, Principal, RunId, Stop};
+use rmcp::model::{
+    CreateTaskResult, DetailedTask, ErrorData, GetTaskResult, JsonObject, Task, TaskPayload, TaskStatus,
+};
+use sandbox::Outcome;
+use serde_json::Value;
+
+use super::Server;
+use super::tools::report;
+use crate::file_urls::FileUrls;
+use crate::render;
+
+/// A client need not ask more often.
+const POLL_MS: u64 = 1000;
+
+/// The answer to a call whose run goes on.
+pub(crate) fn created(run: &LiveRun) -> CreateTaskResult {
+    CreateTaskResult::new(task(run.id(), run.created_ms(), run.created_ms()))
+}
+
+/// `tasks/get`.
+pub(crate) async fn get(
+    server: &Server,
+    principal: &Principal,
+    id: &str,
+    file_urls: Option<&FileUrls>,
+) -> Result<GetTaskResult, ErrorData> {
+    let found = find(server, principal, id).await?;
+    let (task, payload) = match found {
+        FoundRun::Live(run) => (task(run.id(), run.created_ms(), run.created_ms()), TaskPayload::Working),
+        FoundRun::Elsewhere(run) => (task(&run.id, run.created_ms, run.created_ms), TaskPayload::Working),
+        FoundRun::Finished(run) => {
+            (task(&run.id, run.created_ms, run.ended_ms), payload(server, &run, file_urls).await)
+        }
+    };
+    Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
+}
+
+/// `tasks/cancel`: asked for now, seen soon.
+pub(crate) async fn cancel(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
+    if let FoundRun::Live(run) = find(server, principal, id).await? {
+        run.stop(Stop::Cancelled);
+    }
+    Ok(())
+}
+
+/// `tasks/update`: no task of ours ever asks for input.
+pub(crate) async fn update(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
+    find(server, principal, id).await.map(drop)
+}
+
+async fn find(server: &Server, principal: &Principal, id: &str) -> Result<FoundRun, ErrorData> {
+    let unknown = || ErrorData::invalid_params("there is no such task", None);
+    let id = RunId::parse(id).ok_or_else(unknown)?;
+    let found = server.runs.find(principal, &id).await;
+    let found = found.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    found.ok_or_else(unknown)
+}
+
+async fn payload(server: &Server, run: &FinishedRun, file_urls: Option<&FileUrls>) -> TaskPayload {
+    if run.result.outcome == Outcome::Cancelled {
+        return TaskPayload::Cancelled;
+    }
+    // Serializing an answer of our own making does not fail.
+    let result = match serde_json::to_value(report::finished(server, run, file_urls).await) {
+        Ok(Value::Object(result)) => result,
+        _ => JsonObject::new(),
+    };
+    TaskPayload::Completed { result }
+}
+
+fn task(id: &RunId, created_ms: u64, updated_ms: u64) -> Task {
+    let (created, updated) = (render::timestamp(created_ms), render::timestamp(updated_ms));
+    Task::new(id.as_str().to_owned(), TaskStatus::Working, created, updated).with_poll_interval_ms(POLL_MS)
+}

@@ -1,0 +1,223 @@
+//! `get_capabilities` and the resource of the same content: what this server can do, as it was found out.
+
+use engine::{ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, RunError, Runtime, VARIABLES_BYTES_MAX};
+use policy::Policy;
+use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use sandbox::{Enforcement, Guarantee, Limits};
+use serde_json::{Map, Value, json};
+
+use super::{answer, refused};
+use crate::arguments::Arguments;
+use crate::checks::{Canary, Findings, Language};
+use crate::render::{self, INLINE_BYTES_MAX};
+use crate::{Server, schema};
+
+/// Its name.
+pub(crate) const NAME: &str = "get_capabilities";
+/// The resource with the same content.
+pub(crate) const URI: &str = "palisade://capabilities";
+
+const DESCRIPTION: &str = "Show the languages that work here with versions and notable packages, limits with \
+defaults and maxima, the isolation really in force, and the policy. Changes nothing.";
+
+/// Packages worth naming; how many there are is told besides.
+const NOTABLE: [&str; 40] = [
+    "aiohttp",
+    "beautifulsoup4",
+    "bokeh",
+    "cryptography",
+    "duckdb",
+    "httpx",
+    "ipython",
+    "jinja2",
+    "lxml",
+    "matplotlib",
+    "networkx",
+    "nltk",
+    "numba",
+    "numpy",
+    "opencv-python",
+    "openpyxl",
+    "pandas",
+    "pillow",
+    "plotly",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "pypdf",
+    "pytest",
+    "python-docx",
+    "pyyaml",
+    "regex",
+    "reportlab",
+    "requests",
+    "scikit-image",
+    "scikit-learn",
+    "scipy",
+    "seaborn",
+    "shapely",
+    "spacy",
+    "statsmodels",
+    "sympy",
+    "torch",
+    "tqdm",
+    "xgboost",
+];
+
+/// What clients see.
+pub(crate) fn tool() -> Tool {
+    let annotations =
+        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
+    Tool::new(NAME, DESCRIPTION, schema::nothing())
+        .with_title("What this sandbox can do")
+        .with_raw_output_schema(schema::capabilities_output().into())
+        .with_annotations(annotations)
+}
+
+/// Answers the tool.
+pub(crate) async fn call(server: &Server, given: JsonObject) -> CallToolResult {
+    match Arguments::new("", &[], given) {
+        Ok(_) => {
+            let findings = server.checks.all().await;
+            answer(content(server, &findings), summary(server.engine.policy(), &findings), false)
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// Answers the resource.
+pub(crate) async fn read(server: &Server) -> String {
+    let findings = server.checks.all().await;
+    content(server, &findings).to_string()
+}
+
+fn content(server: &Server, findings: &Findings) -> Value {
+    let policy = server.engine.policy();
+    let unavailable = findings.unavailable.iter().map(|(name, error)| {
+        let error = RunError::new(error.code(), error.to_string()).remedy(error.remedy());
+        json!({ "name": name, "code": error.code, "reason": error.message, "remedy": error.remedy })
+    });
+    json!({
+        "server": { "name": crate::NAME, "version": env!("CARGO_PKG_VERSION") },
+        "languages": findings.languages.values().map(language).collect::<Vec<_>>(),
+        "unavailable": unavailable.collect::<Vec<_>>(),
+        "limits": limits(policy),
+        "bounds": {
+            "code_bytes": CODE_BYTES_MAX,
+            "variables_bytes": VARIABLES_BYTES_MAX,
+            "args": ARGS_MAX,
+            "inputs": INPUTS_MAX,
+            "input_bytes": INPUT_BYTES_MAX,
+            "inline_bytes_per_stream": INLINE_BYTES_MAX,
+        },
+        "isolation": isolation(server.engine.backend().name(), findings),
+        "policy": {
+            "network": "none",
+            "sandbox": "fresh for each run, destroyed afterwards",
+            "absence_allowed": policy.absence_allowed.iter().map(|guarantee| guarantee.name()).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn language(found: &Language) -> Value {
+    let mut fields = Map::new();
+    fields.insert("name".to_owned(), json!(found.runtime.name()));
+    fields.insert("version".to_owned(), json!(found.runtime.version()));
+    fields.insert("state".to_owned(), json!(state(&found.canary)));
+    if let Canary::Broken(reason) = &found.canary {
+        fields.insert("reason".to_owned(), json!(reason));
+    }
+    if !found.runtime.packages().is_empty() {
+        let packages = json!({ "count": found.runtime.packages().len(), "notable": notable(&found.runtime) });
+        fields.insert("packages".to_owned(), packages);
+    }
+    Value::Object(fields)
+}
+
+fn state(canary: &Canary) -> &'static str {
+    match canary {
+        Canary::Checking => "checking",
+        Canary::Working => "working",
+        Canary::Broken(_) => "broken",
+    }
+}
+
+/// Names as their indexes spell them are compared without regard to case and to `-`, `_`.
+fn notable(runtime: &Runtime) -> Map<String, Value> {
+    let plain = |name: &str| name.to_lowercase().replace('_', "-");
+    let known = runtime.packages().iter().filter(|(name, _)| NOTABLE.contains(&plain(name).as_str()));
+    known.map(|(name, version)| (name.clone(), json!(version))).collect()
+}
+
+fn limits(policy: &Policy) -> Value {
+    let in_units = |limits: &Limits| {
+        [
+            ("timeout_ms", json!(limits.wall_ms)),
+            ("memory_mb", json!(limits.memory_bytes >> 20)),
+            ("cpus", json!(f64::from(limits.cpus_milli) / 1000.0)),
+            ("processes", json!(limits.processes)),
+            ("disk_mb", json!(limits.disk_bytes >> 20)),
+            ("open_files", json!(limits.open_files)),
+            ("output_kb", json!(limits.output_bytes >> 10)),
+        ]
+    };
+    let both = in_units(&policy.defaults).into_iter().zip(in_units(&policy.maxima));
+    both.map(|((name, default), (_, maximum))| {
+        (name.to_owned(), json!({ "default": default, "maximum": maximum }))
+    })
+    .collect::<Map<_, _>>()
+    .into()
+}
+
+fn isolation(backend: &str, findings: &Findings) -> Value {
+    match &findings.wall {
+        None => json!({ "backend": backend, "state": "checking" }),
+        Some(Err(reason)) => json!({ "backend": backend, "state": "broken", "reason": reason }),
+        Some(Ok(enforced)) => {
+            let mut wall = render::isolation(backend, enforced);
+            wall["state"] = json!("examined");
+            wall
+        }
+    }
+}
+
+fn summary(policy: &Policy, findings: &Findings) -> String {
+    let mut lines = Vec::new();
+    for found in findings.languages.values() {
+        let mut line =
+            format!("{} {}: {}", found.runtime.name(), found.runtime.version(), state(&found.canary));
+        if let Canary::Broken(reason) = &found.canary {
+            line.push_str(&format!(" ({reason})"));
+        }
+        let names: Vec<String> = notable(&found.runtime).keys().cloned().collect();
+        if !names.is_empty() {
+            line.push_str(&format!(
+                "; {} packages, among them {}",
+                found.runtime.packages().len(),
+                names.join(", ")
+            ));
+        }
+        lines.push(line);
+    }
+    lines.extend(findings.unavailable.values().map(ToString::to_string));
+    if let Value::Object(limits) = limits(policy) {
+        let one = |(name, range): (&String, &Value)| {
+            format!("{name} {} (at most {})", range["default"], range["maximum"])
+        };
+        lines.push(format!("limits: {}", limits.iter().map(one).collect::<Vec<_>>().join(", ")));
+    }
+    lines.push(match &findings.wall {
+        None => "isolation: being examined".to_owned(),
+        Some(Err(reason)) => format!("isolation: broken: {reason}"),
+        Some(Ok(enforced)) => {
+            let kept = |guarantee: &Guarantee| matches!(enforced.get(*guarantee), Enforcement::By { .. });
+            let (kept, absent): (Vec<_>, Vec<_>) = Guarantee::ALL.into_iter().partition(kept);
+            let names = |list: &[Guarantee]| list.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+            match absent.is_empty() {
+                true => format!("isolation in force: {}", names(&kept)),
+                false => format!("isolation in force: {}; NOT in force: {}", names(&kept), names(&absent)),
+            }
+        }
+    });
+    lines.join("\n")
+}

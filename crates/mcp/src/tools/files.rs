@@ -1,0 +1,115 @@
+//! What the tools for files share: the workspace of a sandbox, addresses and URLs of its files.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use engine::is_whole_image;
+use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
+use engine::{Principal, unknown_sandbox};
+use rmcp::model::{ContentBlock, Resource};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::{Refusal, refusal};
+use crate::file_urls::{FileAction, FileUrl, FileUrls, TRANSFER_BYTES_MAX};
+use crate::resources;
+
+/// A larger picture is not shown.
+pub(super) const IMAGE_BYTES_MAX: usize = 1 << 20;
+/// Pictures of one run that are shown.
+const PICTURES_MAX: usize = 4;
+/// Files that are looked at for each picture: one may turn out to be none.
+const LOOKS_PER_PICTURE: usize = 4;
+
+/// The caller, the workspaces it may own, and how it can transfer files by HTTP.
+#[derive(Clone, Copy)]
+pub(crate) struct FileAccess<'a> {
+    pub(crate) workspaces: &'a dyn Workspaces,
+    pub(crate) principal: &'a Principal,
+    pub(crate) file_urls: Option<&'a FileUrls>,
+}
+
+impl FileAccess<'_> {
+    /// The workspace of that sandbox, if it is the caller's.
+    pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Workspace, Refusal> {
+        let found = match resources::is_sandbox_id(sandbox_id) {
+            true => self.workspaces.workspace(self.principal, sandbox_id).await?,
+            false => None,
+        };
+        found.ok_or_else(|| Box::new(unknown_sandbox()))
+    }
+
+    pub(super) fn upload_url(&self, sandbox_id: &str, path: &FilePath) -> Option<FileUrl> {
+        self.file_urls?.make(FileAction::Upload, self.principal, sandbox_id, path)
+    }
+
+    /// For a file that is not too large to go that way.
+    pub(super) fn download_url(&self, sandbox_id: &str, path: &FilePath, size_bytes: u64) -> Option<FileUrl> {
+        let file_urls = self.file_urls.filter(|_| size_bytes <= TRANSFER_BYTES_MAX)?;
+        file_urls.make(FileAction::Download, self.principal, sandbox_id, path)
+    }
+}
+
+/// Files that a run made or changed: `artifacts` of its result, and a block each.
+pub(crate) fn artifacts(
+    caller: &FileAccess<'_>,
+    sandbox_id: &str,
+    files: &[ChangedFile],
+) -> (Vec<Value>, Vec<ContentBlock>) {
+    let describe = |file: &ChangedFile| {
+        let uri = resources::file_uri(sandbox_id, &file.path);
+        let link = Resource::new(uri.clone(), file.path.name())
+            .with_mime_type(file.media_type.as_ref())
+            .with_size(file.size_bytes);
+        let mut fields = Map::from_iter([
+            ("path".to_owned(), json!(file.path.as_str())),
+            ("uri".to_owned(), json!(uri)),
+            ("mime_type".to_owned(), json!(file.media_type)),
+            ("size_bytes".to_owned(), json!(file.size_bytes)),
+        ]);
+        if let Some(sha256) = &file.sha256 {
+            fields.insert("sha256".to_owned(), json!(sha256));
+        }
+        if let Some(link) = caller.download_url(sandbox_id, &file.path, file.size_bytes) {
+            fields.insert("download_url".to_owned(), json!(link.url));
+        }
+        (Value::Object(fields), ContentBlock::resource_link(link))
+    };
+    files.iter().map(describe).unzip()
+}
+
+/// Pictures that a run made or changed, to be seen at once: the first few, if they are small.
+pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Vec<ContentBlock> {
+    let is_shown =
+        |file: &&ChangedFile| is_image(&file.media_type) && file.size_bytes <= IMAGE_BYTES_MAX as u64;
+    let mut blocks = Vec::new();
+    for file in files.iter().filter(is_shown).take(PICTURES_MAX * LOOKS_PER_PICTURE) {
+        if blocks.len() >= PICTURES_MAX {
+            break;
+        }
+        // What is no whole picture any more is not shown; the file is among the artifacts all the same.
+        let Ok(part) = workspace.read(&file.path, 0, IMAGE_BYTES_MAX).await else { continue };
+        let is_same = part.at_end && part.media_type == file.media_type;
+        if is_same && is_whole_image(part.media_type, &part.bytes) {
+            blocks.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
+        }
+    }
+    blocks
+}
+
+pub(super) fn path(text: &str) -> Result<FilePath, Refusal> {
+    FilePath::parse(text).map_err(|error| Box::new(error.to_run_error()))
+}
+
+/// Bytes that were given as base64.
+pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Refusal> {
+    STANDARD.decode(text.trim()).map_err(|error| {
+        let message = format!("`base64` is not base64: {error}");
+        refusal(message, "encode the bytes with the standard alphabet and padding")
+    })
+}
+
+pub(super) fn encoded(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

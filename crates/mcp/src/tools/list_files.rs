@@ -1,0 +1,90 @@
+//! `list_files`: what is in a workspace.
+
+use engine::workspace::{Entry, EntryKind, FilePath, Listing, Reach};
+use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::files::FileAccess;
+use super::{answer, refused};
+use crate::arguments::{Arguments, Refusal};
+use crate::file_schema;
+use crate::render;
+
+/// Its name.
+pub(crate) const NAME: &str = "list_files";
+
+const DESCRIPTION: &str = "List files in a sandbox's /workspace with sizes.";
+
+/// What clients see.
+pub(crate) fn tool() -> Tool {
+    let annotations =
+        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
+    Tool::new(NAME, DESCRIPTION, file_schema::list_input())
+        .with_title("List files")
+        .with_raw_output_schema(file_schema::list_output().into())
+        .with_annotations(annotations)
+}
+
+/// Answers the tool.
+pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+    let answered = async {
+        let mut given = Arguments::new("", &file_schema::LIST, given)?;
+        let sandbox_id = given.required_text("sandbox_id")?;
+        let path = given.text("path")?.unwrap_or_default();
+        let path = FilePath::of_directory(&path).map_err(|error| error.to_run_error())?;
+        let reach = if given.truth("recursive")?.unwrap_or(false) { Reach::Recursive } else { Reach::Flat };
+        let workspace = caller.workspace(&sandbox_id).await?;
+        let listing = workspace.list(path.as_ref(), reach).await.map_err(|error| error.to_run_error())?;
+        Ok::<_, Refusal>(shown(&listing))
+    };
+    answered.await.unwrap_or_else(|error| refused(&error))
+}
+
+fn shown(listing: &Listing) -> CallToolResult {
+    let mut lines: Vec<String> = listing.entries.iter().map(line).collect();
+    if lines.is_empty() {
+        lines.push("[empty]".to_owned());
+    }
+    if !listing.is_complete {
+        lines.push("[not everything is shown: list a directory by its path]".to_owned());
+    }
+    let entries: Vec<Value> = listing.entries.iter().map(fields).collect();
+    answer(json!({ "entries": entries, "complete": listing.is_complete }), lines.join("\n"), false)
+}
+
+fn kind(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link => "link",
+        EntryKind::Other => "other",
+    }
+}
+
+/// Names come from inside: what could end a line or move a cursor is shown, not done.
+fn line(entry: &Entry) -> String {
+    let path: String = entry.path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    match entry.kind {
+        EntryKind::File => format!("{path}  {} bytes", entry.size_bytes),
+        EntryKind::Directory if entry.is_unopened => format!("{path}/  (not opened)"),
+        EntryKind::Directory => format!("{path}/"),
+        EntryKind::Link | EntryKind::Other => format!("{path}  ({})", kind(entry.kind)),
+    }
+}
+
+fn fields(entry: &Entry) -> Value {
+    let mut fields = Map::from_iter([
+        ("path".to_owned(), json!(entry.path)),
+        ("kind".to_owned(), json!(kind(entry.kind))),
+        ("modified_at".to_owned(), json!(render::timestamp(entry.modified_ms))),
+    ]);
+    if entry.kind == EntryKind::File {
+        fields.insert("size_bytes".to_owned(), json!(entry.size_bytes));
+    }
+    for (name, is_so) in [("unopened", entry.is_unopened), ("nameless", entry.is_nameless)] {
+        if is_so {
+            fields.insert(name.to_owned(), json!(true));
+        }
+    }
+    Value::Object(fields)
+}

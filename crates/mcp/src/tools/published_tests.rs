@@ -1,0 +1,268 @@
+//! The tool list as clients get it: its words are a contract, small, and honest to automatic scanners.
+//!
+//! Run with `PALISADE_BLESS=1` to write the snapshot anew after an intended change.
+
+use std::path::Path;
+
+use super::*;
+
+const TOKENS_MAX: usize = 1500;
+
+/// All there are, whatever works on this machine.
+fn tools() -> Vec<Tool> {
+    let languages = ["bash", "javascript", "python", "typescript"].map(str::to_owned);
+    published(&languages, &Policy::built_in(2))
+}
+
+#[test]
+fn the_list_is_the_snapshot() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/tools.json");
+    let text = serde_json::to_string_pretty(&json!({ "tools": tools() })).unwrap() + "\n";
+    if std::env::var_os("PALISADE_BLESS").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(text, kept, "the tool list changed: if that is intended, bless it");
+}
+
+#[test]
+fn names_descriptions_and_inputs_stay_small() {
+    let size = |tool: &Tool| {
+        let schema = serde_json::to_string(&tool.input_schema).unwrap();
+        tool.name.len() + tool.description.as_ref().map_or(0, |text| text.len()) + schema.len()
+    };
+    let tokens = tools().iter().map(size).sum::<usize>() / 4;
+    assert!(tokens < TOKENS_MAX, "{tokens} tokens");
+}
+
+#[test]
+fn order_is_by_name_and_nothing_is_published_that_cannot_work() {
+    let names = |list: &[Tool]| list.iter().map(|tool| tool.name.to_string()).collect::<Vec<_>>();
+    let mut sorted = names(&tools());
+    sorted.sort();
+    assert_eq!(names(&tools()), sorted);
+    assert_eq!(names(&published(&[], &Policy::built_in(2))), ["get_capabilities"]);
+    let python = ["python".to_owned()];
+    let working = names(&published(&python, &Policy::built_in(2)));
+    assert!(working.contains(&"run".to_owned()) && working.contains(&"sandbox_open".to_owned()));
+}
+
+#[test]
+fn schemas_are_portable_and_closed() {
+    for tool in tools() {
+        let input = Value::Object((*tool.input_schema).clone());
+        let output = Value::Object((**tool.output_schema.as_ref().unwrap()).clone());
+        assert_eq!((&input["type"], &output["type"]), (&json!("object"), &json!("object")));
+        assert!(input["properties"].as_object().unwrap().len() <= 11);
+        assert!(tool.title.is_some() && tool.annotations.is_some());
+        portable(&tool.name, &input);
+        portable(&tool.name, &output);
+        closed(&tool.name, "", &input);
+    }
+}
+
+/// One type each, no formats, no null.
+fn portable(tool: &str, schema: &Value) {
+    match schema {
+        Value::Object(fields) => {
+            assert!(
+                fields.get("type").is_none_or(|kind| kind.is_string() || kind.is_object()),
+                "{tool}: {schema}"
+            );
+            for word in ["format", "$ref", "anyOf", "oneOf", "allOf"] {
+                assert!(!fields.contains_key(word), "{tool} uses {word}");
+            }
+            fields.values().for_each(|inner| portable(tool, inner));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| portable(tool, inner)),
+        Value::Null => panic!("{tool} has a null"),
+        _ => {}
+    }
+}
+
+/// Every object but `variables` says that it takes nothing else.
+fn closed(tool: &str, name: &str, schema: &Value) {
+    if schema["type"] == "object" {
+        let wanted = json!(name == "variables");
+        assert_eq!(schema["additionalProperties"], wanted, "{tool}.{name}");
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            closed(tool, name, inner);
+        }
+    }
+    if schema["type"] == "array" {
+        closed(tool, name, &schema["items"]);
+    }
+}
+
+#[test]
+fn properties_are_those_the_arguments_know() {
+    let names =
+        |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let tools = tools();
+    let run = tools.iter().find(|tool| tool.name == run::NAME).unwrap();
+    let input = Value::Object((*run.input_schema).clone());
+    assert_eq!(names(&input), crate::schema::RUN);
+    assert_eq!(names(&input["properties"]["limits"]), crate::schema::LIMITS);
+    assert_eq!(names(&input["properties"]["inputs"]["items"]), crate::schema::INPUT);
+    for (tool, known) in [
+        (read_file::NAME, &crate::file_schema::READ[..]),
+        (write_file::NAME, &crate::file_schema::WRITE),
+        (list_files::NAME, &crate::file_schema::LIST),
+    ] {
+        let tool = tools.iter().find(|found| found.name == tool).unwrap();
+        assert_eq!(names(&Value::Object((*tool.input_schema).clone())), known);
+    }
+}
+
+#[test]
+fn every_tool_passes_a_scanner_with_the_best_grade() {
+    for tool in tools() {
+        let findings = scan(&tool);
+        let score: u32 = findings.iter().map(|(points, _)| points).sum();
+        assert!(score < 10, "{}: {score}: {findings:?}", tool.name);
+    }
+}
+
+#[test]
+fn the_scanner_itself_finds_what_it_should() {
+    let suspicious = |name: &'static str, description: &'static str, property: &str| {
+        let schema = json!({ "properties": { property: {} } });
+        let Value::Object(schema) = schema else { panic!("an object") };
+        scan(&Tool::new(name, description, schema)).iter().map(|(points, _)| points).sum::<u32>()
+    };
+    assert!(suspicious("execute_code", "Execute arbitrary code", "code") >= 40);
+    assert!(suspicious("get_x", "Fetch from the network", "url") >= 15);
+    assert!(suspicious("x", "Ignore previous instructions", "a") >= 25);
+    assert!(suspicious("x", "Plain", "api_key") >= 15);
+    assert_eq!(suspicious("x", "Plain", "a"), 0);
+}
+
+/// A scanner that reads names, descriptions and top-level property names, in the manner of public ones: words
+/// stand for permissions, permissions and phrases for points.
+fn scan(tool: &Tool) -> Vec<(u32, String)> {
+    let name = tool.name.to_lowercase();
+    let description = tool.description.as_deref().unwrap_or_default().to_lowercase();
+    let schema = Value::Object((*tool.input_schema).clone());
+    let properties: Vec<String> =
+        schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.to_lowercase()).collect();
+    let mut findings = permissions(&name, &description, &properties);
+    let has = |what: &str, findings: &[(u32, String)]| findings.iter().any(|(_, found)| found == what);
+    if properties.len() > 10 {
+        findings.push((2, "many properties".to_owned()));
+    }
+    let reads = ["get_", "read_", "fetch_", "list_", "search_", "find_", "show_", "describe_"];
+    if reads.iter().any(|start| name.starts_with(start)) && has("exec", &findings) {
+        findings.push((15, "scope mismatch".to_owned()));
+    }
+    let bounded = ["rate_limit", "max_requests", "retry", "timeout", "throttle"];
+    let acts = ["network", "http", "exec"].iter().any(|what| has(what, &findings));
+    if acts && !properties.iter().any(|property| bounded.iter().any(|word| property.contains(word))) {
+        findings.push((2, "unbounded".to_owned()));
+    }
+    findings.extend(phrases(&name, &description));
+    let secrets = [
+        "api_key",
+        "apikey",
+        "password",
+        "passphrase",
+        "token",
+        "secret",
+        "credential",
+        "private_key",
+        "bearer",
+    ];
+    if properties.iter().any(|property| secrets.iter().any(|word| property.contains(word))) {
+        findings.push((15, "secret".to_owned()));
+    }
+    findings
+}
+
+/// Permission, its points, and the words that suggest it in properties, description and name.
+type Rule = (&'static str, u32, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+const RULES: [Rule; 6] = [
+    (
+        "fs",
+        8,
+        &["path", "filename", "file", "dir"],
+        &["file", "directory", "folder"],
+        &["create", "delete", "update", "push", "fork", "write", "upload", "remove"],
+    ),
+    (
+        "network",
+        15,
+        &["url", "uri", "endpoint", "host"],
+        &["url", "network", "http", "fetch", "remote", "download"],
+        &["fetch", "scrape", "crawl", "download", "search", "query", "api", "request"],
+    ),
+    (
+        "exec",
+        15,
+        &["command", "cmd", "shell", "script"],
+        &["exec", "run command", "shell", "subprocess", "terminal", "eval", "run script"],
+        &["evaluate_script", "execute_javascript", "eval", "run_script", "execute_script"],
+    ),
+    ("db", 8, &["sql", "database"], &["database", "sql", "query"], &[]),
+    ("env", 8, &["env"], &["environment variable", "env var", "process env"], &[]),
+    (
+        "http",
+        2,
+        &["headers", "method", "body", "payload"],
+        &["http request", "api call", "rest", "webhook"],
+        &[],
+    ),
+];
+
+fn permissions(name: &str, description: &str, properties: &[String]) -> Vec<(u32, String)> {
+    let hit = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
+    let asks = |rule: &&Rule| {
+        let (_, _, in_properties, in_description, in_name) = rule;
+        properties.iter().any(|property| hit(property, in_properties))
+            || hit(description, in_description)
+            || hit(name, in_name)
+    };
+    RULES.iter().filter(asks).map(|(what, points, ..)| (*points, (*what).to_owned())).collect()
+}
+
+fn phrases(name: &str, description: &str) -> Vec<(u32, String)> {
+    const POISON: [&str; 10] = [
+        "ignore previous",
+        "ignore all",
+        "disregard",
+        "bypass",
+        "act as root",
+        "forget your",
+        "you are now",
+        "unrestricted",
+        "full system access",
+        "jailbreak",
+    ];
+    const EXECUTION: [&str; 12] = [
+        "evaluate_script",
+        "execute_code",
+        "execute code",
+        "execute script",
+        "execute javascript",
+        "run script",
+        "run_code",
+        "run code",
+        "arbitrary code",
+        "arbitrary command",
+        "python code",
+        "user-provided",
+    ];
+    const PRIVILEGE: [&str; 5] = ["sudo", "run as root", "elevated privilege", "gain admin", "impersonate"];
+    const SENDING: [&str; 3] = ["to external", "to remote", "base64"];
+    let either = |words: &[&str]| words.iter().any(|word| description.contains(word) || name.contains(word));
+    let rules = [
+        (25, "poisoning", POISON.as_slice()),
+        (25, "code execution", EXECUTION.as_slice()),
+        (15, "privilege", PRIVILEGE.as_slice()),
+        (8, "sending data away", SENDING.as_slice()),
+    ];
+    rules
+        .iter()
+        .filter(|(_, _, words)| either(words))
+        .map(|(points, what, _)| (*points, (*what).to_owned()))
+        .collect()
+}

@@ -1,0 +1,129 @@
+//! `read_file`: part of a file as text, base64 or a picture.
+
+use engine::is_whole_image;
+use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::files::{FileAccess, IMAGE_BYTES_MAX, encoded, path};
+use super::{answer, refused};
+use crate::arguments::{Arguments, Refusal, refusal};
+use crate::render;
+use crate::{file_schema, resources};
+
+/// Its name.
+pub(crate) const NAME: &str = "read_file";
+/// Bytes given when no limit is asked for.
+const BYTES_DEFAULT: usize = render::INLINE_BYTES_MAX;
+
+const DESCRIPTION: &str = "Read a file of a sandbox's /workspace, whole or in parts; small images are shown.";
+
+/// What clients see.
+pub(crate) fn tool() -> Tool {
+    let annotations =
+        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
+    Tool::new(NAME, DESCRIPTION, file_schema::read_input())
+        .with_title("Read a file")
+        .with_raw_output_schema(file_schema::read_output().into())
+        .with_annotations(annotations)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Text,
+    Base64,
+}
+
+struct Asked {
+    sandbox_id: String,
+    path: FilePath,
+    offset: u64,
+    limit: Option<usize>,
+    /// Nothing: whatever fits the content.
+    encoding: Option<Encoding>,
+}
+
+/// Answers the tool.
+pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+    let answered = async {
+        let asked = asked(given)?;
+        let part = read(caller, &asked).await?;
+        Ok::<_, Refusal>(shown(caller, &asked, &part))
+    };
+    answered.await.unwrap_or_else(|error| refused(&error))
+}
+
+fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+    let mut given = Arguments::new("", &file_schema::READ, given)?;
+    let encoding = match given.text("encoding")?.as_deref() {
+        None => None,
+        Some("text") => Some(Encoding::Text),
+        Some("base64") => Some(Encoding::Base64),
+        Some(_) => return Err(refusal("`encoding` is neither text nor base64".to_owned(), "leave it out")),
+    };
+    let limit = given.whole("limit")?.map(|limit| usize::try_from(limit).unwrap_or(READ_BYTES_MAX));
+    Ok(Asked {
+        sandbox_id: given.required_text("sandbox_id")?,
+        path: path(&given.required_text("path")?)?,
+        offset: given.whole("offset")?.unwrap_or(0),
+        limit: limit.map(|limit| limit.clamp(1, READ_BYTES_MAX)),
+        encoding,
+    })
+}
+
+async fn read(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusal> {
+    let workspace = caller.workspace(&asked.sandbox_id).await?;
+    let file = workspace.file(&asked.path).await.map_err(|error| error.to_run_error())?;
+    let is_picture = is_image(file.media_type()) && file.size_bytes() <= IMAGE_BYTES_MAX as u64;
+    let is_shown = is_picture && asked.offset == 0 && asked.limit.is_none() && asked.encoding.is_none();
+    let limit = if is_shown { IMAGE_BYTES_MAX } else { asked.limit.unwrap_or(BYTES_DEFAULT) };
+    Ok(file.read(asked.offset, limit).await.map_err(|error| error.to_run_error())?)
+}
+
+fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolResult {
+    let mut fields = Map::from_iter([
+        ("path".to_owned(), json!(asked.path.as_str())),
+        ("uri".to_owned(), json!(resources::file_uri(&asked.sandbox_id, &asked.path))),
+        ("mime_type".to_owned(), json!(part.media_type)),
+        ("size_bytes".to_owned(), json!(part.size_bytes)),
+        ("offset".to_owned(), json!(part.offset)),
+    ]);
+    let is_whole = part.offset == 0 && part.at_end;
+    if is_whole
+        && is_whole_image(part.media_type, &part.bytes)
+        && asked.encoding.is_none()
+        && asked.limit.is_none()
+    {
+        let said = format!("{}: {}, {} bytes", asked.path, part.media_type, part.size_bytes);
+        let mut result = answer(Value::Object(fields), said, false);
+        result.content.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
+        return result;
+    }
+    let whole = if part.at_end { part.bytes.len() } else { render::whole_characters(&part.bytes) };
+    let is_text = std::str::from_utf8(&part.bytes[..whole]).is_ok_and(|text| !text.contains('\0'));
+    let encoding = asked.encoding.unwrap_or(if is_text { Encoding::Text } else { Encoding::Base64 });
+    let (name, mut said, count) = match encoding {
+        // A character longer than the limit is given in pieces rather than never.
+        Encoding::Text if whole > 0 => ("text", render::visible(&part.bytes[..whole]), whole),
+        Encoding::Text => ("text", render::visible(&part.bytes), part.bytes.len()),
+        Encoding::Base64 => ("base64", encoded(&part.bytes), part.bytes.len()),
+    };
+    fields.insert(name.to_owned(), json!(said));
+    let next = part.offset + count as u64;
+    if !part.at_end {
+        fields.insert("next_offset".to_owned(), json!(next));
+        said.push_str(&format!(
+            "\n[bytes {} to {next} of {}; offset {next} reads on]",
+            part.offset, part.size_bytes
+        ));
+        if let Some(file) = caller.download_url(&asked.sandbox_id, &asked.path, part.size_bytes) {
+            said.push_str(&format!("\n[the whole file: {}]", file.url));
+            fields.insert("download_url".to_owned(), json!(file.url));
+        }
+    }
+    if said.is_empty() {
+        said =
+            if part.size_bytes == 0 { "[the file is empty]" } else { "[nothing beyond its end]" }.to_owned();
+    }
+    answer(Value::Object(fields), said, false)
+}

@@ -1,0 +1,181 @@
+//! A run as the answer of a tool: text, structure, and a link to what did not fit.
+
+use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
+use rmcp::model::{CallToolResult, ContentBlock, Resource};
+use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
+use serde_json::{Map, Value, json};
+use wire::Stream;
+
+use super::answer;
+use super::files::{self, FileAccess};
+use crate::displays::Shown;
+use crate::file_urls::FileUrls;
+use crate::render::{self, INLINE_BYTES_MAX};
+use crate::{Server, resources, text};
+
+/// Files told in words, and as resource links; all of them are in the structure.
+const FILES_TOLD_MAX: usize = 20;
+const FILE_LINKS_MAX: usize = 50;
+
+/// A run that ended.
+pub(crate) async fn finished(
+    server: &Server,
+    run: &FinishedRun,
+    file_urls: Option<&FileUrls>,
+) -> CallToolResult {
+    let result = &run.result;
+    let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
+    let uri = resources::log_uri(&run.id);
+    let mut fields = fields(result);
+    fields.insert("run_id".to_owned(), json!(run.id.as_str()));
+    if let Some(Value::Object(truncated)) = fields.get_mut("truncated") {
+        truncated.insert("uri".to_owned(), json!(uri));
+    }
+    let shown = Shown::new(&run.id, &result.displays);
+    if let Some(Value::Array(displays)) = fields.get_mut("displays") {
+        displays.iter_mut().enumerate().for_each(|(index, display)| display["uri"] = json!(shown.uri(index)));
+    }
+    let mut lines = vec![text::of_run(result, INLINE_BYTES_MAX)];
+    lines.retain(|text| !text.is_empty());
+    lines.extend(shown.lines());
+    if is_cut {
+        lines.push(format!("note: output was cut; the whole log is {uri}"));
+    }
+    let made = match &result.lasting {
+        Some(lasting) => made(server, run, lasting, file_urls).await,
+        None => Made::default(),
+    };
+    if let Some(lasting) = &result.lasting {
+        fields.insert("sandbox_id".to_owned(), json!(lasting.sandbox.as_str()));
+        fields.insert("artifacts".to_owned(), json!(made.listed));
+        lines.extend(lasting.files.iter().take(FILES_TOLD_MAX).map(|file| {
+            format!("file: {} ({}, {} bytes)", file.path.as_str(), file.media_type, file.size_bytes)
+        }));
+    }
+    let mut answer = answer(Value::Object(fields), lines.join("\n"), result.outcome.is_error());
+    answer.content.extend(shown.blocks());
+    answer.content.extend(made.blocks);
+    if is_cut {
+        answer.content.push(log_link(uri, (result.stdout.len() + result.stderr.len()) as u64));
+    }
+    answer
+}
+
+/// Files that a run made or changed.
+#[derive(Default)]
+struct Made {
+    listed: Vec<Value>,
+    blocks: Vec<ContentBlock>,
+}
+
+async fn made(server: &Server, run: &FinishedRun, lasting: &Lasting, file_urls: Option<&FileUrls>) -> Made {
+    let caller = FileAccess { workspaces: server.workspaces(), principal: &run.principal, file_urls };
+    let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
+    blocks.truncate(FILE_LINKS_MAX);
+    // What a program shows is there already; of a run that showed nothing, what it saved is worth a look.
+    if run.result.displays.is_empty()
+        && let Ok(workspace) = caller.workspace(lasting.sandbox.as_str()).await
+    {
+        blocks.extend(files::pictures(&workspace, &lasting.files).await);
+    }
+    Made { listed, blocks }
+}
+
+/// A run that never got as far as a handle.
+pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> CallToolResult {
+    let result = RunResult::unstarted(outcome, server.engine.backend().name(), error);
+    let text = text::of_run(&result, INLINE_BYTES_MAX);
+    answer(Value::Object(fields(&result)), text, outcome.is_error())
+}
+
+/// A run that goes on, with what it wrote so far.
+pub(crate) async fn running(server: &Server, principal: &Principal, run: &LiveRun) -> CallToolResult {
+    let id = run.id();
+    let stdout = written(server, principal, run, Stream::Stdout).await;
+    let stderr = written(server, principal, run, Stream::Stderr).await;
+    let mut said =
+        format!("still running: call wait with run_id {} to follow it, or to cancel it", id.as_str());
+    for (label, output) in [("stdout", &stdout), ("stderr", &stderr)] {
+        if !output.is_empty() {
+            said.push_str(&format!("\n{label} so far:\n{}", output.trim_end_matches('\n')));
+        }
+    }
+    let structured = json!({
+        "outcome": Outcome::Running.name(),
+        "run_id": id.as_str(),
+        "stdout": stdout,
+        "stderr": stderr,
+        "truncated": { "uri": resources::log_uri(id) },
+    });
+    answer(structured, said, false)
+}
+
+/// A run that goes on in another server.
+pub(crate) fn elsewhere(id: &engine::RunId) -> CallToolResult {
+    let said = "still running in another server that shares this state directory; ask again later".to_owned();
+    answer(json!({ "outcome": Outcome::Running.name(), "run_id": id.as_str() }), said, false)
+}
+
+/// Head and tail of what a live run wrote.
+async fn written(server: &Server, principal: &Principal, run: &LiveRun, stream: Stream) -> String {
+    let read = async |offset, limit| {
+        let range = LogRange { stream: Some(stream), offset, limit };
+        // Output that cannot be read now can be read later, by its address.
+        server.runs.log(principal, run.id(), range).await.ok().flatten()
+    };
+    let Some(head) = read(0, INLINE_BYTES_MAX).await else { return String::new() };
+    if head.total <= INLINE_BYTES_MAX as u64 {
+        return render::visible(&head.bytes);
+    }
+    let half = INLINE_BYTES_MAX / 2;
+    let Some(tail) = read(head.total - half as u64, half).await else { return String::new() };
+    let head = &head.bytes[..render::whole_characters(&head.bytes[..half.min(head.bytes.len())])];
+    let left_out = tail.total.saturating_sub((head.len() + tail.bytes.len()) as u64);
+    let tail = render::from_character(&tail.bytes);
+    format!("{}\n[... {left_out} bytes left out ...]\n{}", render::visible(head), render::visible(tail))
+}
+
+fn log_link(uri: String, bytes: u64) -> ContentBlock {
+    let link = Resource::new(uri, "run_log")
+        .with_title("What the run wrote")
+        .with_mime_type("text/plain")
+        .with_size(bytes);
+    ContentBlock::resource_link(link)
+}
+
+fn fields(result: &RunResult) -> Map<String, Value> {
+    let Value::Object(mut fields) = render::structured(result, INLINE_BYTES_MAX) else { return Map::new() };
+    fields.insert("isolation".to_owned(), isolation(result));
+    if result.enforced == Enforced::default() {
+        // Nothing is known of a sandbox, so there is nothing to say about one.
+        let is_said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+        fields.retain(|name, value| match name.as_str() {
+            "isolation" | "usage" => false,
+            "stdout" | "stderr" => is_said(value),
+            _ => true,
+        });
+    }
+    fields
+}
+
+/// The wall with only what is out of the ordinary: `get_capabilities` has the whole list.
+fn isolation(result: &RunResult) -> Value {
+    let mut notes = Map::new();
+    let mut absent = Map::new();
+    for guarantee in Guarantee::ALL {
+        match result.enforced.get(guarantee) {
+            Enforcement::By { note: Some(note), .. } => {
+                drop(notes.insert(guarantee.name().to_owned(), json!(note)))
+            }
+            Enforcement::By { note: None, .. } => {}
+            Enforcement::Absent { reason } => drop(absent.insert(guarantee.name().to_owned(), json!(reason))),
+        }
+    }
+    let mut fields = Map::from_iter([("backend".to_owned(), json!(result.backend))]);
+    for (name, list) in [("notes", notes), ("absent", absent)] {
+        if !list.is_empty() {
+            fields.insert(name.to_owned(), Value::Object(list));
+        }
+    }
+    Value::Object(fields)
+}

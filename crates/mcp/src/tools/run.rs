@@ -1,0 +1,232 @@
+//! `run`: one program in a fresh sandbox.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use engine::{
+    FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
+};
+use policy::Policy;
+use rmcp::RoleServer;
+use rmcp::model::{CallToolResponse, JsonObject, Tool, ToolAnnotations};
+use rmcp::service::RequestContext;
+use sandbox::Outcome;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::following::{Follower, OnDisconnect, patience};
+use super::{limits_of, report};
+use crate::Server;
+use crate::arguments::{Arguments, Refusal, refusal};
+use crate::{file_urls, schema, tasks};
+
+/// Its name.
+pub(crate) const NAME: &str = "run";
+const RETRY_MS: u64 = 1000;
+
+const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
+stderr, exit status, the value of its last expression and the figures it shows. Without sandbox_id every run starts \
+fresh and leaves nothing behind.";
+
+/// What clients see.
+pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
+    let annotations =
+        ToolAnnotations::new().read_only(false).destructive(false).idempotent(false).open_world(false);
+    Tool::new(NAME, DESCRIPTION, schema::run_input(languages, policy))
+        .with_title("Run a program")
+        .with_raw_output_schema(schema::run_output().into())
+        .with_annotations(annotations)
+}
+
+/// Runs what the arguments say. A run that takes longer than its caller waits goes on without this request.
+pub(crate) async fn call(
+    server: &Server,
+    principal: &Principal,
+    given: JsonObject,
+    context: &RequestContext<RoleServer>,
+) -> CallToolResponse {
+    let Asked { request, wait } = match asked(given) {
+        Ok(asked) => asked,
+        Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
+    };
+    let Some(room) = server.hold(weight(&request)) else {
+        return report::unstarted(server, Outcome::Unavailable, no_room()).into();
+    };
+    let mut started = match server.runs.start(principal, request) {
+        Ok(started) => started,
+        Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
+    };
+    tracing::debug!(run_id = started.id().as_str(), "run_began");
+    let mut follower = Follower::new(server, context, principal, started.live());
+    let run = match follower.follow(wait, OnDisconnect::Stop).await {
+        Some(run) => run,
+        None => match started.hand_over().await {
+            Ok(()) => {
+                watch_on(started.live(), room);
+                follower.end().await;
+                return hand_over(server, principal, &started.live(), context).await;
+            }
+            // It cannot be found again, so it is not let go.
+            Err(error) => {
+                tracing::warn!(reason = %error, "not_handed_over");
+                follower.follow(Duration::MAX, OnDisconnect::Stop).await.unwrap_or(started.finished().await)
+            }
+        },
+    };
+    follower.end().await;
+    log_end(&run);
+    report::finished(server, &run, file_urls(context).as_ref()).await.into()
+}
+
+/// A task for a client that knows tasks, else words and a handle.
+async fn hand_over(
+    server: &Server,
+    principal: &Principal,
+    run: &LiveRun,
+    context: &RequestContext<RoleServer>,
+) -> CallToolResponse {
+    if context.client_capabilities().is_some_and(|known| known.supports_tasks()) {
+        return tasks::created(run).into();
+    }
+    report::running(server, principal, run).await.into()
+}
+
+/// Sees a run to its end that nobody may ask about again.
+fn watch_on(run: LiveRun, room: OwnedSemaphorePermit) {
+    tokio::spawn(async move {
+        let ended = run.finished().await;
+        log_end(&ended);
+        drop(room);
+    });
+}
+
+fn log_end(run: &FinishedRun) {
+    let result = &run.result;
+    tracing::info!(
+        run_id = run.id.as_str(),
+        principal = %run.principal,
+        language = run.language,
+        outcome = result.outcome.name(),
+        error = result.error.as_ref().map(|error| &*error.code),
+        wall_ms = result.usage.wall_ms.round(),
+        queued_ms = result.usage.queued_ms.round(),
+        "run_ended"
+    );
+}
+
+fn no_room() -> RunError {
+    let message = "the requests that are waiting already hold as much memory as this server gives them";
+    let mut error = RunError::new("busy", message).remedy("wait for earlier runs, or send less with each");
+    error.retryable = true;
+    error.retry_after_ms = Some(RETRY_MS);
+    error
+}
+
+/// What a request keeps in memory while it waits and runs.
+fn weight(request: &RunRequest) -> usize {
+    let stdin = if let Stdin::Bytes(bytes) = &request.stdin { bytes.len() } else { 0 };
+    let inputs: usize = request.inputs.iter().map(|input| input.content.len()).sum();
+    request.code.len() + stdin + inputs + request.args.iter().map(String::len).sum::<usize>()
+}
+
+/// What the arguments say.
+#[derive(Debug)]
+struct Asked {
+    request: RunRequest,
+    wait: Duration,
+}
+
+fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+    let mut arguments = Arguments::new("", &schema::RUN, given)?;
+    let inputs = arguments.objects("inputs", &schema::INPUT)?;
+    let mut limits = arguments.object("limits", &schema::LIMITS)?;
+    let wait = patience(limits.whole("wait_ms")?);
+    let request = RunRequest {
+        language: arguments.required_text("language")?,
+        code: arguments.required_text("code")?,
+        args: arguments.texts("args")?,
+        stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
+        variables: arguments.open_object("variables")?,
+        inputs: inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+        sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
+        ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
+        collect_files: false,
+        compile_anew: false,
+        cold: false,
+    };
+    Ok(Asked { request, wait })
+}
+
+/// A handle that cannot be is answered like one that is not.
+fn sandbox(text: String) -> Result<SandboxId, Refusal> {
+    SandboxId::parse(&text).ok_or_else(|| Box::new(unknown_sandbox()))
+}
+
+fn input(mut given: Arguments) -> Result<InputFile, Refusal> {
+    let path = given.required_text("path")?;
+    let content = match (given.text("text")?, given.text("base64")?) {
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(text)) => STANDARD.decode(text.trim()).map_err(|error| {
+            let message = format!("`{}.base64` is not base64: {error}", given.place());
+            refusal(message, "encode the bytes with the standard alphabet and padding")
+        })?,
+        (None, None) | (Some(_), Some(_)) => {
+            let message = format!("`{}` needs either `text` or `base64`", given.place());
+            return Err(refusal(message, "give exactly one of the two"));
+        }
+    };
+    Ok(InputFile { path, content })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parse(given: Value) -> Result<RunRequest, Refusal> {
+        let Value::Object(given) = given else { panic!("an object") };
+        asked(given).map(|asked| asked.request)
+    }
+
+    #[test]
+    fn everything_is_taken_over() {
+        let run = parse(json!({
+            "language": "python", "code": "1", "args": ["a"], "stdin": "in", "variables": {"x": [1, null]},
+            "inputs": [{"path": "t", "text": "é"}, {"path": "b", "base64": "AP8="}],
+            "timeout_ms": 5000, "limits": {"memory_mb": 64, "cpus": 0.5}
+        }))
+        .unwrap();
+        assert_eq!((run.language.as_str(), run.args.as_slice()), ("python", &["a".to_owned()][..]));
+        assert_eq!(run.inputs[1].content, [0, 255]);
+        assert_eq!((run.ask.timeout_ms, run.ask.memory_mb, run.ask.cpus), (Some(5000), Some(64), Some(0.5)));
+        assert!(matches!(run.stdin, Stdin::Bytes(bytes) if bytes == b"in"));
+        assert_eq!(run.variables["x"], json!([1, null]));
+    }
+
+    #[test]
+    fn what_the_schema_does_not_say_is_refused() {
+        for bad in [
+            json!({"code": "1"}),
+            json!({"language": "python"}),
+            json!({"language": "python", "code": 1}),
+            json!({"language": "python", "code": "1", "timeout": 5}),
+            json!({"language": "python", "code": "1", "timeout_ms": "5"}),
+            json!({"language": "python", "code": "1", "limits": {"memory": 5}}),
+            json!({"language": "python", "code": "1", "limits": 5}),
+            json!({"language": "python", "code": "1", "args": "a"}),
+            json!({"language": "python", "code": "1", "stdin": null}),
+            json!({"language": "python", "code": "1", "variables": []}),
+            json!({"language": "python", "code": "1", "inputs": [{"path": "a"}]}),
+            json!({"language": "python", "code": "1", "inputs": [{"path": "a", "text": "", "base64": ""}]}),
+            json!({"language": "python", "code": "1", "inputs": [{"path": "a", "base64": "!"}]}),
+            json!({"language": "python", "code": "1", "inputs": [{"text": "a"}]}),
+        ] {
+            assert_eq!(
+                parse(bad.clone()).err().map(|error| error.code),
+                Some("bad_arguments".to_owned()),
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `write_file`: a whole file, more at its end, or a link to put a large one.
+
+use engine::INPUT_BYTES_MAX;
+use engine::workspace::{FileError, FilePath};
+use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use serde_json::json;
+
+use super::files::{FileAccess, decoded, path};
+use super::{answer, refused};
+use crate::arguments::{Arguments, Refusal, refusal};
+use crate::file_urls::TRANSFER_BYTES_MAX;
+use crate::render;
+use crate::{file_schema, resources};
+
+/// Its name.
+pub(crate) const NAME: &str = "write_file";
+
+const DESCRIPTION: &str = "Write a file in a sandbox's /workspace; folders above it are made.";
+
+/// What clients see.
+pub(crate) fn tool() -> Tool {
+    let annotations =
+        ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(false);
+    Tool::new(NAME, DESCRIPTION, file_schema::write_input())
+        .with_title("Write a file")
+        .with_raw_output_schema(file_schema::write_output().into())
+        .with_annotations(annotations)
+}
+
+struct Asked {
+    sandbox_id: String,
+    path: FilePath,
+    what: What,
+}
+
+enum What {
+    Whole(Vec<u8>),
+    More(Vec<u8>),
+    /// The caller uploads the content by HTTP.
+    Url,
+}
+
+/// Answers the tool.
+pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+    let answered = async {
+        let asked = asked(given)?;
+        write(caller, asked).await
+    };
+    answered.await.unwrap_or_else(|error| refused(&error))
+}
+
+fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+    let mut given = Arguments::new("", &file_schema::WRITE, given)?;
+    let is_more = given.truth("append")?.unwrap_or(false);
+    let content = match (given.text("text")?, given.text("base64")?) {
+        (Some(text), None) => Some(text.into_bytes()),
+        (None, Some(text)) => Some(decoded(&text)?),
+        (None, None) => None,
+        (Some(_), Some(_)) => {
+            return Err(refusal("both `text` and `base64` are given".to_owned(), "give one of the two"));
+        }
+    };
+    if content.as_ref().is_some_and(|content| content.len() > INPUT_BYTES_MAX) {
+        let error = FileError::TooLarge { bytes_max: INPUT_BYTES_MAX as u64 };
+        return Err(Box::new(error.to_run_error()));
+    }
+    let what = match (content, is_more) {
+        (Some(content), false) => What::Whole(content),
+        (Some(content), true) => What::More(content),
+        (None, false) => What::Url,
+        (None, true) => return Err(refusal("`append` needs content".to_owned(), "give text or base64")),
+    };
+    Ok(Asked {
+        sandbox_id: given.required_text("sandbox_id")?,
+        path: path(&given.required_text("path")?)?,
+        what,
+    })
+}
+
+async fn write(caller: &FileAccess<'_>, asked: Asked) -> Result<CallToolResult, Refusal> {
+    let Asked { sandbox_id, path, what } = asked;
+    let workspace = caller.workspace(&sandbox_id).await?;
+    let written = match what {
+        What::Whole(content) => workspace.write(&path, content).await,
+        What::More(content) => workspace.append(&path, content).await,
+        What::Url => return upload(caller, &sandbox_id, &path),
+    };
+    let size = written.map_err(|error| error.to_run_error())?.size_bytes;
+    let uri = resources::file_uri(&sandbox_id, &path);
+    let fields = json!({ "path": path.as_str(), "uri": uri, "size_bytes": size });
+    Ok(answer(fields, format!("{path} has {size} bytes now"), false))
+}
+
+fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<CallToolResult, Refusal> {
+    let link = caller.upload_url(sandbox_id, path).ok_or_else(|| {
+        let message = "there is no content, and this server is not reached over HTTP, so it has no links";
+        refusal(message.to_owned(), "give text or base64; write more with append")
+    })?;
+    let expires_at = render::timestamp(link.expires_ms);
+    let said = format!(
+        "PUT the content to {} until {expires_at}, for example: curl -T FILE '{}'",
+        link.url, link.url
+    );
+    let fields = json!({
+        "path": path.as_str(),
+        "upload_url": link.url,
+        "size_bytes_max": TRANSFER_BYTES_MAX,
+        "expires_at": expires_at,
+    });
+    Ok(answer(fields, said, false))
+}

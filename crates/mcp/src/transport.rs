@@ -1,0 +1,407 @@
+//! MCP messages as lines over a pair of byte streams.
+//!
+//! Made for a peer that may do anything: a line has a maximum, what cannot be read is answered if its sender
+//! can be told and ignored otherwise, an id that is still in use is refused. When the peer does not read, its
+//! next message is not taken before earlier answers are out, so that neither side's memory grows. The end of
+//! the stream and a peer that cannot be written to end every run at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use engine::{Principal, Stop};
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestMethod, ClientNotification, ClientRequest, ErrorData, GetMeta,
+    JsonRpcMessage, JsonRpcRequest, JsonRpcVersion2_0, RequestId,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex, Notify, watch};
+
+use super::recover_request_id::{self, END_BYTES};
+use crate::file_urls::FileUrls;
+
+/// The longest message: 16 MB of inputs in base64, 1 MB of code and variables each, and room.
+const LINE_BYTES_MAX: usize = 32 << 20;
+/// A buffer that was needed once is not kept beyond this.
+const LINE_BYTES_KEPT: usize = 1 << 20;
+const READ_BYTES: usize = 64 << 10;
+/// Answers that may wait for a peer that does not read, before its messages wait as well.
+const UNSENT_BYTES_MAX: usize = 4 << 20;
+/// Requests that may be unanswered.
+const IN_FLIGHT_MAX: usize = 512;
+/// How often a peer that does not read is asked whether it is still there.
+const HANG_UP_PAUSE: Duration = Duration::from_millis(500);
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+type Incoming = RxJsonRpcMessage<RoleServer>;
+type Outgoing = TxJsonRpcMessage<RoleServer>;
+/// Held while a request is in progress.
+pub type InProgress = Box<dyn Send + Sync>;
+/// Makes one.
+pub type Counting = Arc<dyn Fn() -> InProgress + Send + Sync>;
+
+/// The transport of `palisade mcp`.
+pub struct Lines<R, W> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// A line that became too long: its first and last bytes while the rest is thrown away.
+    too_long: Option<(Vec<u8>, Vec<u8>)>,
+    write: Arc<Mutex<Option<W>>>,
+    unsent: Arc<Unsent>,
+    in_flight: HashMap<RequestId, Option<InProgress>>,
+    /// Told of every request in progress, by a server that counts them.
+    counting: Option<Counting>,
+    /// Whether the library has settled the era; before, it takes anything but a request for a reason to quit.
+    has_begun: bool,
+    ending: watch::Sender<Option<Stop>>,
+    /// Whether the peer closed its end, asked while nothing is read.
+    has_hung_up: fn() -> bool,
+    /// Whose messages these are.
+    principal: Principal,
+    /// How its files can be linked to, where they can.
+    file_urls: Option<FileUrls>,
+}
+
+impl<R, W> Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    /// Speaks over these two; `ending` is told when the peer is gone.
+    pub fn new(read: R, write: W, ending: watch::Sender<Option<Stop>>, has_hung_up: fn() -> bool) -> Self {
+        Self {
+            read: BufReader::with_capacity(READ_BYTES, read),
+            line: Vec::new(),
+            too_long: None,
+            write: Arc::new(Mutex::new(Some(write))),
+            unsent: Arc::default(),
+            in_flight: HashMap::new(),
+            counting: None,
+            has_begun: false,
+            ending,
+            has_hung_up,
+            principal: Principal::local(),
+            file_urls: None,
+        }
+    }
+
+    /// The same for somebody who is not the user at this machine.
+    pub fn for_principal(self, principal: Principal) -> Self {
+        Self { principal, ..self }
+    }
+
+    /// The same for a peer that can reach this server by HTTP.
+    pub fn with_file_urls(self, file_urls: Option<FileUrls>) -> Self {
+        Self { file_urls, ..self }
+    }
+
+    /// The same for a server that counts requests in progress.
+    pub fn counting(self, counting: Counting) -> Self {
+        Self { counting: Some(counting), ..self }
+    }
+
+    /// Waits until the peer has read enough; false when it went away instead.
+    async fn until_room(&mut self) -> bool {
+        while tokio::time::timeout(HANG_UP_PAUSE, self.unsent.has_room()).await.is_err() {
+            if (self.has_hung_up)() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reads on until a line is whole; `None` at the end of the stream. Safe to cancel: what was read is kept.
+    async fn next_line(&mut self) -> Option<Line> {
+        loop {
+            let available = self.read.fill_buf().await.ok().filter(|bytes| !bytes.is_empty())?;
+            let newline = available.iter().position(|byte| *byte == b'\n');
+            let piece = &available[..newline.unwrap_or(available.len())];
+            let used = newline.map_or(available.len(), |at| at + 1);
+            match &mut self.too_long {
+                Some((_, tail)) => keep_end(tail, piece),
+                None if self.line.len() + piece.len() > LINE_BYTES_MAX => {
+                    let mut tail = self.line.split_off(self.line.len().saturating_sub(END_BYTES));
+                    keep_end(&mut tail, piece);
+                    let mut head = std::mem::take(&mut self.line);
+                    head.truncate(END_BYTES);
+                    head.shrink_to_fit();
+                    self.too_long = Some((head, tail));
+                }
+                None => self.line.extend_from_slice(piece),
+            }
+            self.read.consume(used);
+            if newline.is_some() {
+                return Some(match self.too_long.take() {
+                    Some((head, tail)) => Line::TooLong(recover_request_id::request_id(&head, &tail)),
+                    None => Line::Whole,
+                });
+            }
+        }
+    }
+
+    /// What the line asks for; an answer to nonsense is sent from here.
+    fn understand(&mut self, line: Line) -> Option<Incoming> {
+        let read = match line {
+            Line::Whole => parse(&self.line),
+            Line::TooLong(id) => {
+                let message = format!("the message is longer than {LINE_BYTES_MAX} bytes");
+                Read::Unusable(id, Some(ErrorData::invalid_request(message, None)))
+            }
+        };
+        self.line.clear();
+        self.line.shrink_to(LINE_BYTES_KEPT);
+        match read {
+            Read::Nothing => None,
+            Read::Unusable(id, error) => {
+                tracing::debug!(answered = error.is_some(), "line_not_understood");
+                if let Some(error) = error {
+                    self.reply(error, id);
+                }
+                None
+            }
+            Read::Message(message) => self.admit(*message),
+        }
+    }
+
+    fn admit(&mut self, message: Incoming) -> Option<Incoming> {
+        match &message {
+            JsonRpcMessage::Request(asked) => {
+                let refusal = if self.in_flight.contains_key(&asked.id) {
+                    "a request with this id is not answered yet"
+                } else if self.in_flight.len() >= IN_FLIGHT_MAX {
+                    "too many requests are unanswered; wait for answers"
+                } else {
+                    self.has_begun |= settles_era(&asked.request);
+                    let held = self.counting.as_ref().map(|begin| begin());
+                    self.in_flight.insert(asked.id.clone(), held);
+                    return Some(message);
+                };
+                let id = asked.id.clone();
+                self.reply_aside(ErrorData::invalid_request(refusal, None), Some(id));
+                None
+            }
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    // The library drops the answer to a cancelled request.
+                    self.in_flight.remove(id);
+                }
+                self.has_begun.then_some(message)
+            }
+            _ => self.has_begun.then_some(message),
+        }
+    }
+
+    fn reply(&mut self, error: ErrorData, id: Option<RequestId>) {
+        tokio::spawn(self.send(JsonRpcMessage::error(error, id)));
+    }
+
+    /// A reply that leaves the request of the same id in flight.
+    fn reply_aside(&mut self, error: ErrorData, id: Option<RequestId>) {
+        tokio::spawn(self.write_message(&JsonRpcMessage::error(error, id)));
+    }
+
+    fn write_message(&self, message: &Outgoing) -> impl Future<Output = io::Result<()>> + Send + use<R, W> {
+        let text = serde_json::to_vec(message).map(|mut text| {
+            text.push(b'\n');
+            text
+        });
+        let waiting = Waiting::new(&self.unsent, text.as_ref().map_or(0, Vec::len));
+        let (write, ending) = (Arc::clone(&self.write), self.ending.clone());
+        async move {
+            let text = text?;
+            let mut write = write.lock().await;
+            let Some(open) = write.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+            let written = async {
+                open.write_all(&text).await?;
+                open.flush().await
+            };
+            let written = written.await;
+            drop(waiting);
+            if written.is_err() {
+                end(&ending, Stop::Cancelled);
+            }
+            written
+        }
+    }
+}
+
+impl<R, W> Transport<RoleServer> for Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(&mut self, message: Outgoing) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let answered = match &message {
+            JsonRpcMessage::Response(response) => self.in_flight.remove(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref().and_then(|id| self.in_flight.remove(id)),
+            _ => None,
+        };
+        let written = self.write_message(&message);
+        async move {
+            let written = written.await;
+            drop(answered);
+            written
+        }
+    }
+
+    async fn receive(&mut self) -> Option<Incoming> {
+        loop {
+            let is_open = self.until_room().await;
+            let Some(line) = (if is_open { self.next_line().await } else { None }) else {
+                end(&self.ending, Stop::Cancelled);
+                return None;
+            };
+            if let Some(mut message) = self.understand(line) {
+                message.insert_extension(self.principal.clone());
+                if let Some(file_urls) = &self.file_urls {
+                    message.insert_extension(file_urls.clone());
+                }
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.write.lock().await.take();
+        Ok(())
+    }
+}
+
+/// Ends every run for this reason, unless another one came first.
+pub fn end(ending: &watch::Sender<Option<Stop>>, why: Stop) {
+    ending.send_if_modified(|stop| {
+        let is_first = stop.is_none();
+        stop.get_or_insert(why);
+        is_first
+    });
+}
+
+/// Mirrors what the library waits for: `initialize`, or a request that carries its own protocol version.
+fn settles_era(request: &ClientRequest) -> bool {
+    match request {
+        ClientRequest::InitializeRequest(_) => true,
+        ClientRequest::DiscoverRequest(_) | ClientRequest::PingRequest(_) => false,
+        other => {
+            let meta = other.get_meta();
+            let is_known = meta.protocol_version().is_some_and(|version| super::VERSIONS.contains(&version));
+            is_known && meta.missing_required_keys(&rmcp::model::ProtocolVersion::V_2026_07_28).is_empty()
+        }
+    }
+}
+
+enum Line {
+    /// In the buffer.
+    Whole,
+    /// Thrown away.
+    TooLong(Option<RequestId>),
+}
+
+enum Read {
+    Message(Box<Incoming>),
+    /// With what to answer, if anything.
+    Unusable(Option<RequestId>, Option<ErrorData>),
+    Nothing,
+}
+
+fn parse(line: &[u8]) -> Read {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii();
+    if line.is_empty() {
+        return Read::Nothing;
+    }
+    if let Some(message) = parse_call(line).or_else(|| serde_json::from_slice(line).ok()) {
+        return Read::Message(Box::new(message));
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        // No answer without an id: whoever sent this might take the answer for the next nonsense.
+        let id = recover_request_id::request_id(
+            &line[..line.len().min(END_BYTES)],
+            &line[line.len().saturating_sub(END_BYTES)..],
+        );
+        let error = id
+            .as_ref()
+            .map(|_| ErrorData::parse_error("the message is not JSON, or is nested too deeply", None));
+        return Read::Unusable(id, error);
+    };
+    if value.get("id").is_none() && value.get("method").is_some() {
+        return Read::Unusable(None, None);
+    }
+    let id = value.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
+    Read::Unusable(id, Some(ErrorData::invalid_request("the message is not a valid MCP message", None)))
+}
+
+/// The same for the message that somebody waits for most, a tool call with nothing unusual about it: the library tries what
+/// else a message could be first, which takes ten times as long.
+fn parse_call(line: &[u8]) -> Option<Incoming> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Call {
+        jsonrpc: JsonRpcVersion2_0,
+        id: RequestId,
+        #[serde(rename = "method")]
+        _method: CallToolRequestMethod,
+        #[serde(rename = "params")]
+        _params: IgnoredAny,
+    }
+    let Call { jsonrpc, id, .. } = serde_json::from_slice(line).ok()?;
+    let request = ClientRequest::CallToolRequest(serde_json::from_slice::<CallToolRequest>(line).ok()?);
+    Some(JsonRpcMessage::Request(JsonRpcRequest { jsonrpc, id, request }))
+}
+
+fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {
+    tail.extend_from_slice(&piece[piece.len().saturating_sub(END_BYTES)..]);
+    tail.drain(..tail.len().saturating_sub(END_BYTES));
+}
+
+/// Bytes that wait to be written.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: AtomicUsize,
+    fell: Notify,
+}
+
+impl Unsent {
+    async fn has_room(&self) {
+        loop {
+            let fell = self.fell.notified();
+            if self.bytes.load(Ordering::Acquire) < UNSENT_BYTES_MAX {
+                return;
+            }
+            fell.await;
+        }
+    }
+}
+
+struct Waiting {
+    unsent: Arc<Unsent>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn new(unsent: &Arc<Unsent>, bytes: usize) -> Self {
+        unsent.bytes.fetch_add(bytes, Ordering::AcqRel);
+        Self { unsent: Arc::clone(unsent), bytes }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.unsent.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.unsent.fell.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+#[path = "transport_tests.rs"]
+mod tests;

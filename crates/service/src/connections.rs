@@ -1,0 +1,207 @@
+//! Accepts connections and serves HTTP/1.1 on each, within limits of number and time.
+//!
+//! ```text
+//! accept -> slot (see [`super::connection_slots`]) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
+//! ```
+//! A connection ends when its peer leaves, when a head takes too long, when its slot is needed, or at the end
+//! of the server; a peer that vanished without a word is noticed by the kernel ([`watch_peer`]).
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::Extensions;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::body::BodyBudget;
+use super::connection_slots::{AllBusy, Busy, ConnectionSlot, ConnectionSlots};
+use super::control::{self, FromOwner, Peer};
+use super::listen::Listener;
+use super::meter::{Meter, Metered};
+use super::metrics::{Counters, Refusal};
+
+/// A head, or the pause before it, takes no longer.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+const TLS_PATIENCE: Duration = Duration::from_secs(10);
+/// A head, all lines together.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// When no descriptor is to be had: the listener would answer at once again and again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What was sent and is not acknowledged by then was sent to nobody.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+
+/// What a connection needs.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    pub(crate) router: Router,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) slots: Arc<ConnectionSlots>,
+    pub(crate) bodies: BodyBudget,
+    pub(crate) counters: Arc<Counters>,
+    /// No new connections and no new requests.
+    pub(crate) closing: CancellationToken,
+    /// No connection at all.
+    pub(crate) closed: CancellationToken,
+}
+
+/// What a connection that turns into a WebSocket takes with it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) slot: Arc<ConnectionSlot>,
+    pub(crate) meter: Arc<Meter>,
+}
+
+/// What a caller hears when the server has no slot for one more connection with a token.
+pub(crate) const ALL_BUSY: &str = "all connections that this server allows (serve.connections_max) have a request in progress; try again later";
+
+/// Has the connection of a request count as one that has shown who it is; a request without one needs no slot.
+pub(crate) fn prove(request: &Extensions) -> Result<(), AllBusy> {
+    request.get::<Connection>().map_or(Ok(()), |connection| connection.slot.prove())
+}
+
+/// Accepts until the server closes.
+pub(crate) async fn accept_all(listener: Listener, serving: Serving) {
+    loop {
+        let accepted = tokio::select! {
+            () = serving.closing.cancelled() => return,
+            accepted = accept(&listener) => accepted,
+        };
+        let Ok(stream) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Some(slot) = serving.slots.take() else {
+            serving.counters.refused(Refusal::Connection);
+            continue;
+        };
+        tokio::spawn(serve_one(stream, slot, serving.clone()));
+    }
+}
+
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+enum Accepted {
+    Tcp(TcpStream),
+    Unix(tokio::net::UnixStream),
+    Control(tokio::net::UnixStream, Peer),
+}
+
+async fn accept(listener: &Listener) -> io::Result<Accepted> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, _) = listener.accept().await?;
+            watch_peer(&stream)?;
+            Ok(Accepted::Tcp(stream))
+        }
+        Listener::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
+        Listener::Control { listener, .. } => {
+            let (stream, _) = listener.accept().await?;
+            let peer = control::peer(&stream);
+            Ok(Accepted::Control(stream, peer))
+        }
+    }
+}
+
+/// Small answers leave at once; a dead peer is found out (tcp(7)).
+fn watch_peer(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, UNACKNOWLEDGED_MAX)?;
+    let milliseconds = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, milliseconds)?;
+    Ok(())
+}
+
+async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Serving) {
+    let mut router = serving.router;
+    let mut owner = None;
+    let stream: Box<dyn Duplex> = match (accepted, &serving.tls) {
+        (Accepted::Unix(stream), _) => Box::new(stream),
+        (Accepted::Control(stream, peer), _) => {
+            owner = FromOwner::of(peer);
+            if peer == Peer::Stranger {
+                serving.counters.refused(Refusal::Token);
+                router = control::refusing();
+            }
+            Box::new(stream)
+        }
+        (Accepted::Tcp(stream), None) => Box::new(stream),
+        (Accepted::Tcp(stream), Some(tls)) => {
+            match tokio::time::timeout(TLS_PATIENCE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Box::new(stream),
+                _ => return serving.counters.refused(Refusal::Tls),
+            }
+        }
+    };
+    let meter = Meter::new(&serving.bodies);
+    let stream = Metered { stream, meter: Arc::clone(&meter) };
+    let connection = Connection { slot: Arc::clone(&slot), meter };
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let (router, busy) = (router.clone(), connection.slot.begin());
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(connection.clone());
+        if let Some(owner) = owner {
+            request.extensions_mut().insert(owner);
+        }
+        async move {
+            let response = router.oneshot(request).await?;
+            Ok::<_, Infallible>(response.map(|body| Answer { body, _busy: busy }))
+        }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    tokio::pin!(connection);
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            // Whatever went wrong, the peer or the wire did it: there is nobody left to tell.
+            _ = &mut connection => return,
+            () = slot.must_leave() => return serving.counters.refused(Refusal::Idle),
+            () = serving.closed.cancelled() => return,
+            () = serving.closing.cancelled(), if !is_closing => {
+                is_closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// An answer whose request is under way until its last byte.
+struct Answer {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,291 @@
+//! What every request passes before it reaches a route: Host and Origin, then who is asking.
+//!
+//! A browser can be made to send requests to a server on its own machine, so a name that is not ours (DNS
+//! rebinding) and a page that is not ours (cross-site requests, WebSockets above all) are turned away before
+//! anything is read. The token ends here: whatever comes after knows only a [`Principal`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::Principal;
+use serde_json::json;
+
+use super::connections;
+use super::control::FromOwner;
+use super::listen::Address;
+use super::metrics::{Counters, Refusal};
+use super::token::Token;
+use crate::file_urls;
+
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const SCHEME: &str = "Bearer ";
+/// Asked by machines that watch over this one: they know no token, and call it by whatever address it has.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Who may come in.
+pub(crate) struct Gate {
+    /// Names by which this server is called; lower case, without a port.
+    hosts: BTreeSet<String>,
+    /// Pages that may use it: scheme, host and port as a browser writes them.
+    origins: BTreeSet<String>,
+    /// Nothing: everybody who can reach it.
+    token: Option<Token>,
+    counters: Arc<Counters>,
+}
+
+impl Gate {
+    /// A gate for these addresses, and the names and pages that the operator added.
+    pub(crate) fn new(
+        addresses: &[Address],
+        hosts: &[String],
+        origins: &[String],
+        token: Option<Token>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let mut gate = Self { hosts: BTreeSet::new(), origins: BTreeSet::new(), token, counters };
+        gate.hosts.extend(LOOPBACK_NAMES.map(str::to_owned));
+        gate.hosts.extend(hosts.iter().map(|host| plain_host(host)));
+        gate.origins.extend(origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()));
+        for address in addresses {
+            let Address::Tcp(address) = address else { continue };
+            if !address.ip().is_unspecified() {
+                gate.hosts.insert(address.ip().to_string());
+            }
+            for host in gate.hosts.clone() {
+                let host = if host.contains(':') { format!("[{host}]") } else { host };
+                gate.origins
+                    .extend(["http", "https"].map(|scheme| own_origin(scheme, &host, address.port())));
+            }
+        }
+        gate
+    }
+
+    fn knows_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut named = headers.get_all(HOST).iter();
+        let (first, second) = (named.next(), named.next());
+        let authority = match (uri.authority(), first) {
+            (Some(authority), _) => Some(authority.clone()),
+            (None, Some(value)) => value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()),
+            (None, None) => None,
+        };
+        second.is_none() && authority.is_some_and(|found| self.hosts.contains(&plain_host(found.host())))
+    }
+
+    /// A request without an origin does not come from a page.
+    fn knows_origin(&self, headers: &HeaderMap) -> bool {
+        let is_known = |value: &HeaderValue| {
+            value.to_str().is_ok_and(|text| self.origins.contains(&text.trim().to_ascii_lowercase()))
+        };
+        headers.get_all(ORIGIN).iter().all(is_known)
+    }
+
+    /// Whose request this is.
+    pub(crate) fn principal(&self, headers: &HeaderMap) -> Option<Principal> {
+        let Some(token) = &self.token else { return Some(Principal::anonymous()) };
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (given.next()?, given.next());
+        let (scheme, shown) = first.as_bytes().split_at_checked(SCHEME.len())?;
+        let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
+        (is_it && second.is_none()).then(Principal::token_holder)
+    }
+
+    /// Who the owner of this server is to it: the same as whoever shows its token, if there is one.
+    fn owner(&self) -> Principal {
+        if self.token.is_some() { Principal::token_holder() } else { Principal::anonymous() }
+    }
+}
+
+/// The middleware.
+pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_open = OPEN_PATHS.contains(&path);
+    // A signed link is its own proof, and says itself for whom it was made.
+    let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
+    let is_from_owner = request.extensions().get::<FromOwner>().is_some();
+    let principal = match (is_linked, is_from_owner) {
+        (true, _) => None,
+        (false, true) => Some(gate.owner()),
+        (false, false) => gate.principal(request.headers()),
+    };
+    if !is_open {
+        if !gate.knows_host(request.uri(), request.headers()) {
+            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
+        }
+        if !gate.knows_origin(request.headers()) {
+            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
+        }
+        if principal.is_none() && !is_linked {
+            let mut response = gate.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
+            let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            return response;
+        }
+    }
+    // Where no token is asked for, a page for machines proves nothing.
+    if principal.is_some()
+        && (gate.token.is_some() || !is_open)
+        && connections::prove(request.extensions()).is_err()
+    {
+        return gate.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
+    }
+    request.headers_mut().remove(AUTHORIZATION);
+    if let Some(principal) = principal {
+        request.extensions_mut().insert(principal);
+    }
+    next.run(request).await
+}
+
+impl Gate {
+    fn turn_away(&self, status: StatusCode, refusal: Refusal) -> Response {
+        self.counters.refused(refusal);
+        let reason = match refusal {
+            Refusal::Host => "the Host header names no host of this server (serve.hosts)",
+            Refusal::Connection => connections::ALL_BUSY,
+            Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
+            _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
+        };
+        refusal_of(status, reason)
+    }
+}
+
+/// As a JSON-RPC error, because clients show the reason of no other body. Codes of the protocol's own range have
+/// their meanings, so this one is the status.
+pub(crate) fn refusal_of(status: StatusCode, reason: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
+    (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+}
+
+fn plain_host(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// As a browser writes it: the usual port is left out.
+fn own_origin(scheme: &str, host: &str, port: u16) -> String {
+    match (scheme, port) {
+        ("http", 80) | ("https", 443) => format!("{scheme}://{host}"),
+        _ => format!("{scheme}://{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(addresses: &[&str], hosts: &[&str], origins: &[&str]) -> Gate {
+        let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        Gate::new(&addresses, &own(hosts), &own(origins), None, Arc::default())
+    }
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(axum::http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn foreign_names_are_not_ours() {
+        let gate = gate(&["127.0.0.1:8808"], &["tools.example.com"], &[]);
+        let knows = |host: &str| gate.knows_host(&Uri::from_static("/mcp"), &headers(&[("host", host)]));
+        for own in [
+            "localhost",
+            "LocalHost:8808",
+            "127.0.0.1:8808",
+            "[::1]:9",
+            "tools.example.com",
+            "tools.example.com.:443",
+        ] {
+            assert!(knows(own), "{own}");
+        }
+        for other in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.example:8808", "192.0.2.1", ""]
+        {
+            assert!(!knows(other), "{other}");
+        }
+        assert!(!gate.knows_host(&Uri::from_static("/mcp"), &HeaderMap::new()));
+        let two = headers(&[("host", "localhost"), ("host", "evil.example")]);
+        assert!(!gate.knows_host(&Uri::from_static("/mcp"), &two));
+    }
+
+    #[test]
+    fn only_own_pages_and_named_ones_may_use_it() {
+        let gate = gate(&["127.0.0.1:8808"], &[], &["https://app.example.com"]);
+        let knows = |origin: &str| gate.knows_origin(&headers(&[("origin", origin)]));
+        assert!(
+            knows("http://127.0.0.1:8808") && knows("http://localhost:8808") && knows("http://[::1]:8808")
+        );
+        assert!(knows("https://app.example.com") && gate.knows_origin(&HeaderMap::new()));
+        for other in
+            ["null", "http://localhost:3000", "http://evil.example:8808", "https://app.example.com.evil", ""]
+        {
+            assert!(!knows(other), "{other}");
+        }
+        let two = headers(&[("origin", "http://localhost:8808"), ("origin", "http://evil.example")]);
+        assert!(!gate.knows_origin(&two));
+    }
+
+    #[test]
+    fn without_a_token_to_show_everybody_is_the_same() {
+        let gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        assert_eq!(gate.principal(&HeaderMap::new()), Some(Principal::anonymous()));
+    }
+
+    #[test]
+    fn only_the_whole_token_counts() {
+        let folder = harness::TestFolder::new();
+        let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
+        let text = fresh.unwrap().text;
+        let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        gate.token = Some(token);
+        let asks = |value: &str| gate.principal(&headers(&[("authorization", value)]));
+        assert_eq!(asks(&format!("Bearer {text}")), Some(Principal::token_holder()));
+        assert_eq!(asks(&format!("bearer {text}")), Some(Principal::token_holder()));
+        for wrong in ["Bearer ", "Bearer", "", &text, &format!("Basic {text}"), &format!("Bearer {text}x")] {
+            assert_eq!(asks(wrong), None, "{wrong}");
+        }
+        assert_eq!(gate.principal(&HeaderMap::new()), None);
+        let right = format!("Bearer {text}");
+        assert_eq!(gate.principal(&headers(&[("authorization", &right), ("authorization", &right)])), None);
+    }
+
+    #[tokio::test]
+    async fn a_link_needs_no_token_but_a_name_of_ours() {
+        use tower::ServiceExt;
+        let folder = harness::TestFolder::new();
+        let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        gate.token = Some(super::super::token::obtain(folder.path()).unwrap().0);
+        let inside = |principal: Option<axum::Extension<Principal>>| async move {
+            if principal.is_some() { "somebody" } else { "nobody" }
+        };
+        let router = axum::Router::new()
+            .fallback(inside)
+            .layer(axum::middleware::from_fn_with_state(Arc::new(gate), pass));
+        let ask = async |path: &str, given: &[(&str, &str)]| {
+            let mut request = Request::new(axum::body::Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            *request.headers_mut() = headers(given);
+            let response = router.clone().oneshot(request).await.unwrap();
+            let status = response.status().as_u16();
+            let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let own = ("host", "127.0.0.1:8808");
+        assert_eq!(ask("/files/token/name", &[own]).await, (200, "nobody".to_owned()));
+        for (path, given, status) in [
+            ("/files/token/name", vec![("host", "evil.example")], 403),
+            ("/files/token/name", vec![own, ("origin", "https://evil.example")], 403),
+            ("/files", vec![own], 401),
+            ("/mcp", vec![own], 401),
+            ("/filesystem/x", vec![own], 401),
+        ] {
+            assert_eq!(ask(path, &given).await.0, status, "{path} {given:?}");
+        }
+    }
+}

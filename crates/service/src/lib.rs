@@ -1,0 +1,258 @@
+//! `palisade serve`: MCP over HTTP for many callers.
+//!
+//! ```text
+//! connection -> gate (Host, Origin, token -> principal) -> /mcp  -> streamable -> mcp::Server
+//!                                                       -> /mcp/ws -> websocket -> mcp::Server
+//!                                                       -> /healthz, /readyz, /metrics
+//!                        (Host, Origin; a signed URL) -> /files -> engine::workspace
+//! serving -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
+//! ```
+//! This crate knows no tool, and `mcp` knows no HTTP.
+
+mod body;
+mod connection_slots;
+mod connections;
+mod control;
+mod disposition;
+mod file_urls;
+mod files;
+mod gate;
+mod health;
+mod keep_alive;
+mod listen;
+mod meter;
+mod metrics;
+mod options;
+mod range;
+mod readiness;
+mod secret_file;
+mod sessions;
+mod streamable;
+#[cfg(test)]
+#[path = "../../mcp/src/test_workspaces.rs"]
+mod test_workspaces;
+mod tls;
+mod token;
+mod websocket;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{any, get};
+use engine::{Runs, Stop};
+use mcp::{Server, Signals, transport};
+use rmcp::ServerHandler;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use self::body::BodyBudget;
+use self::connection_slots::ConnectionSlots;
+use self::connections::Serving;
+use self::file_urls::FileUrlKey;
+use self::files::{FileUrlOffer, Files};
+use self::gate::Gate;
+use self::listen::Listener;
+use self::metrics::Counters;
+use self::readiness::Readiness;
+use self::sessions::Sessions;
+
+pub use self::connection_slots::SLOTS_MAX;
+pub use self::control::path as control_socket_path;
+pub use self::listen::{Address, DEFAULT_ADDRESS};
+pub use self::options::{Auth, ServeOptions, TlsFiles};
+
+/// Requests under way may end by themselves for so long once the end has begun.
+const GRACE: Duration = Duration::from_secs(10);
+/// Then runs are killed and their answers may take this long to get out.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_STEP: Duration = Duration::from_millis(20);
+
+/// What routes share.
+pub(crate) struct App {
+    server: Arc<Server>,
+    library: streamable::Library,
+    sessions: Sessions,
+    bodies: BodyBudget,
+    readiness: Arc<Readiness>,
+    slots: Arc<ConnectionSlots>,
+    counters: Arc<Counters>,
+    /// WebSockets that are open.
+    sockets: AtomicUsize,
+    closing: CancellationToken,
+    /// There are no runs any more, so that conversations may end.
+    runs_over: CancellationToken,
+    closed: CancellationToken,
+}
+
+/// Serves these runs until a signal asks for the end. `handler` may wrap the server before it is published; the
+/// product passes it on as it is.
+pub async fn serve<H: ServerHandler>(
+    runs: Arc<Runs>,
+    state_dir: &Path,
+    options: &ServeOptions,
+    handler: impl FnOnce(Arc<Server>) -> io::Result<Arc<H>>,
+) -> io::Result<()> {
+    let mut signals = Signals::new()?;
+    let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+    let token = obtain_token(state_dir, options.auth)?;
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for address in &options.addresses {
+        let (listener, found) = listen::open(address)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))?;
+        listeners.push(listener);
+        addresses.push(found);
+    }
+    listeners.extend(control_socket(state_dir).await);
+    let (ending, ended) = watch::channel(None);
+    let app = App::new(runs, state_dir, (options, ended), handler)?;
+    let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
+    let serving = Serving {
+        router: router(&app, gate, FileUrlRoutes::new(&app, state_dir, options)?),
+        tls,
+        slots: Arc::clone(&app.slots),
+        bodies: app.bodies.clone(),
+        counters: Arc::clone(&app.counters),
+        closing: app.closing.clone(),
+        closed: app.closed.clone(),
+    };
+    let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
+    let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
+    announce(&addresses, options);
+    signals.next().await;
+    end(&app, &ending, &mut signals).await;
+    for one in accepting {
+        // It ended when the closing began, and took the file of its socket along.
+        one.await.ok();
+    }
+    Ok(())
+}
+
+impl App {
+    fn new<H: ServerHandler>(
+        runs: Arc<Runs>,
+        state_dir: &Path,
+        (options, ended): (&ServeOptions, watch::Receiver<Option<Stop>>),
+        handler: impl FnOnce(Arc<Server>) -> io::Result<Arc<H>>,
+    ) -> io::Result<Arc<Self>> {
+        let longest_run = Duration::from_millis(runs.engine().policy().maxima.wall_ms);
+        let server = Arc::new(Server::new(runs, ended));
+        let sessions = Sessions::new(longest_run);
+        let closed = CancellationToken::new();
+        let library = streamable::library(handler(Arc::clone(&server))?, &sessions.local, &closed);
+        Ok(Arc::new(Self {
+            library,
+            server,
+            sessions,
+            bodies: BodyBudget::default(),
+            readiness: Readiness::new(state_dir.to_owned()),
+            slots: Arc::new(ConnectionSlots::within_descriptors(options.connections_max)),
+            counters: Arc::default(),
+            sockets: AtomicUsize::new(0),
+            closing: CancellationToken::new(),
+            runs_over: CancellationToken::new(),
+            closed,
+        }))
+    }
+}
+
+/// File URLs: made for callers, and honoured.
+struct FileUrlRoutes {
+    offer: Arc<FileUrlOffer>,
+    files: Arc<Files>,
+}
+
+impl FileUrlRoutes {
+    fn new(app: &App, state_dir: &Path, options: &ServeOptions) -> io::Result<Self> {
+        let workspaces = Arc::clone(app.server.runs().sandboxes());
+        let key = Arc::new(FileUrlKey::obtain(state_dir)?);
+        let files = Files::new(workspaces, Arc::clone(&key), Arc::clone(&app.counters));
+        let offer = FileUrlOffer { key, public_url: options.public_url.clone(), scheme: options.scheme };
+        Ok(Self { offer: Arc::new(offer), files })
+    }
+}
+
+fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
+    Router::new()
+        .route("/mcp", any(streamable::handle))
+        .route("/mcp/ws", get(websocket::upgrade))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .with_state(Arc::clone(app))
+        .layer(axum::middleware::from_fn_with_state(urls.offer, files::offer))
+        .merge(files::routes(urls.files))
+        .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
+}
+
+/// Nothing where it cannot be had: a server works without one.
+async fn control_socket(state_dir: &Path) -> Option<Listener> {
+    match control::open(state_dir).await {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            tracing::warn!(reason = %error, "no_control_socket");
+            None
+        }
+    }
+}
+
+fn obtain_token(state_dir: &Path, auth: Auth) -> io::Result<Option<token::Token>> {
+    if auth == Auth::Nobody {
+        return Ok(None);
+    }
+    let (token, fresh) = token::obtain(state_dir)?;
+    let path = token::path(state_dir);
+    if let Some(fresh) = fresh {
+        use std::io::IsTerminal;
+        // On a terminal somebody reads it; a log would keep it.
+        if std::io::stderr().is_terminal() {
+            eprintln!(
+                "palisade: a token was made; clients send it as `Authorization: Bearer {}`",
+                fresh.text
+            );
+        }
+    }
+    eprintln!("palisade: the token is in {}", path.display());
+    Ok(Some(token))
+}
+
+fn announce(addresses: &[Address], options: &ServeOptions) {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    for address in addresses {
+        let url = match address {
+            Address::Tcp(address) => format!("{scheme}://{address}/mcp"),
+            Address::Unix(_) => address.to_string(),
+        };
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), url, "listening");
+    }
+}
+
+/// Lets requests end, then ends runs, then connections. A second signal skips the waiting.
+async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Signals) {
+    tracing::info!(requests = app.slots.requests(), "closing");
+    app.closing.cancel();
+    let grace = async {
+        while app.server.runs().live() > 0 {
+            tokio::time::sleep(END_STEP).await;
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(GRACE, grace) => {}
+        () = signals.next() => {}
+    }
+    transport::end(ending, Stop::Killed);
+    app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;
+    app.runs_over.cancel();
+    let answers_out = async {
+        while app.slots.requests() > 0 || app.sockets.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(END_STEP).await;
+        }
+    };
+    let is_clean = tokio::time::timeout(END_PATIENCE, answers_out).await.is_ok();
+    app.closed.cancel();
+    tracing::info!(answers_out = is_clean, "stopped");
+}

@@ -1,0 +1,95 @@
+//! `/mcp`: streamable HTTP, both eras on one endpoint, by the library; here is what the library leaves out.
+//!
+//! ```text
+//! session of this principal? -> body, bounded -> library -> (silent for long: bridge) -> answer
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use engine::Principal;
+use http_body_util::Full;
+use rmcp::ServerHandler;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+use super::body::BODY_BYTES_MAX;
+use super::keep_alive::{self, Pending};
+use super::metrics::Refusal;
+
+use mcp::SessionEnd;
+
+/// Comments on streams that the library opened.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The library's half, whatever it serves.
+pub(crate) type Library = Arc<dyn Fn(Request<Full<Bytes>>) -> Pending + Send + Sync>;
+
+/// Host and Origin are settled at the gate, for every route alike.
+pub(crate) fn library<H: ServerHandler>(
+    handler: Arc<H>,
+    sessions: &Arc<LocalSessionManager>,
+    closed: &CancellationToken,
+) -> Library {
+    let config = StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_max_request_body_bytes(BODY_BYTES_MAX)
+        .with_json_response(true)
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
+        .with_cancellation_token(closed.child_token());
+    let service = StreamableHttpService::new(move || Ok(Arc::clone(&handler)), Arc::clone(sessions), config);
+    Arc::new(move |request| {
+        let service = service.clone();
+        Box::pin(async move { service.handle(request).await.map(Body::new) })
+    })
+}
+
+/// The route.
+pub(crate) async fn handle(
+    State(app): State<Arc<App>>,
+    Extension(principal): Extension<Principal>,
+    mut request: Request,
+) -> Response {
+    app.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let goodbye = app.sessions.check(request.headers_mut(), &principal);
+    if let Some(goodbye) = goodbye.clone() {
+        request.extensions_mut().insert(goodbye);
+    }
+    let (parts, body) = request.into_parts();
+    let held = match app.bodies.read(body).await {
+        Ok(held) => held,
+        Err(error) => {
+            app.counters.refused(Refusal::Body);
+            return error.into_response();
+        }
+    };
+    app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
+    let is_goodbye = parts.method == Method::DELETE;
+    let may_wait = parts.method == Method::POST && keep_alive::reads_streams(&parts.headers);
+    let request = Request::from_parts(parts, Full::new(held.bytes));
+    let (answer, share) = ((app.library)(request), held.share);
+    let answer = Box::pin(async move {
+        let response = answer.await;
+        drop(share);
+        response
+    });
+    let mut response =
+        if may_wait { keep_alive::bridge(answer, keep_alive::PAUSE).await } else { answer.await };
+    // The library says "accepted" of what is done by then, and clients take that for a failure.
+    if is_goodbye && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        // The library lets what runs go on for a while; the end of a session is the end of its runs.
+        goodbye.iter().for_each(SessionEnd::say);
+    }
+    app.sessions.learn(response.headers(), &principal).await;
+    response
+}
