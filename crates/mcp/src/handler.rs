@@ -15,8 +15,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::resources::Freshness;
-use super::tools::files::FileAccess;
-use super::tools::{capabilities, list_files, read_file, run, sandboxes, validate, wait, write_file};
+use super::tools::{self, ToolCall};
 use super::{
     NAME, Server, VERSIONS, completions, file_urls, icon, is_modern, principal, prompts, resources,
     subscriptions, tasks,
@@ -29,6 +28,8 @@ expression to get its value. Runs share nothing. When a run is cut short, the er
 that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
 read the rest at its palisade:// address.";
 
+/// Of an unknown tool's name, this many characters are repeated.
+const TOOL_NAME_SHOWN_MAX: usize = 128;
 /// Lists change rarely, and subscribers are told.
 const LIST_FRESH_MS: u64 = 300_000;
 /// What was found out about the machine settles within seconds of the start.
@@ -104,31 +105,20 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let given = request.arguments.unwrap_or_default();
-        let principal = principal(&context)?;
-        let file_urls = file_urls(&context);
-        let files = FileAccess {
-            workspaces: self.workspaces(),
+        let Some(entry) = tools::find(&request.name) else {
+            let name: String = request.name.chars().take(TOOL_NAME_SHOWN_MAX).collect();
+            let message = format!("there is no tool `{}`", name.escape_debug());
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        let (principal, file_urls) = (principal(&context)?, file_urls(&context));
+        let call = ToolCall {
+            server: self,
             principal: &principal,
+            given: request.arguments.unwrap_or_default(),
+            context: &context,
             file_urls: file_urls.as_ref(),
         };
-        let response = match request.name.as_ref() {
-            run::NAME => run::call(self, &principal, given, &context).await,
-            wait::NAME => wait::call(self, &principal, given, &context).await.into(),
-            capabilities::NAME => capabilities::call(self, given).await.into(),
-            sandboxes::OPEN => sandboxes::open(self, &principal, given).await.into(),
-            sandboxes::LIST => sandboxes::list(self, &principal, given).await.into(),
-            sandboxes::CLOSE => sandboxes::close(self, &principal, given).await.into(),
-            validate::NAME => validate::call(&self.engine, given).await.into(),
-            list_files::NAME => list_files::call(&files, given).await.into(),
-            read_file::NAME => read_file::call(&files, given).await.into(),
-            write_file::NAME => write_file::call(&files, given).await.into(),
-            other => {
-                let other: String = other.chars().take(128).collect();
-                let message = format!("there is no tool `{}`", other.escape_debug());
-                return Err(ErrorData::invalid_params(message, None));
-            }
-        };
+        let response = (entry.call)(call).await;
         Ok(if is_modern(&context) { signed(response) } else { response })
     }
 

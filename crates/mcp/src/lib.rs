@@ -9,7 +9,6 @@ mod arguments;
 mod checks;
 mod completions;
 mod displays;
-mod file_schema;
 pub mod file_urls;
 #[cfg(feature = "conformance")]
 pub mod fixtures;
@@ -48,6 +47,7 @@ use self::checks::Checks;
 pub use self::progress::RUN_ID_KEY;
 pub use self::signals::Signals;
 pub use self::stdio::serve_stdio;
+pub use self::tools::scope_needed;
 use crate::file_urls::FileUrls;
 
 /// Name of this server in the protocol.

@@ -4,8 +4,12 @@
 //! was changed on the way, or with a refusal that says what to do instead. For now there is one built-in
 //! policy: it clamps.
 
+mod scope;
+
 use sandbox::{Guarantee, Limits};
 use serde::{Deserialize, Serialize};
+
+pub use self::scope::Scope;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;

@@ -2,23 +2,18 @@
 
 use engine::{ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, RunError, Runtime, VARIABLES_BYTES_MAX};
 use policy::Policy;
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::{Enforcement, Guarantee, Limits};
 use serde_json::{Map, Value, json};
 
-use super::{answer, refused};
+use super::{Effects, Needs, Scope, ToolEntry, answer, refused};
 use crate::arguments::Arguments;
 use crate::checks::{Canary, Findings, Language};
 use crate::render::{self, INLINE_BYTES_MAX};
 use crate::{Server, schema};
 
-/// Its name.
-pub(crate) const NAME: &str = "get_capabilities";
 /// The resource with the same content.
 pub(crate) const URI: &str = "palisade://capabilities";
-
-const DESCRIPTION: &str = "Show the languages that work here with versions and notable packages, limits with \
-defaults and maxima, the isolation really in force, and the policy. Changes nothing.";
 
 /// Packages worth naming; how many there are is told besides.
 const NOTABLE: [&str; 40] = [
@@ -64,19 +59,23 @@ const NOTABLE: [&str; 40] = [
     "xgboost",
 ];
 
-/// What clients see.
-pub(crate) fn tool() -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
-    Tool::new(NAME, DESCRIPTION, schema::nothing())
-        .with_title("What this sandbox can do")
-        .with_raw_output_schema(schema::capabilities_output().into())
-        .with_annotations(annotations)
-}
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "get_capabilities",
+    title: "What this sandbox can do",
+    description: "Show the languages that work here with versions and notable packages, limits with \
+defaults and maxima, the isolation really in force, and the policy. Changes nothing.",
+    effects: Effects::ReadsOnly,
+    scope: Scope::Run,
+    needs: Needs::Nothing,
+    properties: &[],
+    input: |_| schema::nothing(),
+    output,
+    call: |call| Box::pin(async move { show(call.server, call.given).await.into() }),
+};
 
-/// Answers the tool.
-pub(crate) async fn call(server: &Server, given: JsonObject) -> CallToolResult {
-    match Arguments::new("", &[], given) {
+async fn show(server: &Server, given: JsonObject) -> CallToolResult {
+    match Arguments::new("", TOOL.properties, given) {
         Ok(_) => {
             let findings = server.checks.all().await;
             answer(content(server, &findings), summary(server.engine.policy(), &findings), false)
@@ -220,4 +219,35 @@ fn summary(policy: &Policy, findings: &Findings) -> String {
         }
     });
     lines.join("\n")
+}
+
+/// Result of `get_capabilities`.
+fn output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "server": { "type": "object" },
+            "languages": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": { "type": "string" },
+                        "version": { "type": "string" },
+                        "state": { "type": "string", "enum": ["working", "broken", "checking"] },
+                        "reason": { "type": "string" },
+                        "packages": { "type": "object" }
+                    },
+                    "required": ["name", "state"]
+                }
+            },
+            "unavailable": { "type": "array", "items": { "type": "object" } },
+            "limits": { "type": "object" },
+            "bounds": { "type": "object" },
+            "isolation": { "type": "object" },
+            "policy": { "type": "object" },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
 }

@@ -6,7 +6,9 @@ use rmcp::model::{CallToolResult, JsonObject};
 use super::*;
 use crate::file_urls::FileUrlMaker;
 use crate::test_workspaces::{SANDBOX, TestWorkspaces};
-use crate::tools::{list_files, read_file, write_file};
+use crate::tools::list_files::list;
+use crate::tools::read_file::read;
+use crate::tools::write_file::write;
 
 /// The structure of one; its pixels and checksums are nonsense.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0sum.\0\0\0\x01IDATxsum.\0\0\0\0IENDsum.";
@@ -54,9 +56,9 @@ impl Bench {
         };
         let caller = self.caller();
         let result = match tool {
-            "read_file" => read_file::call(&caller, given).await,
-            "write_file" => write_file::call(&caller, given).await,
-            _ => list_files::call(&caller, given).await,
+            "read_file" => read(&caller, given).await,
+            "write_file" => write(&caller, given).await,
+            _ => list(&caller, given).await,
         };
         (result.structured_content.clone().unwrap(), result)
     }

@@ -1,34 +1,32 @@
 //! `list_files`: what is in a workspace.
 
 use engine::workspace::{Entry, EntryKind, FilePath, Listing, Reach};
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Map, Value, json};
 
 use super::files::FileAccess;
-use super::{answer, refused};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::{Arguments, Refusal};
-use crate::file_schema;
-use crate::render;
+use crate::{render, schema};
 
-/// Its name.
-pub(crate) const NAME: &str = "list_files";
-
-const DESCRIPTION: &str = "List files in a sandbox's /workspace with sizes.";
-
-/// What clients see.
-pub(crate) fn tool() -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
-    Tool::new(NAME, DESCRIPTION, file_schema::list_input())
-        .with_title("List files")
-        .with_raw_output_schema(file_schema::list_output().into())
-        .with_annotations(annotations)
-}
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "list_files",
+    title: "List files",
+    description: "List files in a sandbox's /workspace with sizes.",
+    effects: Effects::ReadsOnly,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &["sandbox_id", "path", "recursive"],
+    input,
+    output,
+    call: |call| Box::pin(async move { list(&call.files(), call.given).await.into() }),
+};
 
 /// Answers the tool.
-pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+pub(super) async fn list(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
     let answered = async {
-        let mut given = Arguments::new("", &file_schema::LIST, given)?;
+        let mut given = Arguments::new("", TOOL.properties, given)?;
         let sandbox_id = given.required_text("sandbox_id")?;
         let path = given.text("path")?.unwrap_or_default();
         let path = FilePath::of_directory(&path).map_err(|error| error.to_run_error())?;
@@ -87,4 +85,45 @@ fn fields(entry: &Entry) -> Value {
         }
     }
     Value::Object(fields)
+}
+
+/// Arguments of `list_files`.
+fn input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": { "type": "string" },
+            "path": { "type": "string", "description": "Default: all of /workspace" },
+            "recursive": { "type": "boolean" }
+        },
+        "required": ["sandbox_id"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `list_files`.
+fn output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "entries": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string" },
+                        "kind": { "type": "string", "enum": ["file", "directory", "link", "other"] },
+                        "size_bytes": { "type": "integer" },
+                        "modified_at": { "type": "string" },
+                        "unopened": { "type": "boolean" },
+                        "nameless": { "type": "boolean" }
+                    },
+                    "required": ["path", "kind"]
+                }
+            },
+            "complete": { "type": "boolean" },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
 }

@@ -1,38 +1,149 @@
-//! The tools: what is published, and which function answers.
+//! The tools: one table, one file each.
 //!
-//! One file each. A tool that cannot work here is not published.
+//! An entry of [`TOOLS`] is everything that is known of a tool: what clients see, what it takes and gives, the scope
+//! that a caller needs, and the function that answers. To add a tool, write its file and add its entry.
 
 pub(crate) mod capabilities;
 pub(crate) mod files;
 mod following;
-pub(crate) mod list_files;
-pub(crate) mod read_file;
+mod list_files;
+mod read_file;
 pub(crate) mod report;
 pub(crate) mod run;
-pub(crate) mod sandboxes;
-pub(crate) mod validate;
-pub(crate) mod wait;
-pub(crate) mod write_file;
+mod sandboxes;
+mod validate;
+mod wait;
+mod write_file;
 
-use engine::RunError;
-use policy::{Ask, Policy};
-use rmcp::model::{CallToolResult, ContentBlock, Tool};
-use sandbox::Outcome;
+use engine::{Principal, RunError};
+use policy::{Ask, Policy, Scope};
+use rmcp::RoleServer;
+use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::service::RequestContext;
+use sandbox::{BoxFuture, Outcome};
 use serde_json::{Value, json};
 
+use self::files::FileAccess;
 use super::arguments::{Arguments, Refusal};
-use super::text;
+use super::file_urls::FileUrls;
+use super::{Server, text};
+
+/// All tools, by name.
+pub(crate) static TOOLS: [&ToolEntry; 10] = [
+    &capabilities::TOOL,
+    &list_files::TOOL,
+    &read_file::TOOL,
+    &run::TOOL,
+    &sandboxes::CLOSE,
+    &sandboxes::LIST,
+    &sandboxes::OPEN,
+    &validate::TOOL,
+    &wait::TOOL,
+    &write_file::TOOL,
+];
+
+/// One tool.
+pub(crate) struct ToolEntry {
+    pub(crate) name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    effects: Effects,
+    /// What a caller must be allowed to do.
+    pub(crate) scope: Scope,
+    needs: Needs,
+    /// The arguments it knows; the same names as in its schema.
+    properties: &'static [&'static str],
+    input: fn(&Offer<'_>) -> JsonObject,
+    output: fn() -> JsonObject,
+    pub(crate) call: for<'a> fn(ToolCall<'a>) -> BoxFuture<'a, CallToolResponse>,
+}
+
+/// What a call changes, as clients are told.
+enum Effects {
+    /// Nothing.
+    ReadsOnly,
+    /// It adds something, and each call adds more.
+    Changes,
+    /// It changes something once: the same call again changes nothing more.
+    Repeats,
+    /// It replaces or removes something.
+    Destroys,
+    /// The same, and the same call again changes nothing more.
+    DestroysOnce,
+}
+
+/// Without which a tool is not published.
+#[derive(PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// At least one language that works.
+    Language,
+}
+
+/// What the published schemas depend on.
+struct Offer<'a> {
+    languages: &'a [String],
+    policy: &'a Policy,
+}
+
+/// One call of a tool.
+pub(crate) struct ToolCall<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) principal: &'a Principal,
+    pub(crate) given: JsonObject,
+    pub(crate) context: &'a RequestContext<RoleServer>,
+    pub(crate) file_urls: Option<&'a FileUrls>,
+}
+
+impl<'a> ToolCall<'a> {
+    fn files(&self) -> FileAccess<'a> {
+        let Self { server, principal, file_urls, .. } = *self;
+        FileAccess { workspaces: server.workspaces(), principal, file_urls }
+    }
+}
+
+/// The tool of that name.
+pub(crate) fn find(name: &str) -> Option<&'static ToolEntry> {
+    TOOLS.iter().copied().find(|entry| entry.name == name)
+}
+
+/// The scope that a call of that tool needs; nothing for a tool that does not exist.
+pub fn scope_needed(tool: &str) -> Option<Scope> {
+    find(tool).map(|entry| entry.scope)
+}
 
 /// All tools that work here, by name.
 pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
-    let mut tools = vec![capabilities::tool()];
-    if !languages.is_empty() {
-        tools.extend([run::tool(languages, policy), validate::tool(languages), wait::tool()]);
-        tools.extend(sandboxes::tools());
-        tools.extend([list_files::tool(), read_file::tool(), write_file::tool()]);
+    let offer = Offer { languages, policy };
+    let works = |entry: &&&ToolEntry| entry.needs == Needs::Nothing || !languages.is_empty();
+    TOOLS.iter().filter(works).map(|entry| entry.published(&offer)).collect()
+}
+
+impl ToolEntry {
+    fn published(&self, offer: &Offer<'_>) -> Tool {
+        let Self { name, title, description, .. } = *self;
+        Tool::new(name, description, (self.input)(offer))
+            .with_title(title)
+            .with_raw_output_schema((self.output)().into())
+            .with_annotations(self.effects.annotations())
     }
-    tools.sort_by(|one, other| one.name.cmp(&other.name));
-    tools
+}
+
+impl Effects {
+    fn annotations(&self) -> ToolAnnotations {
+        let (is_read_only, is_destructive, is_idempotent) = match self {
+            Self::ReadsOnly => (true, false, true),
+            Self::Changes => (false, false, false),
+            Self::Repeats => (false, false, true),
+            Self::Destroys => (false, true, false),
+            Self::DestroysOnce => (false, true, true),
+        };
+        ToolAnnotations::new()
+            .read_only(is_read_only)
+            .destructive(is_destructive)
+            .idempotent(is_idempotent)
+            .open_world(false)
+    }
 }
 
 /// Limits as tools take them.

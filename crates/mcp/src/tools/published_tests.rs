@@ -96,22 +96,21 @@ fn closed(tool: &str, name: &str, schema: &Value) {
 
 #[test]
 fn properties_are_those_the_arguments_know() {
-    let names =
-        |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    let tools = tools();
-    let run = tools.iter().find(|tool| tool.name == run::NAME).unwrap();
-    let input = Value::Object((*run.input_schema).clone());
-    assert_eq!(names(&input), crate::schema::RUN);
-    assert_eq!(names(&input["properties"]["limits"]), crate::schema::LIMITS);
-    assert_eq!(names(&input["properties"]["inputs"]["items"]), crate::schema::INPUT);
-    for (tool, known) in [
-        (read_file::NAME, &crate::file_schema::READ[..]),
-        (write_file::NAME, &crate::file_schema::WRITE),
-        (list_files::NAME, &crate::file_schema::LIST),
-    ] {
-        let tool = tools.iter().find(|found| found.name == tool).unwrap();
-        assert_eq!(names(&Value::Object((*tool.input_schema).clone())), known);
+    let languages = ["python".to_owned()];
+    let policy = Policy::built_in(2);
+    for entry in TOOLS {
+        let input = (entry.input)(&Offer { languages: &languages, policy: &policy });
+        let names: Vec<_> = input["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, entry.properties, "{}", entry.name);
     }
+}
+
+#[test]
+fn the_table_is_in_order_and_every_tool_has_a_scope() {
+    assert!(TOOLS.is_sorted_by_key(|entry| entry.name));
+    assert_eq!(scope_needed("run"), Some(Scope::Run));
+    assert_eq!(scope_needed("write_file"), Some(Scope::Sandbox));
+    assert_eq!(scope_needed("no_such_tool"), None);
 }
 
 #[test]

@@ -2,31 +2,30 @@
 
 use engine::is_whole_image;
 use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use serde_json::{Map, Value, json};
 
 use super::files::{FileAccess, IMAGE_BYTES_MAX, encoded, path};
-use super::{answer, refused};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::{Arguments, Refusal, refusal};
-use crate::render;
-use crate::{file_schema, resources};
+use crate::{render, resources, schema};
 
-/// Its name.
-pub(crate) const NAME: &str = "read_file";
 /// Bytes given when no limit is asked for.
 const BYTES_DEFAULT: usize = render::INLINE_BYTES_MAX;
 
-const DESCRIPTION: &str = "Read a file of a sandbox's /workspace, whole or in parts; small images are shown.";
-
-/// What clients see.
-pub(crate) fn tool() -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
-    Tool::new(NAME, DESCRIPTION, file_schema::read_input())
-        .with_title("Read a file")
-        .with_raw_output_schema(file_schema::read_output().into())
-        .with_annotations(annotations)
-}
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "read_file",
+    title: "Read a file",
+    description: "Read a file of a sandbox's /workspace, whole or in parts; small images are shown.",
+    effects: Effects::ReadsOnly,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &["sandbox_id", "path", "offset", "limit", "encoding"],
+    input,
+    output,
+    call: |call| Box::pin(async move { read(&call.files(), call.given).await.into() }),
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
@@ -44,17 +43,17 @@ struct Asked {
 }
 
 /// Answers the tool.
-pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+pub(super) async fn read(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
     let answered = async {
         let asked = asked(given)?;
-        let part = read(caller, &asked).await?;
+        let part = part(caller, &asked).await?;
         Ok::<_, Refusal>(shown(caller, &asked, &part))
     };
     answered.await.unwrap_or_else(|error| refused(&error))
 }
 
 fn asked(given: JsonObject) -> Result<Asked, Refusal> {
-    let mut given = Arguments::new("", &file_schema::READ, given)?;
+    let mut given = Arguments::new("", TOOL.properties, given)?;
     let encoding = match given.text("encoding")?.as_deref() {
         None => None,
         Some("text") => Some(Encoding::Text),
@@ -71,7 +70,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     })
 }
 
-async fn read(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusal> {
+async fn part(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusal> {
     let workspace = caller.workspace(&asked.sandbox_id).await?;
     let file = workspace.file(&asked.path).await.map_err(|error| error.to_run_error())?;
     let is_picture = is_image(file.media_type()) && file.size_bytes() <= IMAGE_BYTES_MAX as u64;
@@ -126,4 +125,40 @@ fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolRes
             if part.size_bytes == 0 { "[the file is empty]" } else { "[nothing beyond its end]" }.to_owned();
     }
     answer(Value::Object(fields), said, false)
+}
+
+/// Arguments of `read_file`.
+fn input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": { "type": "string" },
+            "path": { "type": "string" },
+            "offset": { "type": "integer", "minimum": 0, "description": "In bytes" },
+            "limit": { "type": "integer", "minimum": 1, "description": "Bytes, default 20000" },
+            "encoding": { "type": "string", "enum": ["text", "base64"] }
+        },
+        "required": ["sandbox_id", "path"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `read_file`.
+fn output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string" },
+            "uri": { "type": "string" },
+            "mime_type": { "type": "string" },
+            "size_bytes": { "type": "integer" },
+            "offset": { "type": "integer" },
+            "next_offset": { "type": "integer" },
+            "text": { "type": "string" },
+            "base64": { "type": "string" },
+            "download_url": { "type": "string" },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
 }

@@ -9,37 +9,54 @@ use engine::{
 };
 use policy::Policy;
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResponse, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResponse, JsonObject};
 use rmcp::service::RequestContext;
 use sandbox::Outcome;
+use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::following::{Follower, OnDisconnect, patience};
-use super::{limits_of, report};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, limits_of, report};
 use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
 use crate::{file_urls, schema, tasks};
 
 /// Its name.
 pub(crate) const NAME: &str = "run";
+/// Properties of one of its `inputs`.
+const INPUT: [&str; 3] = ["path", "text", "base64"];
+/// Properties of its `limits`.
+const LIMITS: [&str; 7] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
 const RETRY_MS: u64 = 1000;
 
-const DESCRIPTION: &str = "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: NAME,
+    title: "Run a program",
+    description: "Run a program in an isolated, offline, resource-limited sandbox and return its stdout, \
 stderr, exit status, the value of its last expression and the figures it shows. Without sandbox_id every run starts \
-fresh and leaves nothing behind.";
-
-/// What clients see.
-pub(crate) fn tool(languages: &[String], policy: &Policy) -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(false).destructive(false).idempotent(false).open_world(false);
-    Tool::new(NAME, DESCRIPTION, schema::run_input(languages, policy))
-        .with_title("Run a program")
-        .with_raw_output_schema(schema::run_output().into())
-        .with_annotations(annotations)
-}
+fresh and leaves nothing behind.",
+    effects: Effects::Changes,
+    scope: Scope::Run,
+    needs: Needs::Language,
+    properties: &[
+        "language",
+        "code",
+        "args",
+        "stdin",
+        "variables",
+        "inputs",
+        "sandbox_id",
+        "timeout_ms",
+        "limits",
+    ],
+    input,
+    output: schema::run_output,
+    call: |call| Box::pin(async move { answer(call.server, call.principal, call.given, call.context).await }),
+};
 
 /// Runs what the arguments say. A run that takes longer than its caller waits goes on without this request.
-pub(crate) async fn call(
+async fn answer(
     server: &Server,
     principal: &Principal,
     given: JsonObject,
@@ -137,9 +154,9 @@ struct Asked {
 }
 
 fn asked(given: JsonObject) -> Result<Asked, Refusal> {
-    let mut arguments = Arguments::new("", &schema::RUN, given)?;
-    let inputs = arguments.objects("inputs", &schema::INPUT)?;
-    let mut limits = arguments.object("limits", &schema::LIMITS)?;
+    let mut arguments = Arguments::new("", TOOL.properties, given)?;
+    let inputs = arguments.objects("inputs", &INPUT)?;
+    let mut limits = arguments.object("limits", &LIMITS)?;
     let wait = patience(limits.whole("wait_ms")?);
     let request = RunRequest {
         language: arguments.required_text("language")?,
@@ -147,7 +164,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         args: arguments.texts("args")?,
         stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
         variables: arguments.open_object("variables")?,
-        inputs: inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+        inputs: inputs.into_iter().map(input_file).collect::<Result<_, _>>()?,
         sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
@@ -162,7 +179,7 @@ fn sandbox(text: String) -> Result<SandboxId, Refusal> {
     SandboxId::parse(&text).ok_or_else(|| Box::new(unknown_sandbox()))
 }
 
-fn input(mut given: Arguments) -> Result<InputFile, Refusal> {
+fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
     let path = given.required_text("path")?;
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => text.into_bytes(),
@@ -178,15 +195,94 @@ fn input(mut given: Arguments) -> Result<InputFile, Refusal> {
     Ok(InputFile { path, content })
 }
 
+/// Arguments of `run`; the languages that work here, the limits in force.
+fn input(offer: &Offer<'_>) -> JsonObject {
+    let Policy { defaults, maxima, .. } = offer.policy;
+    let timeout = format!("Default {}, at most {}", defaults.wall_ms, maxima.wall_ms);
+    let limits = format!(
+        "Defaults: memory_mb {}, cpus {}, processes {}, disk_mb {}, open_files {}, output_kb {}; clamped to the maxima of get_capabilities",
+        defaults.memory_bytes >> 20,
+        f64::from(defaults.cpus_milli) / 1000.0,
+        defaults.processes,
+        defaults.disk_bytes >> 20,
+        defaults.open_files,
+        defaults.output_bytes >> 10,
+    );
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "language": { "type": "string", "enum": offer.languages },
+            "code": { "type": "string", "description": "The whole program" },
+            "args": { "type": "array", "items": { "type": "string" }, "description": "Its arguments" },
+            "stdin": { "type": "string", "description": "Its standard input; absent: empty" },
+            "variables": {
+                "type": "object",
+                "description": "Name to any JSON value, bound as native values before the program starts",
+                "additionalProperties": true
+            },
+            "inputs": {
+                "type": "array",
+                "description": "Placed in the working directory before the program starts",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string", "description": "Relative, e.g. data/in.csv" },
+                        "text": { "type": "string", "description": "Content; or give base64" },
+                        "base64": { "type": "string", "description": "Content that is not text" }
+                    },
+                    "required": ["path"],
+                    "additionalProperties": false
+                }
+            },
+            "sandbox_id": { "type": "string", "description": "Run there; absent: in a fresh sandbox" },
+            "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
+            "limits": {
+                "type": "object",
+                "description": limits,
+                "properties": {
+                    "memory_mb": { "type": "integer", "minimum": 1 },
+                    "cpus": { "type": "number", "exclusiveMinimum": 0 },
+                    "processes": { "type": "integer", "minimum": 1 },
+                    "disk_mb": { "type": "integer", "minimum": 1 },
+                    "open_files": { "type": "integer", "minimum": 1 },
+                    "output_kb": { "type": "integer", "minimum": 1 },
+                    "wait_ms": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "A longer run answers outcome running with a run_id for wait; default 45000"
+                    }
+                },
+                "additionalProperties": false
+            }
+        },
+        "required": ["language", "code"],
+        "additionalProperties": false
+    }))
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 
     fn parse(given: Value) -> Result<RunRequest, Refusal> {
         let Value::Object(given) = given else { panic!("an object") };
         asked(given).map(|asked| asked.request)
+    }
+
+    #[test]
+    fn nested_properties_are_those_of_the_schema() {
+        let policy = Policy::built_in(1);
+        let schema = Value::Object(input(&Offer { languages: &[], policy: &policy }));
+        let names = |place: &str| {
+            schema
+                .pointer(place)
+                .and_then(Value::as_object)
+                .map(|object| object.keys().cloned().collect::<Vec<_>>())
+        };
+        assert_eq!(names("/properties/limits/properties").unwrap(), LIMITS);
+        assert_eq!(names("/properties/inputs/items/properties").unwrap(), INPUT);
     }
 
     #[test]

@@ -1,50 +1,62 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: places that last.
 
 use engine::{OpenRequest, Principal, SandboxId, SandboxInfo, unknown_sandbox};
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Value, json};
 
-use super::{answer, limits_of, refused};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, limits_of, refused};
 use crate::arguments::{Arguments, Refusal};
 use crate::render;
 use crate::{Server, schema};
 
-/// Their names.
-pub(crate) const OPEN: &str = "sandbox_open";
-pub(crate) const LIST: &str = "sandbox_list";
-pub(crate) const CLOSE: &str = "sandbox_close";
+/// Properties of its `limits`.
+const LIMITS: [&str; 5] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files"];
 
-const OPEN_DESCRIPTION: &str = "Open a sandbox that lasts: files stay, and so do variables, imports and functions of \
-Python, JavaScript, TypeScript and Bash. Pass its sandbox_id to run.";
-const LIST_DESCRIPTION: &str = "List your open sandboxes.";
-const CLOSE_DESCRIPTION: &str = "Close a sandbox: everything in it ends and its files are removed.";
+/// `sandbox_open`.
+pub(super) const OPEN: ToolEntry = ToolEntry {
+    name: "sandbox_open",
+    title: "Open a sandbox",
+    description: "Open a sandbox that lasts: files stay, and so do variables, imports and functions of \
+Python, JavaScript, TypeScript and Bash. Pass its sandbox_id to run.",
+    effects: Effects::Changes,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &["name", "limits", "ttl_s"],
+    input: open_input,
+    output: open_output,
+    call: |call| Box::pin(async move { open(call.server, call.principal, call.given).await.into() }),
+};
 
-/// What clients see.
-pub(crate) fn tools() -> [Tool; 3] {
-    let annotations = |read_only: bool, destructive: bool, idempotent: bool| {
-        ToolAnnotations::new()
-            .read_only(read_only)
-            .destructive(destructive)
-            .idempotent(idempotent)
-            .open_world(false)
-    };
-    let close = Tool::new(CLOSE, CLOSE_DESCRIPTION, schema::sandbox_close_input())
-        .with_title("Close a sandbox")
-        .with_raw_output_schema(schema::sandbox_close_output().into())
-        .with_annotations(annotations(false, true, true));
-    let list = Tool::new(LIST, LIST_DESCRIPTION, schema::nothing())
-        .with_title("List sandboxes")
-        .with_raw_output_schema(schema::sandbox_list_output().into())
-        .with_annotations(annotations(true, false, true));
-    let open = Tool::new(OPEN, OPEN_DESCRIPTION, schema::sandbox_open_input())
-        .with_title("Open a sandbox")
-        .with_raw_output_schema(schema::sandbox_open_output().into())
-        .with_annotations(annotations(false, false, false));
-    [close, list, open]
-}
+/// `sandbox_list`.
+pub(super) const LIST: ToolEntry = ToolEntry {
+    name: "sandbox_list",
+    title: "List sandboxes",
+    description: "List your open sandboxes.",
+    effects: Effects::ReadsOnly,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &[],
+    input: |_| schema::nothing(),
+    output: list_output,
+    call: |call| Box::pin(async move { list(call.server, call.principal, call.given).await.into() }),
+};
+
+/// `sandbox_close`.
+pub(super) const CLOSE: ToolEntry = ToolEntry {
+    name: "sandbox_close",
+    title: "Close a sandbox",
+    description: "Close a sandbox: everything in it ends and its files are removed.",
+    effects: Effects::DestroysOnce,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &["sandbox_id"],
+    input: close_input,
+    output: close_output,
+    call: |call| Box::pin(async move { close(call.server, call.principal, call.given).await.into() }),
+};
 
 /// Answers `sandbox_open`.
-pub(crate) async fn open(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+async fn open(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
     let request = match asked(given) {
         Ok(request) => request,
         Err(error) => return refused(&error),
@@ -67,8 +79,8 @@ pub(crate) async fn open(server: &Server, principal: &Principal, given: JsonObje
 }
 
 /// Answers `sandbox_list`.
-pub(crate) async fn list(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
-    if let Err(error) = Arguments::new("", &[], given) {
+async fn list(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+    if let Err(error) = Arguments::new("", LIST.properties, given) {
         return refused(&error);
     }
     match server.runs.sandboxes().list(principal).await {
@@ -82,9 +94,9 @@ pub(crate) async fn list(server: &Server, principal: &Principal, given: JsonObje
 }
 
 /// Answers `sandbox_close`.
-pub(crate) async fn close(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+async fn close(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
     let id =
-        Arguments::new("", &["sandbox_id"], given).and_then(|mut given| given.required_text("sandbox_id"));
+        Arguments::new("", CLOSE.properties, given).and_then(|mut given| given.required_text("sandbox_id"));
     let id = match id {
         Ok(id) => SandboxId::parse(&id),
         Err(error) => return refused(&error),
@@ -98,8 +110,8 @@ pub(crate) async fn close(server: &Server, principal: &Principal, given: JsonObj
 }
 
 fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
-    let mut arguments = Arguments::new("", &schema::SANDBOX_OPEN, given)?;
-    let mut limits = arguments.object("limits", &schema::SANDBOX_LIMITS)?;
+    let mut arguments = Arguments::new("", OPEN.properties, given)?;
+    let mut limits = arguments.object("limits", &LIMITS)?;
     Ok(OpenRequest {
         name: arguments.text("name")?,
         ttl_s: arguments.whole("ttl_s")?,
@@ -130,4 +142,100 @@ fn line(info: &SandboxInfo) -> String {
     let name = if info.name.is_empty() { String::new() } else { format!(" ({})", info.name) };
     let awake = if info.awake.is_empty() { "asleep".to_owned() } else { info.awake.join(", ") };
     format!("{}{name}: {} runs, {awake}, until {}", info.id, info.runs, render::timestamp(info.expires_ms))
+}
+
+/// Arguments of `sandbox_open`.
+fn open_input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "For people" },
+            "limits": {
+                "type": "object",
+                "description": "As of run, for the whole sandbox",
+                "properties": {
+                    "memory_mb": { "type": "integer", "minimum": 1 },
+                    "cpus": { "type": "number", "exclusiveMinimum": 0 },
+                    "processes": { "type": "integer", "minimum": 1 },
+                    "disk_mb": { "type": "integer", "minimum": 1 },
+                    "open_files": { "type": "integer", "minimum": 1 }
+                },
+                "additionalProperties": false
+            },
+            "ttl_s": { "type": "integer", "minimum": 1, "description": "Kept so long without use; default a day" }
+        },
+        "additionalProperties": false
+    }))
+}
+
+/// Arguments of `sandbox_close`.
+fn close_input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": { "sandbox_id": { "type": "string" } },
+        "required": ["sandbox_id"],
+        "additionalProperties": false
+    }))
+}
+
+/// One sandbox.
+fn one() -> Value {
+    json!({
+        "sandbox_id": { "type": "string" },
+        "name": { "type": "string" },
+        "created_at": { "type": "string" },
+        "used_at": { "type": "string" },
+        "expires_at": { "type": "string" },
+        "runs": { "type": "integer" },
+        "interpreters": { "type": "array", "items": { "type": "string" } },
+        "limits": { "type": "object" },
+        "clamped": { "type": "array", "items": { "type": "object" } },
+        "outcome": { "type": "string" },
+        "error": schema::error()
+    })
+}
+
+/// Result of `sandbox_open`.
+fn open_output() -> JsonObject {
+    schema::object(json!({ "type": "object", "properties": one() }))
+}
+
+/// Result of `sandbox_list`.
+fn list_output() -> JsonObject {
+    let item = json!({ "type": "object", "properties": one() });
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "sandboxes": { "type": "array", "items": item },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
+}
+
+/// Result of `sandbox_close`.
+fn close_output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": { "type": "string" },
+            "closed": { "type": "boolean" },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::Policy;
+
+    #[test]
+    fn limits_are_those_of_the_schema() {
+        let policy = Policy::built_in(1);
+        let schema = open_input(&Offer { languages: &[], policy: &policy });
+        let limits = schema["properties"]["limits"]["properties"].as_object().unwrap();
+        assert_eq!(limits.keys().cloned().collect::<Vec<_>>(), LIMITS);
+    }
 }

@@ -1,32 +1,30 @@
 //! `validate_code`: syntax and missing imports, found behind the wall without running the program.
 
 use engine::{Engine, Finding, Validation};
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
-use super::{answer, refused};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::Arguments;
 use crate::schema;
 
-/// Its name.
-pub(crate) const NAME: &str = "validate_code";
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "validate_code",
+    title: "Check a program",
+    description: "Check a program for syntax errors, with line and column, and for imports that are not \
+available here, without running it.",
+    effects: Effects::ReadsOnly,
+    scope: Scope::Run,
+    needs: Needs::Language,
+    properties: &["language", "code"],
+    input,
+    output,
+    call: |call| Box::pin(async move { check(&call.server.engine, call.given).await.into() }),
+};
 
-const DESCRIPTION: &str = "Check a program for syntax errors, with line and column, and for imports that are not \
-available here, without running it.";
-
-/// What clients see.
-pub(crate) fn tool(languages: &[String]) -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
-    Tool::new(NAME, DESCRIPTION, schema::validate_input(languages))
-        .with_title("Check a program")
-        .with_raw_output_schema(schema::validate_output().into())
-        .with_annotations(annotations)
-}
-
-/// Answers the tool.
-pub(crate) async fn call(engine: &Engine, given: JsonObject) -> CallToolResult {
-    let taken = Arguments::new("", &["language", "code"], given)
+async fn check(engine: &Engine, given: JsonObject) -> CallToolResult {
+    let taken = Arguments::new("", TOOL.properties, given)
         .and_then(|mut given| Ok((given.required_text("language")?, given.required_text("code")?)));
     let validated = match taken {
         Ok((language, code)) => engine.validate(&language, &code).await,
@@ -65,6 +63,56 @@ fn place(line: Option<u32>, column: Option<u32>) -> String {
         (Some(line), None) => format!("line {line}: "),
         _ => String::new(),
     }
+}
+
+/// Arguments of `validate_code`.
+fn input(offer: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "language": { "type": "string", "enum": offer.languages },
+            "code": { "type": "string", "description": "The whole program" }
+        },
+        "required": ["language", "code"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `validate_code`.
+fn output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "valid": { "type": "boolean" },
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "line": { "type": "integer" },
+                        "column": { "type": "integer" },
+                        "message": { "type": "string" }
+                    },
+                    "required": ["message"]
+                }
+            },
+            "missing_imports": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "module": { "type": "string" },
+                        "line": { "type": "integer" },
+                        "remedy": { "type": "string" }
+                    },
+                    "required": ["module"]
+                }
+            },
+            "notes": { "type": "array", "items": { "type": "string" } },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
 }
 
 #[cfg(test)]

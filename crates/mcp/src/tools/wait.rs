@@ -4,33 +4,37 @@ use std::time::Duration;
 
 use engine::{FoundRun, LiveRun, Principal, RunError, RunId, Stop};
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use rmcp::service::RequestContext;
+use serde_json::json;
 
 use super::following::{Follower, OnDisconnect, patience};
-use super::{refused, report};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, refused, report};
+
 use crate::arguments::{Arguments, Refusal};
 use crate::{Server, file_urls, schema};
 
-/// Its name.
-pub(crate) const NAME: &str = "wait";
 /// A run that is cancelled ends within this time.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-const DESCRIPTION: &str = "Wait for a run that is still going, by its run_id, and return its result; or cancel it. Works again after the end.";
-
-/// What clients see.
-pub(crate) fn tool() -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(false).destructive(false).idempotent(true).open_world(false);
-    Tool::new(NAME, DESCRIPTION, schema::wait_input())
-        .with_title("Wait for a run")
-        .with_raw_output_schema(schema::run_output().into())
-        .with_annotations(annotations)
-}
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "wait",
+    title: "Wait for a run",
+    description: "Wait for a run that is still going, by its run_id, and return its result; or cancel it. Works again after the end.",
+    effects: Effects::Repeats,
+    scope: Scope::Run,
+    needs: Needs::Language,
+    properties: &["run_id", "timeout_ms", "cancel"],
+    input,
+    output: schema::run_output,
+    call: |call| {
+        Box::pin(async move { answer(call.server, call.principal, call.given, call.context).await.into() })
+    },
+};
 
 /// Answers the tool.
-pub(crate) async fn call(
+async fn answer(
     server: &Server,
     principal: &Principal,
     given: JsonObject,
@@ -79,7 +83,7 @@ struct Asked {
 }
 
 fn asked(given: JsonObject) -> Result<Asked, Refusal> {
-    let mut arguments = Arguments::new("", &schema::WAIT, given)?;
+    let mut arguments = Arguments::new("", TOOL.properties, given)?;
     let id = arguments.required_text("run_id")?;
     let patience = patience(arguments.whole("timeout_ms")?);
     let is_cancelled = arguments.truth("cancel")?.unwrap_or(false);
@@ -91,4 +95,18 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
 fn unknown_run() -> RunError {
     RunError::new("unknown_run", "there is no run with this run_id")
         .remedy("use the run_id of an earlier answer; runs are kept for some days only")
+}
+
+/// Arguments of `wait`.
+fn input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "run_id": { "type": "string" },
+            "timeout_ms": { "type": "integer", "minimum": 0, "description": "How long to wait; default 45000" },
+            "cancel": { "type": "boolean", "description": "End the run instead" }
+        },
+        "required": ["run_id"],
+        "additionalProperties": false
+    }))
 }

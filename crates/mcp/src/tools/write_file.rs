@@ -2,30 +2,28 @@
 
 use engine::INPUT_BYTES_MAX;
 use engine::workspace::{FileError, FilePath};
-use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
 use super::files::{FileAccess, decoded, path};
-use super::{answer, refused};
+use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::{Arguments, Refusal, refusal};
 use crate::file_urls::TRANSFER_BYTES_MAX;
-use crate::render;
-use crate::{file_schema, resources};
+use crate::{render, resources, schema};
 
-/// Its name.
-pub(crate) const NAME: &str = "write_file";
-
-const DESCRIPTION: &str = "Write a file in a sandbox's /workspace; folders above it are made.";
-
-/// What clients see.
-pub(crate) fn tool() -> Tool {
-    let annotations =
-        ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(false);
-    Tool::new(NAME, DESCRIPTION, file_schema::write_input())
-        .with_title("Write a file")
-        .with_raw_output_schema(file_schema::write_output().into())
-        .with_annotations(annotations)
-}
+/// The tool.
+pub(super) const TOOL: ToolEntry = ToolEntry {
+    name: "write_file",
+    title: "Write a file",
+    description: "Write a file in a sandbox's /workspace; folders above it are made.",
+    effects: Effects::Destroys,
+    scope: Scope::Sandbox,
+    needs: Needs::Language,
+    properties: &["sandbox_id", "path", "text", "base64", "append"],
+    input,
+    output,
+    call: |call| Box::pin(async move { write(&call.files(), call.given).await.into() }),
+};
 
 struct Asked {
     sandbox_id: String,
@@ -41,16 +39,16 @@ enum What {
 }
 
 /// Answers the tool.
-pub(crate) async fn call(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
+pub(super) async fn write(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
     let answered = async {
         let asked = asked(given)?;
-        write(caller, asked).await
+        write_asked(caller, asked).await
     };
     answered.await.unwrap_or_else(|error| refused(&error))
 }
 
 fn asked(given: JsonObject) -> Result<Asked, Refusal> {
-    let mut given = Arguments::new("", &file_schema::WRITE, given)?;
+    let mut given = Arguments::new("", TOOL.properties, given)?;
     let is_more = given.truth("append")?.unwrap_or(false);
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => Some(text.into_bytes()),
@@ -77,7 +75,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     })
 }
 
-async fn write(caller: &FileAccess<'_>, asked: Asked) -> Result<CallToolResult, Refusal> {
+async fn write_asked(caller: &FileAccess<'_>, asked: Asked) -> Result<CallToolResult, Refusal> {
     let Asked { sandbox_id, path, what } = asked;
     let workspace = caller.workspace(&sandbox_id).await?;
     let written = match what {
@@ -108,4 +106,37 @@ fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<
         "expires_at": expires_at,
     });
     Ok(answer(fields, said, false))
+}
+
+/// Arguments of `write_file`.
+fn input(_: &Offer<'_>) -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": { "type": "string" },
+            "path": { "type": "string" },
+            "text": { "type": "string", "description": "Content; or give base64; neither: a link to PUT a large file to" },
+            "base64": { "type": "string" },
+            "append": { "type": "boolean" }
+        },
+        "required": ["sandbox_id", "path"],
+        "additionalProperties": false
+    }))
+}
+
+/// Result of `write_file`.
+fn output() -> JsonObject {
+    schema::object(json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string" },
+            "uri": { "type": "string" },
+            "size_bytes": { "type": "integer" },
+            "upload_url": { "type": "string" },
+            "size_bytes_max": { "type": "integer" },
+            "expires_at": { "type": "string" },
+            "outcome": { "type": "string" },
+            "error": schema::error()
+        }
+    }))
 }
