@@ -32,6 +32,7 @@ mod test_workspaces;
 mod text;
 mod tools;
 pub mod transport;
+pub mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

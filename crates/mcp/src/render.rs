@@ -1,69 +1,11 @@
-//! A run's result in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
+//! Output, displays and moments as text.
 
-use engine::{Display, RunResult, RunUsage};
-use sandbox::{Enforced, Enforcement, Guarantee};
-use serde_json::{Map, Value, json};
-use wire::Exit;
+use engine::{Display, RunResult};
 
 /// Of each stream this much is in an answer.
 pub const INLINE_BYTES_MAX: usize = 20_000;
 
-/// The structured result; each stream is cut to its head and tail beyond `inline_bytes_max`.
-pub fn structured(result: &RunResult, inline_bytes_max: usize) -> Value {
-    let mut fields = Map::new();
-    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    put("outcome", json!(result.outcome.name()));
-    match result.exit {
-        Some(Exit::Code(code)) => drop(put("exit_code", json!(code))),
-        Some(Exit::Signal(signal)) => drop(put("signal", json!(signal))),
-        None => {}
-    }
-    put("stdout", json!(text(&result.stdout, inline_bytes_max)));
-    put("stderr", json!(text(&result.stderr, inline_bytes_max)));
-    if is_cut(result, inline_bytes_max) {
-        put("truncated", json!({ "stdout_bytes": result.stdout.len(), "stderr_bytes": result.stderr.len() }));
-    }
-    if let Some(value) = &result.value {
-        put("value", json!(value));
-    }
-    if !result.displays.is_empty() {
-        put("displays", result.displays.iter().map(display).collect());
-    }
-    if let Some(error) = &result.error {
-        put("error", json!(error));
-    }
-    if !result.artifacts.is_empty() {
-        let listed = result
-            .artifacts
-            .iter()
-            .map(|file| json!({ "path": file.path, "size_bytes": file.content.len() }));
-        put("artifacts", listed.collect());
-    }
-    if let Some(compile) = &result.compile {
-        let ms = (compile.ms * 1000.0).round() / 1000.0;
-        put("compile", json!({ "cached": compile.cached, "ms": ms }));
-    }
-    put("usage", usage(&result.usage));
-    put("isolation", isolation(&result.backend, &result.enforced));
-    put("clamped", json!(result.clamped));
-    put("warnings", json!(result.warnings));
-    Value::Object(fields)
-}
-
-/// One of them without its content.
-fn display(display: &Display) -> Value {
-    let mut fields = json!({ "mime": display.kind.mime(), "size_bytes": display.data.len() });
-    if let Some((width, height)) = display.pixels() {
-        fields["width"] = json!(width);
-        fields["height"] = json!(height);
-    }
-    if !display.text.is_empty() {
-        fields["text"] = json!(display.text);
-    }
-    fields
-}
-
-/// One of them in words: `figure 1: image/png, 640x480, 23 kB: its title`.
+/// A display in words: `figure 1: image/png, 640x480, 23 kB: its title`.
 pub fn display_line(number: usize, display: &Display) -> String {
     let pixels = display.pixels().map(|(width, height)| format!(", {width}x{height}")).unwrap_or_default();
     let noun = if display.kind.mime().starts_with("image/") { "figure" } else { "display" };
@@ -78,40 +20,6 @@ pub fn display_line(number: usize, display: &Display) -> String {
 /// Whether a stream is longer than what is shown of it.
 pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
     result.stdout.len().max(result.stderr.len()) > inline_bytes_max
-}
-
-/// Times to the microsecond: more digits are noise.
-fn usage(usage: &RunUsage) -> Value {
-    let ms = |time: f64| (time * 1000.0).round() / 1000.0;
-    json!(RunUsage {
-        wall_ms: ms(usage.wall_ms),
-        cpu_ms: ms(usage.cpu_ms),
-        queued_ms: ms(usage.queued_ms),
-        start_ms: ms(usage.start_ms),
-        ..*usage
-    })
-}
-
-/// The wall that was used, with what keeps each promise.
-pub fn isolation(backend: &str, enforced: &Enforced) -> Value {
-    let guarantees: Map<String, Value> = Guarantee::ALL
-        .iter()
-        .map(|guarantee| (guarantee.name().to_owned(), kept(&enforced.get(*guarantee))))
-        .collect();
-    json!({ "backend": backend, "guarantees": guarantees })
-}
-
-fn kept(enforcement: &Enforcement) -> Value {
-    match enforcement {
-        Enforcement::By { mechanisms, note } => {
-            let by: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
-            match note {
-                Some(note) => json!({ "by": by, "note": note }),
-                None => json!({ "by": by }),
-            }
-        }
-        Enforcement::Absent { reason } => json!({ "absent": reason }),
-    }
 }
 
 /// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.

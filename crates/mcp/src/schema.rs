@@ -127,6 +127,31 @@ pub(crate) fn nothing() -> JsonObject {
     object(json!({ "type": "object", "properties": {}, "additionalProperties": false }))
 }
 
+/// A value with every optional field set has the fields that the schema names, at every level that the schema
+/// describes. `outcome` and `error` are a refusal's, which every tool can answer with.
+#[cfg(test)]
+pub(crate) fn assert_same_fields(schema: &JsonObject, value: &impl serde::Serialize) {
+    let value = serde_json::to_value(value).unwrap();
+    same_fields("", &Value::Object(schema.clone()), &value);
+}
+
+#[cfg(test)]
+fn same_fields(place: &str, schema: &Value, value: &Value) {
+    if let (Some(properties), Value::Object(fields)) = (schema["properties"].as_object(), value) {
+        let is_own = |name: &&String| !["outcome", "error"].contains(&name.as_str());
+        for name in properties.keys().filter(is_own) {
+            assert!(fields.contains_key(name), "the schema promises {place}.{name}");
+        }
+        for (name, inner) in fields {
+            assert!(properties.contains_key(name), "the schema does not know {place}.{name}");
+            same_fields(&format!("{place}.{name}"), &properties[name], inner);
+        }
+    }
+    if let (Some(items), Value::Array(list)) = (schema.get("items"), value) {
+        list.iter().for_each(|inner| same_fields(&format!("{place}[]"), items, inner));
+    }
+}
+
 pub(super) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,

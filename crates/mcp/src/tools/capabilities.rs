@@ -4,12 +4,14 @@ use engine::{ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, RunError, Ru
 use policy::Policy;
 use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::{Enforcement, Guarantee, Limits};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Effects, Needs, Scope, ToolEntry, answer, refused};
 use crate::arguments::Arguments;
 use crate::checks::{Canary, Findings, Language};
-use crate::render::{self, INLINE_BYTES_MAX};
+use crate::render::INLINE_BYTES_MAX;
+use crate::view::IsolationView;
 use crate::{Server, schema};
 
 /// The resource with the same content.
@@ -78,7 +80,7 @@ async fn show(server: &Server, given: JsonObject) -> CallToolResult {
     match Arguments::new("", TOOL.properties, given) {
         Ok(_) => {
             let findings = server.checks.all().await;
-            answer(content(server, &findings), summary(server.engine.policy(), &findings), false)
+            answer(&content(server, &findings), summary(server.engine.policy(), &findings), false)
         }
         Err(error) => refused(&error),
     }
@@ -118,19 +120,36 @@ fn content(server: &Server, findings: &Findings) -> Value {
     })
 }
 
-fn language(found: &Language) -> Value {
-    let mut fields = Map::new();
-    fields.insert("name".to_owned(), json!(found.runtime.name()));
-    fields.insert("version".to_owned(), json!(found.runtime.version()));
-    fields.insert("state".to_owned(), json!(state(&found.canary)));
-    if let Canary::Broken(reason) = &found.canary {
-        fields.insert("reason".to_owned(), json!(reason));
+#[derive(Serialize)]
+struct LanguageView<'a> {
+    name: &'a str,
+    version: &'a str,
+    state: &'static str,
+    /// Why it does not work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packages: Option<PackagesView>,
+}
+
+#[derive(Serialize)]
+struct PackagesView {
+    count: usize,
+    notable: Map<String, Value>,
+}
+
+fn language(found: &Language) -> LanguageView<'_> {
+    let count = found.runtime.packages().len();
+    LanguageView {
+        name: found.runtime.name(),
+        version: found.runtime.version(),
+        state: state(&found.canary),
+        reason: match &found.canary {
+            Canary::Broken(reason) => Some(reason),
+            Canary::Checking | Canary::Working => None,
+        },
+        packages: (count > 0).then(|| PackagesView { count, notable: notable(&found.runtime) }),
     }
-    if !found.runtime.packages().is_empty() {
-        let packages = json!({ "count": found.runtime.packages().len(), "notable": notable(&found.runtime) });
-        fields.insert("packages".to_owned(), packages);
-    }
-    Value::Object(fields)
 }
 
 fn state(canary: &Canary) -> &'static str {
@@ -168,15 +187,11 @@ fn limits(policy: &Policy) -> Value {
     .into()
 }
 
-fn isolation(backend: &str, findings: &Findings) -> Value {
+fn isolation<'a>(backend: &'a str, findings: &'a Findings) -> IsolationView<'a> {
     match &findings.wall {
-        None => json!({ "backend": backend, "state": "checking" }),
-        Some(Err(reason)) => json!({ "backend": backend, "state": "broken", "reason": reason }),
-        Some(Ok(enforced)) => {
-            let mut wall = render::isolation(backend, enforced);
-            wall["state"] = json!("examined");
-            wall
-        }
+        None => IsolationView::unknown(backend, "checking", None),
+        Some(Err(reason)) => IsolationView::unknown(backend, "broken", Some(reason)),
+        Some(Ok(enforced)) => IsolationView::whole(backend, enforced).in_state("examined"),
     }
 }
 

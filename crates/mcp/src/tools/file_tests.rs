@@ -2,6 +2,7 @@
 
 use engine::workspace::{Pace, Quota, Snapshot};
 use rmcp::model::{CallToolResult, JsonObject};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::file_urls::FileUrlMaker;
@@ -206,6 +207,7 @@ async fn artifacts_have_addresses_digests_and_urls() {
     bench.workspaces.put("out/a b.csv", "1,2\n");
     let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
     let (fields, blocks) = artifacts(&bench.caller(), SANDBOX, &changes.files);
+    let fields = json!(fields);
     assert_eq!(fields[0]["uri"], format!("palisade://sandboxes/{SANDBOX}/files/out/a%20b.csv"));
     assert_eq!((&fields[0]["mime_type"], &fields[0]["size_bytes"]), (&json!("text/csv"), &json!(4)));
     assert_eq!(fields[0]["sha256"].as_str().unwrap().len(), 64);

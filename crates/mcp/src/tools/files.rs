@@ -6,11 +6,11 @@ use engine::is_whole_image;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
 use engine::{Principal, unknown_sandbox};
 use rmcp::model::{ContentBlock, Resource};
-use serde_json::{Map, Value, json};
 
 use crate::arguments::{Refusal, refusal};
 use crate::file_urls::{FileAction, FileUrl, FileUrls, TRANSFER_BYTES_MAX};
 use crate::resources;
+use crate::view::ArtifactView;
 
 /// A larger picture is not shown.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 20;
@@ -49,29 +49,26 @@ impl FileAccess<'_> {
 }
 
 /// Files that a run made or changed: `artifacts` of its result, and a block each.
-pub(crate) fn artifacts(
-    caller: &FileAccess<'_>,
+pub(crate) fn artifacts<'a>(
+    access: &FileAccess<'_>,
     sandbox_id: &str,
-    files: &[ChangedFile],
-) -> (Vec<Value>, Vec<ContentBlock>) {
-    let describe = |file: &ChangedFile| {
+    files: &'a [ChangedFile],
+) -> (Vec<ArtifactView<'a>>, Vec<ContentBlock>) {
+    let describe = |file: &'a ChangedFile| {
         let uri = resources::file_uri(sandbox_id, &file.path);
         let link = Resource::new(uri.clone(), file.path.name())
             .with_mime_type(file.media_type.as_ref())
             .with_size(file.size_bytes);
-        let mut fields = Map::from_iter([
-            ("path".to_owned(), json!(file.path.as_str())),
-            ("uri".to_owned(), json!(uri)),
-            ("mime_type".to_owned(), json!(file.media_type)),
-            ("size_bytes".to_owned(), json!(file.size_bytes)),
-        ]);
-        if let Some(sha256) = &file.sha256 {
-            fields.insert("sha256".to_owned(), json!(sha256));
-        }
-        if let Some(link) = caller.download_url(sandbox_id, &file.path, file.size_bytes) {
-            fields.insert("download_url".to_owned(), json!(link.url));
-        }
-        (Value::Object(fields), ContentBlock::resource_link(link))
+        let download = access.download_url(sandbox_id, &file.path, file.size_bytes);
+        let view = ArtifactView {
+            path: file.path.as_str(),
+            uri: Some(uri),
+            mime_type: Some(&file.media_type),
+            size_bytes: file.size_bytes,
+            sha256: file.sha256.as_deref(),
+            download_url: download.map(|file| file.url),
+        };
+        (view, ContentBlock::resource_link(link))
     };
     files.iter().map(describe).unzip()
 }

@@ -2,7 +2,8 @@
 
 use engine::workspace::{Entry, EntryKind, FilePath, Listing, Reach};
 use rmcp::model::{CallToolResult, JsonObject};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::files::FileAccess;
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
@@ -46,8 +47,8 @@ fn shown(listing: &Listing) -> CallToolResult {
     if !listing.is_complete {
         lines.push("[not everything is shown: list a directory by its path]".to_owned());
     }
-    let entries: Vec<Value> = listing.entries.iter().map(fields).collect();
-    answer(json!({ "entries": entries, "complete": listing.is_complete }), lines.join("\n"), false)
+    let entries = listing.entries.iter().map(EntryView::of).collect();
+    answer(&ListView { entries, complete: listing.is_complete }, lines.join("\n"), false)
 }
 
 fn kind(kind: EntryKind) -> &'static str {
@@ -70,21 +71,38 @@ fn line(entry: &Entry) -> String {
     }
 }
 
-fn fields(entry: &Entry) -> Value {
-    let mut fields = Map::from_iter([
-        ("path".to_owned(), json!(entry.path)),
-        ("kind".to_owned(), json!(kind(entry.kind))),
-        ("modified_at".to_owned(), json!(render::timestamp(entry.modified_ms))),
-    ]);
-    if entry.kind == EntryKind::File {
-        fields.insert("size_bytes".to_owned(), json!(entry.size_bytes));
-    }
-    for (name, is_so) in [("unopened", entry.is_unopened), ("nameless", entry.is_nameless)] {
-        if is_so {
-            fields.insert(name.to_owned(), json!(true));
+/// What is in a directory.
+#[derive(Serialize)]
+struct ListView<'a> {
+    entries: Vec<EntryView<'a>>,
+    complete: bool,
+}
+
+#[derive(Serialize)]
+struct EntryView<'a> {
+    path: &'a str,
+    kind: &'static str,
+    modified_at: String,
+    /// Of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unopened: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    nameless: bool,
+}
+
+impl<'a> EntryView<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        Self {
+            path: &entry.path,
+            kind: kind(entry.kind),
+            modified_at: render::timestamp(entry.modified_ms),
+            size_bytes: (entry.kind == EntryKind::File).then_some(entry.size_bytes),
+            unopened: entry.is_unopened,
+            nameless: entry.is_nameless,
         }
     }
-    Value::Object(fields)
 }
 
 /// Arguments of `list_files`.
@@ -126,4 +144,22 @@ fn output() -> JsonObject {
             "error": schema::error()
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_field_of_the_result() {
+        let entry = EntryView {
+            path: "",
+            kind: "file",
+            modified_at: String::new(),
+            size_bytes: Some(1),
+            unopened: true,
+            nameless: true,
+        };
+        schema::assert_same_fields(&output(), &ListView { entries: vec![entry], complete: true });
+    }
 }

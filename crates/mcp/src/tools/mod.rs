@@ -21,7 +21,7 @@ use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
 use sandbox::{BoxFuture, Outcome};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use self::files::FileAccess;
 use super::arguments::{Arguments, Refusal};
@@ -160,18 +160,25 @@ fn limits_of(limits: &mut Arguments, timeout_ms: Option<u64>) -> Result<Ask, Ref
 }
 
 /// A tool's result with its text and its structure.
-fn answer(structured: Value, text: String, is_error: bool) -> CallToolResult {
+fn answer(structured: &impl Serialize, text: String, is_error: bool) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    result.structured_content = Some(structured);
+    // Serializing a value of our own making does not fail.
+    result.structured_content = serde_json::to_value(structured).ok();
     result.is_error = Some(is_error);
     result
+}
+
+#[derive(Serialize)]
+struct RefusedView<'a> {
+    outcome: &'static str,
+    error: &'a RunError,
 }
 
 /// The result of a call that came to nothing.
 fn refused(error: &RunError) -> CallToolResult {
     let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
     let text = format!("outcome: {outcome}\n{}", text::of_error(error));
-    answer(json!({ "outcome": outcome, "error": error }), text, true)
+    answer(&RefusedView { outcome, error }, text, true)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::*;
 
 const TOKENS_MAX: usize = 1500;

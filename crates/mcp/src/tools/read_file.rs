@@ -3,7 +3,8 @@
 use engine::is_whole_image;
 use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::files::{FileAccess, IMAGE_BYTES_MAX, encoded, path};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
@@ -31,6 +32,24 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
 enum Encoding {
     Text,
     Base64,
+}
+
+/// Part of a file.
+#[derive(Default, Serialize)]
+struct ReadView<'a> {
+    path: &'a str,
+    uri: String,
+    mime_type: &'a str,
+    size_bytes: u64,
+    offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    download_url: Option<String>,
 }
 
 struct Asked {
@@ -80,13 +99,14 @@ async fn part(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusa
 }
 
 fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolResult {
-    let mut fields = Map::from_iter([
-        ("path".to_owned(), json!(asked.path.as_str())),
-        ("uri".to_owned(), json!(resources::file_uri(&asked.sandbox_id, &asked.path))),
-        ("mime_type".to_owned(), json!(part.media_type)),
-        ("size_bytes".to_owned(), json!(part.size_bytes)),
-        ("offset".to_owned(), json!(part.offset)),
-    ]);
+    let mut view = ReadView {
+        path: asked.path.as_str(),
+        uri: resources::file_uri(&asked.sandbox_id, &asked.path),
+        mime_type: part.media_type,
+        size_bytes: part.size_bytes,
+        offset: part.offset,
+        ..ReadView::default()
+    };
     let is_whole = part.offset == 0 && part.at_end;
     if is_whole
         && is_whole_image(part.media_type, &part.bytes)
@@ -94,37 +114,40 @@ fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolRes
         && asked.limit.is_none()
     {
         let said = format!("{}: {}, {} bytes", asked.path, part.media_type, part.size_bytes);
-        let mut result = answer(Value::Object(fields), said, false);
+        let mut result = answer(&view, said, false);
         result.content.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
         return result;
     }
     let whole = if part.at_end { part.bytes.len() } else { render::whole_characters(&part.bytes) };
     let is_text = std::str::from_utf8(&part.bytes[..whole]).is_ok_and(|text| !text.contains('\0'));
     let encoding = asked.encoding.unwrap_or(if is_text { Encoding::Text } else { Encoding::Base64 });
-    let (name, mut said, count) = match encoding {
+    let (mut said, count) = match encoding {
         // A character longer than the limit is given in pieces rather than never.
-        Encoding::Text if whole > 0 => ("text", render::visible(&part.bytes[..whole]), whole),
-        Encoding::Text => ("text", render::visible(&part.bytes), part.bytes.len()),
-        Encoding::Base64 => ("base64", encoded(&part.bytes), part.bytes.len()),
+        Encoding::Text if whole > 0 => (render::visible(&part.bytes[..whole]), whole),
+        Encoding::Text => (render::visible(&part.bytes), part.bytes.len()),
+        Encoding::Base64 => (encoded(&part.bytes), part.bytes.len()),
     };
-    fields.insert(name.to_owned(), json!(said));
+    match encoding {
+        Encoding::Text => view.text = Some(said.clone()),
+        Encoding::Base64 => view.base64 = Some(said.clone()),
+    }
     let next = part.offset + count as u64;
     if !part.at_end {
-        fields.insert("next_offset".to_owned(), json!(next));
+        view.next_offset = Some(next);
         said.push_str(&format!(
             "\n[bytes {} to {next} of {}; offset {next} reads on]",
             part.offset, part.size_bytes
         ));
         if let Some(file) = caller.download_url(&asked.sandbox_id, &asked.path, part.size_bytes) {
             said.push_str(&format!("\n[the whole file: {}]", file.url));
-            fields.insert("download_url".to_owned(), json!(file.url));
+            view.download_url = Some(file.url);
         }
     }
     if said.is_empty() {
         said =
             if part.size_bytes == 0 { "[the file is empty]" } else { "[nothing beyond its end]" }.to_owned();
     }
-    answer(Value::Object(fields), said, false)
+    answer(&view, said, false)
 }
 
 /// Arguments of `read_file`.
@@ -161,4 +184,16 @@ fn output() -> JsonObject {
             "error": schema::error()
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_field_of_the_result() {
+        let (text, base64, url) = (Some(String::new()), Some(String::new()), Some(String::new()));
+        let view = ReadView { text, base64, next_offset: Some(1), download_url: url, ..ReadView::default() };
+        schema::assert_same_fields(&output(), &view);
+    }
 }

@@ -2,8 +2,7 @@
 
 use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
-use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
-use serde_json::{Map, Value, json};
+use sandbox::{Enforced, Outcome};
 use wire::Stream;
 
 use super::answer;
@@ -11,6 +10,7 @@ use super::files::{self, FileAccess};
 use crate::displays::Shown;
 use crate::file_urls::FileUrls;
 use crate::render::{self, INLINE_BYTES_MAX};
+use crate::view::{ArtifactView, KnownBy, RunView};
 use crate::{Server, resources, text};
 
 /// Files told in words, and as resource links; all of them are in the structure.
@@ -26,15 +26,9 @@ pub(crate) async fn finished(
     let result = &run.result;
     let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
     let uri = resources::log_uri(&run.id);
-    let mut fields = fields(result);
-    fields.insert("run_id".to_owned(), json!(run.id.as_str()));
-    if let Some(Value::Object(truncated)) = fields.get_mut("truncated") {
-        truncated.insert("uri".to_owned(), json!(uri));
-    }
     let shown = Shown::new(&run.id, &result.displays);
-    if let Some(Value::Array(displays)) = fields.get_mut("displays") {
-        displays.iter_mut().enumerate().for_each(|(index, display)| display["uri"] = json!(shown.uri(index)));
-    }
+    let display_uris = (0..result.displays.len()).map(|index| shown.uri(index)).collect();
+    let mut view = view(result).known_by(KnownBy { run_id: run.id.as_str(), log_uri: &uri, display_uris });
     let mut lines = vec![text::of_run(result, INLINE_BYTES_MAX)];
     lines.retain(|text| !text.is_empty());
     lines.extend(shown.lines());
@@ -46,13 +40,12 @@ pub(crate) async fn finished(
         None => Made::default(),
     };
     if let Some(lasting) = &result.lasting {
-        fields.insert("sandbox_id".to_owned(), json!(lasting.sandbox.as_str()));
-        fields.insert("artifacts".to_owned(), json!(made.listed));
+        view = view.in_sandbox(lasting.sandbox.as_str(), made.listed);
         lines.extend(lasting.files.iter().take(FILES_TOLD_MAX).map(|file| {
             format!("file: {} ({}, {} bytes)", file.path.as_str(), file.media_type, file.size_bytes)
         }));
     }
-    let mut answer = answer(Value::Object(fields), lines.join("\n"), result.outcome.is_error());
+    let mut answer = answer(&view, lines.join("\n"), result.outcome.is_error());
     answer.content.extend(shown.blocks());
     answer.content.extend(made.blocks);
     if is_cut {
@@ -63,12 +56,17 @@ pub(crate) async fn finished(
 
 /// Files that a run made or changed.
 #[derive(Default)]
-struct Made {
-    listed: Vec<Value>,
+struct Made<'a> {
+    listed: Vec<ArtifactView<'a>>,
     blocks: Vec<ContentBlock>,
 }
 
-async fn made(server: &Server, run: &FinishedRun, lasting: &Lasting, file_urls: Option<&FileUrls>) -> Made {
+async fn made<'a>(
+    server: &Server,
+    run: &FinishedRun,
+    lasting: &'a Lasting,
+    file_urls: Option<&FileUrls>,
+) -> Made<'a> {
     let caller = FileAccess { workspaces: server.workspaces(), principal: &run.principal, file_urls };
     let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
     blocks.truncate(FILE_LINKS_MAX);
@@ -85,7 +83,7 @@ async fn made(server: &Server, run: &FinishedRun, lasting: &Lasting, file_urls: 
 pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> CallToolResult {
     let result = RunResult::unstarted(outcome, server.engine.backend().name(), error);
     let text = text::of_run(&result, INLINE_BYTES_MAX);
-    answer(Value::Object(fields(&result)), text, outcome.is_error())
+    answer(&RunView::not_started(&result), text, outcome.is_error())
 }
 
 /// A run that goes on, with what it wrote so far.
@@ -100,20 +98,14 @@ pub(crate) async fn running(server: &Server, principal: &Principal, run: &LiveRu
             said.push_str(&format!("\n{label} so far:\n{}", output.trim_end_matches('\n')));
         }
     }
-    let structured = json!({
-        "outcome": Outcome::Running.name(),
-        "run_id": id.as_str(),
-        "stdout": stdout,
-        "stderr": stderr,
-        "truncated": { "uri": resources::log_uri(id) },
-    });
-    answer(structured, said, false)
+    let view = RunView::running(id.as_str(), Some((stdout, stderr)), Some(resources::log_uri(id)));
+    answer(&view, said, false)
 }
 
 /// A run that goes on in another server.
 pub(crate) fn elsewhere(id: &engine::RunId) -> CallToolResult {
     let said = "still running in another server that shares this state directory; ask again later".to_owned();
-    answer(json!({ "outcome": Outcome::Running.name(), "run_id": id.as_str() }), said, false)
+    answer(&RunView::running(id.as_str(), None, None), said, false)
 }
 
 /// Head and tail of what a live run wrote.
@@ -143,39 +135,9 @@ fn log_link(uri: String, bytes: u64) -> ContentBlock {
     ContentBlock::resource_link(link)
 }
 
-fn fields(result: &RunResult) -> Map<String, Value> {
-    let Value::Object(mut fields) = render::structured(result, INLINE_BYTES_MAX) else { return Map::new() };
-    fields.insert("isolation".to_owned(), isolation(result));
-    if result.enforced == Enforced::default() {
-        // Nothing is known of a sandbox, so there is nothing to say about one.
-        let is_said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-        fields.retain(|name, value| match name.as_str() {
-            "isolation" | "usage" => false,
-            "stdout" | "stderr" => is_said(value),
-            _ => true,
-        });
-    }
-    fields
-}
-
-/// The wall with only what is out of the ordinary: `get_capabilities` has the whole list.
-fn isolation(result: &RunResult) -> Value {
-    let mut notes = Map::new();
-    let mut absent = Map::new();
-    for guarantee in Guarantee::ALL {
-        match result.enforced.get(guarantee) {
-            Enforcement::By { note: Some(note), .. } => {
-                drop(notes.insert(guarantee.name().to_owned(), json!(note)))
-            }
-            Enforcement::By { note: None, .. } => {}
-            Enforcement::Absent { reason } => drop(absent.insert(guarantee.name().to_owned(), json!(reason))),
-        }
-    }
-    let mut fields = Map::from_iter([("backend".to_owned(), json!(result.backend))]);
-    for (name, list) in [("notes", notes), ("absent", absent)] {
-        if !list.is_empty() {
-            fields.insert(name.to_owned(), Value::Object(list));
-        }
-    }
-    Value::Object(fields)
+fn view(result: &RunResult) -> RunView<'_> {
+    let view = RunView::finished(result, INLINE_BYTES_MAX);
+    // Of a run whose server ended, only what it wrote is known.
+    let is_known = result.enforced != Enforced::default();
+    if is_known { view } else { view.without_sandbox() }
 }

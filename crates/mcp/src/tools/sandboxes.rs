@@ -1,7 +1,9 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: places that last.
 
 use engine::{OpenRequest, Principal, SandboxId, SandboxInfo, unknown_sandbox};
+use policy::Clamp;
 use rmcp::model::{CallToolResult, JsonObject};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, limits_of, refused};
@@ -63,16 +65,14 @@ async fn open(server: &Server, principal: &Principal, given: JsonObject) -> Call
     };
     match server.runs.sandboxes().open(principal, request).await {
         Ok((info, clamped)) => {
-            let mut structured = shown(&info);
-            structured["clamped"] = json!(clamped);
             let mut text = format!("sandbox_id: {}", info.id);
-            for clamp in clamped {
+            for clamp in &clamped {
                 text.push_str(&format!(
                     "\nnote: {} is {}, not {} as asked",
                     clamp.limit, clamp.given, clamp.asked
                 ));
             }
-            answer(structured, text, false)
+            answer(&SandboxView { clamped: Some(&clamped), ..SandboxView::of(&info) }, text, false)
         }
         Err(error) => refused(&error),
     }
@@ -87,7 +87,7 @@ async fn list(server: &Server, principal: &Principal, given: JsonObject) -> Call
         Ok(list) => {
             let lines: Vec<String> = list.iter().map(line).collect();
             let text = if lines.is_empty() { "no sandbox is open".to_owned() } else { lines.join("\n") };
-            answer(json!({ "sandboxes": list.iter().map(shown).collect::<Vec<_>>() }), text, false)
+            answer(&ListView { sandboxes: list.iter().map(SandboxView::of).collect() }, text, false)
         }
         Err(error) => refused(&error),
     }
@@ -103,7 +103,7 @@ async fn close(server: &Server, principal: &Principal, given: JsonObject) -> Cal
     };
     let Some(id) = id else { return refused(&unknown_sandbox()) };
     match server.runs.sandboxes().close(principal, &id).await {
-        Ok(true) => answer(json!({ "sandbox_id": id.as_str(), "closed": true }), "closed".to_owned(), false),
+        Ok(true) => answer(&ClosedView { sandbox_id: id.as_str(), closed: true }, "closed".to_owned(), false),
         Ok(false) => refused(&unknown_sandbox()),
         Err(error) => refused(&error),
     }
@@ -119,23 +119,64 @@ fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
     })
 }
 
-fn shown(info: &SandboxInfo) -> Value {
-    json!({
-        "sandbox_id": info.id.as_str(),
-        "name": info.name,
-        "created_at": render::timestamp(info.created_ms),
-        "used_at": render::timestamp(info.used_ms),
-        "expires_at": render::timestamp(info.expires_ms),
-        "runs": info.runs,
-        "interpreters": info.awake,
-        "limits": {
-            "memory_mb": info.limits.memory_bytes >> 20,
-            "cpus": f64::from(info.limits.cpus_milli) / 1000.0,
-            "processes": info.limits.processes,
-            "disk_mb": info.limits.disk_bytes >> 20,
-            "open_files": info.limits.open_files,
-        },
-    })
+/// One sandbox.
+#[derive(Serialize)]
+struct SandboxView<'a> {
+    sandbox_id: &'a str,
+    name: &'a str,
+    created_at: String,
+    used_at: String,
+    expires_at: String,
+    runs: u64,
+    interpreters: &'a [String],
+    limits: LimitsView,
+    /// Of one that was opened just now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clamped: Option<&'a [Clamp]>,
+}
+
+#[derive(Serialize)]
+struct LimitsView {
+    memory_mb: u64,
+    cpus: f64,
+    processes: u32,
+    disk_mb: u64,
+    open_files: u32,
+}
+
+/// All sandboxes of a caller.
+#[derive(Serialize)]
+struct ListView<'a> {
+    sandboxes: Vec<SandboxView<'a>>,
+}
+
+/// A sandbox that is gone.
+#[derive(Serialize)]
+struct ClosedView<'a> {
+    sandbox_id: &'a str,
+    closed: bool,
+}
+
+impl<'a> SandboxView<'a> {
+    fn of(info: &'a SandboxInfo) -> Self {
+        Self {
+            sandbox_id: info.id.as_str(),
+            name: &info.name,
+            created_at: render::timestamp(info.created_ms),
+            used_at: render::timestamp(info.used_ms),
+            expires_at: render::timestamp(info.expires_ms),
+            runs: info.runs,
+            interpreters: &info.awake,
+            limits: LimitsView {
+                memory_mb: info.limits.memory_bytes >> 20,
+                cpus: f64::from(info.limits.cpus_milli) / 1000.0,
+                processes: info.limits.processes,
+                disk_mb: info.limits.disk_bytes >> 20,
+                open_files: info.limits.open_files,
+            },
+            clamped: None,
+        }
+    }
 }
 
 fn line(info: &SandboxInfo) -> String {
@@ -230,6 +271,26 @@ fn close_output() -> JsonObject {
 mod tests {
     use super::*;
     use policy::Policy;
+
+    #[test]
+    fn the_schemas_name_every_field_of_the_results() {
+        let id = SandboxId::parse(&format!("sbx_{}", "0".repeat(32))).unwrap();
+        let info = SandboxInfo {
+            id,
+            name: String::new(),
+            created_ms: 0,
+            used_ms: 0,
+            expires_ms: 0,
+            runs: 0,
+            awake: Vec::new(),
+            disk_bytes: 0,
+            limits: sandbox::Limits::default(),
+        };
+        let view = || SandboxView { clamped: Some(&[]), ..SandboxView::of(&info) };
+        schema::assert_same_fields(&open_output(), &view());
+        schema::assert_same_fields(&list_output(), &ListView { sandboxes: vec![view()] });
+        schema::assert_same_fields(&close_output(), &ClosedView { sandbox_id: "", closed: true });
+    }
 
     #[test]
     fn limits_are_those_of_the_schema() {

@@ -50,7 +50,7 @@ fn render(found: &Validation) -> CallToolResult {
         )
     }));
     lines.extend(found.notes.iter().map(|note| format!("note: {note}")));
-    answer(json!(found), lines.join("\n"), false)
+    answer(found, lines.join("\n"), false)
 }
 
 fn error_line(finding: &Finding) -> String {
@@ -120,6 +120,17 @@ mod tests {
     use engine::MissingImport;
 
     use super::*;
+
+    #[test]
+    fn the_schema_names_every_field_of_the_result() {
+        let finding = Finding { line: Some(1), column: Some(1), message: String::new() };
+        let missing = MissingImport { module: String::new(), line: Some(1), remedy: String::new() };
+        let (errors, missing_imports) = (vec![finding], vec![missing]);
+        schema::assert_same_fields(
+            &output(),
+            &Validation { errors, missing_imports, ..Validation::default() },
+        );
+    }
 
     #[test]
     fn findings_have_places() {

@@ -3,6 +3,7 @@
 use engine::INPUT_BYTES_MAX;
 use engine::workspace::{FileError, FilePath};
 use rmcp::model::{CallToolResult, JsonObject};
+use serde::Serialize;
 use serde_json::json;
 
 use super::files::{FileAccess, decoded, path};
@@ -24,6 +25,22 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
     output,
     call: |call| Box::pin(async move { write(&call.files(), call.given).await.into() }),
 };
+
+/// A file that was written, or where it can be.
+#[derive(Default, Serialize)]
+struct WriteView<'a> {
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
 
 struct Asked {
     sandbox_id: String,
@@ -84,9 +101,9 @@ async fn write_asked(caller: &FileAccess<'_>, asked: Asked) -> Result<CallToolRe
         What::Url => return upload(caller, &sandbox_id, &path),
     };
     let size = written.map_err(|error| error.to_run_error())?.size_bytes;
-    let uri = resources::file_uri(&sandbox_id, &path);
-    let fields = json!({ "path": path.as_str(), "uri": uri, "size_bytes": size });
-    Ok(answer(fields, format!("{path} has {size} bytes now"), false))
+    let uri = Some(resources::file_uri(&sandbox_id, &path));
+    let view = WriteView { path: path.as_str(), uri, size_bytes: Some(size), ..WriteView::default() };
+    Ok(answer(&view, format!("{path} has {size} bytes now"), false))
 }
 
 fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<CallToolResult, Refusal> {
@@ -99,13 +116,14 @@ fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<
         "PUT the content to {} until {expires_at}, for example: curl -T FILE '{}'",
         link.url, link.url
     );
-    let fields = json!({
-        "path": path.as_str(),
-        "upload_url": link.url,
-        "size_bytes_max": TRANSFER_BYTES_MAX,
-        "expires_at": expires_at,
-    });
-    Ok(answer(fields, said, false))
+    let view = WriteView {
+        path: path.as_str(),
+        upload_url: Some(link.url),
+        size_bytes_max: Some(TRANSFER_BYTES_MAX),
+        expires_at: Some(expires_at),
+        ..WriteView::default()
+    };
+    Ok(answer(&view, said, false))
 }
 
 /// Arguments of `write_file`.
@@ -139,4 +157,23 @@ fn output() -> JsonObject {
             "error": schema::error()
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_field_of_the_result() {
+        let text = || Some(String::new());
+        let view = WriteView {
+            path: "",
+            uri: text(),
+            size_bytes: Some(1),
+            upload_url: text(),
+            size_bytes_max: Some(1),
+            expires_at: text(),
+        };
+        schema::assert_same_fields(&output(), &view);
+    }
 }

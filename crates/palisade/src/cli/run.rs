@@ -20,6 +20,7 @@ use super::save;
 use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
 use ::mcp::render;
+use ::mcp::view::RunView;
 
 const EXIT_CODES: &str = "\
 Exit status: the program's own; 128+N when signal N ended it; and
@@ -184,7 +185,7 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
         return ExitCode::from(OWN_FAILURE);
     }
     if arguments.json {
-        let text = serde_json::to_string_pretty(&render::structured(result, usize::MAX)).unwrap_or_default();
+        let text = serde_json::to_string_pretty(&RunView::whole(result, usize::MAX)).unwrap_or_default();
         let mut out = io::stdout().lock();
         writeln!(out, "{text}").ok();
     } else {

@@ -1,0 +1,372 @@
+//! The result of a run in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
+//!
+//! A [`RunView`] borrows from what it shows and is serialized once. Which fields it has depends on the phase: a run
+//! that did not start has no output, no usage and no wall; one that goes on has what it wrote so far.
+
+use std::collections::BTreeMap;
+
+use engine::{Display, RunError, RunResult, RunUsage, Value};
+use policy::Clamp;
+use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
+use serde::Serialize;
+use wire::Exit;
+
+use crate::render;
+
+/// What a caller learns of a run.
+#[derive(Debug, Serialize)]
+pub struct RunView<'a> {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<TruncatedView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    displays: Vec<DisplayView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a RunError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifacts: Option<Vec<ArtifactView<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compile: Option<CompileView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<RunUsage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isolation: Option<IsolationView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clamped: Option<&'a [Clamp]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnings: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox_id: Option<&'a str>,
+}
+
+/// Output that is longer than what is shown of it.
+#[derive(Debug, Serialize)]
+struct TruncatedView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_bytes: Option<usize>,
+    /// Where all of it can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+}
+
+/// Something that a program showed, without its content.
+#[derive(Debug, Serialize)]
+struct DisplayView<'a> {
+    mime: &'static str,
+    size_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    height: Option<u32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+}
+
+/// A file that a run made or changed.
+#[derive(Debug, Default, Serialize)]
+pub struct ArtifactView<'a> {
+    pub(crate) path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mime_type: Option<&'a str>,
+    pub(crate) size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sha256: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) download_url: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct CompileView {
+    cached: bool,
+    ms: f64,
+}
+
+/// The wall that was used.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct IsolationView<'a> {
+    backend: &'a str,
+    /// What keeps each promise.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    guarantees: BTreeMap<&'static str, GuaranteeView>,
+    /// What is out of the ordinary about a promise that is kept.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    notes: BTreeMap<&'static str, String>,
+    /// Promises that are not kept, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    absent: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum GuaranteeView {
+    By {
+        by: Vec<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    Absent {
+        absent: String,
+    },
+}
+
+/// What a run that outlives its answer is known by.
+pub(crate) struct KnownBy<'a> {
+    pub(crate) run_id: &'a str,
+    /// Where its whole output can be read.
+    pub(crate) log_uri: &'a str,
+    /// Where each of its displays can be read.
+    pub(crate) display_uris: Vec<String>,
+}
+
+impl<'a> RunView<'a> {
+    /// A run with everything that is known of it; each stream is cut to its head and tail beyond
+    /// `inline_bytes_max`.
+    pub fn whole(result: &'a RunResult, inline_bytes_max: usize) -> Self {
+        let isolation = IsolationView::whole(&result.backend, &result.enforced);
+        Self { isolation: Some(isolation), ..Self::finished(result, inline_bytes_max) }
+    }
+
+    /// A run that ended, as a model needs it: of the wall only what is out of the ordinary.
+    pub(crate) fn finished(result: &'a RunResult, inline_bytes_max: usize) -> Self {
+        let is_cut = render::is_cut(result, inline_bytes_max);
+        let truncated = TruncatedView {
+            stdout_bytes: Some(result.stdout.len()),
+            stderr_bytes: Some(result.stderr.len()),
+            uri: None,
+        };
+        let artifacts = result.artifacts.iter().map(|file| ArtifactView {
+            path: &file.path,
+            size_bytes: file.content.len() as u64,
+            ..ArtifactView::default()
+        });
+        let (exit_code, signal) = match result.exit {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        Self {
+            exit_code,
+            signal,
+            stdout: Some(render::text(&result.stdout, inline_bytes_max)),
+            stderr: Some(render::text(&result.stderr, inline_bytes_max)),
+            truncated: is_cut.then_some(truncated),
+            value: result.value.as_ref(),
+            displays: result.displays.iter().map(DisplayView::of).collect(),
+            artifacts: (!result.artifacts.is_empty()).then(|| artifacts.collect()),
+            compile: result
+                .compile
+                .as_ref()
+                .map(|compile| CompileView { cached: compile.cached, ms: rounded(compile.ms) }),
+            usage: Some(usage(&result.usage)),
+            isolation: Some(IsolationView::exceptions(&result.backend, &result.enforced)),
+            ..Self::not_started(result)
+        }
+    }
+
+    /// A run of which no program began.
+    pub(crate) fn not_started(result: &'a RunResult) -> Self {
+        let clamped = Some(result.clamped.as_slice());
+        let (error, warnings) = (result.error.as_ref(), Some(result.warnings.as_slice()));
+        Self { error, clamped, warnings, ..Self::empty(result.outcome) }
+    }
+
+    /// A run that goes on, with head and tail of what it wrote so far.
+    pub(crate) fn running(
+        run_id: &'a str,
+        output: Option<(String, String)>,
+        log_uri: Option<String>,
+    ) -> Self {
+        let (stdout, stderr) = output.unzip();
+        let uri = log_uri.map(|uri| TruncatedView { stdout_bytes: None, stderr_bytes: None, uri: Some(uri) });
+        let empty = Self::empty(Outcome::Running);
+        Self { run_id: Some(run_id), stdout, stderr, truncated: uri, ..empty }
+    }
+
+    /// The same with addresses of what is not in the answer itself.
+    pub(crate) fn known_by(mut self, known: KnownBy<'a>) -> Self {
+        self.run_id = Some(known.run_id);
+        if let Some(truncated) = &mut self.truncated {
+            truncated.uri = Some(known.log_uri.to_owned());
+        }
+        for (display, uri) in self.displays.iter_mut().zip(known.display_uris) {
+            display.uri = Some(uri);
+        }
+        self
+    }
+
+    /// The same where nothing is known of a sandbox.
+    pub(crate) fn without_sandbox(self) -> Self {
+        let (stdout, stderr) = (self.stdout, self.stderr);
+        let said = |output: Option<String>| output.filter(|text| !text.is_empty());
+        Self { stdout: said(stdout), stderr: said(stderr), usage: None, isolation: None, ..self }
+    }
+
+    /// The same for a run in a persistent sandbox.
+    pub(crate) fn in_sandbox(self, sandbox_id: &'a str, files: Vec<ArtifactView<'a>>) -> Self {
+        Self { sandbox_id: Some(sandbox_id), artifacts: Some(files), ..self }
+    }
+
+    fn empty(outcome: Outcome) -> Self {
+        Self {
+            outcome: outcome.name(),
+            exit_code: None,
+            signal: None,
+            stdout: None,
+            stderr: None,
+            truncated: None,
+            value: None,
+            displays: Vec::new(),
+            error: None,
+            artifacts: None,
+            compile: None,
+            usage: None,
+            isolation: None,
+            clamped: None,
+            warnings: None,
+            run_id: None,
+            sandbox_id: None,
+        }
+    }
+}
+
+impl<'a> DisplayView<'a> {
+    fn of(display: &'a Display) -> Self {
+        let (width, height) = display.pixels().unzip();
+        let size_bytes = display.data.len();
+        Self { mime: display.kind.mime(), size_bytes, width, height, text: &display.text, uri: None }
+    }
+}
+
+impl<'a> IsolationView<'a> {
+    /// Of a wall of which nothing is known, or that does not stand.
+    pub(crate) fn unknown(backend: &'a str, state: &'static str, reason: Option<&'a str>) -> Self {
+        Self { backend, state: Some(state), reason, ..Self::default() }
+    }
+
+    pub(crate) fn in_state(self, state: &'static str) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    /// With what keeps each promise.
+    pub(crate) fn whole(backend: &'a str, enforced: &Enforced) -> Self {
+        let guarantees = Guarantee::ALL.iter().map(|one| (one.name(), GuaranteeView::of(enforced.get(*one))));
+        Self { backend, guarantees: guarantees.collect(), ..Self::default() }
+    }
+
+    /// With only what is out of the ordinary: `get_capabilities` has the whole list.
+    pub(crate) fn exceptions(backend: &'a str, enforced: &Enforced) -> Self {
+        let mut view = Self { backend, ..Self::default() };
+        for guarantee in Guarantee::ALL {
+            match enforced.get(guarantee) {
+                Enforcement::By { note: Some(note), .. } => drop(view.notes.insert(guarantee.name(), note)),
+                Enforcement::By { note: None, .. } => {}
+                Enforcement::Absent { reason } => drop(view.absent.insert(guarantee.name(), reason)),
+            }
+        }
+        view
+    }
+}
+
+impl GuaranteeView {
+    fn of(enforcement: Enforcement) -> Self {
+        match enforcement {
+            Enforcement::By { mechanisms, note } => {
+                let by = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
+                Self::By { by, note }
+            }
+            Enforcement::Absent { reason } => Self::Absent { absent: reason },
+        }
+    }
+}
+
+/// Times to the microsecond: more digits are noise.
+fn usage(usage: &RunUsage) -> RunUsage {
+    RunUsage {
+        wall_ms: rounded(usage.wall_ms),
+        cpu_ms: rounded(usage.cpu_ms),
+        queued_ms: rounded(usage.queued_ms),
+        start_ms: rounded(usage.start_ms),
+        ..*usage
+    }
+}
+
+fn rounded(ms: f64) -> f64 {
+    (ms * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use engine::{BuildReport, DisplayKind};
+
+    #[test]
+    fn the_schema_names_every_field_of_the_result() {
+        let mut result = RunResult::unstarted(Outcome::Failed, "fake", RunError::new("code", "message"));
+        result.stdout = vec![b'x'; 10];
+        result.value = Some(Value {
+            repr: String::new(),
+            json: Some(serde_json::Value::Bool(true)),
+            mime: Some(String::new()),
+        });
+        result.compile = Some(BuildReport { cached: true, ms: 1.0 });
+        result.displays =
+            vec![Display { kind: DisplayKind::Html, data: Vec::new(), text: "words".to_owned() }];
+        result.clamped = vec![Clamp { limit: String::new(), asked: 1.0, given: 1.0 }];
+        let error = RunError {
+            line: Some(1),
+            column: Some(1),
+            cause: Some(String::new()),
+            remedy: Some(String::new()),
+            retry_after_ms: Some(1),
+            ..RunError::default()
+        };
+        result.error = Some(error);
+        let text = || Some(String::new());
+        let artifact = ArtifactView {
+            path: "",
+            uri: text(),
+            mime_type: Some(""),
+            size_bytes: 1,
+            sha256: Some(""),
+            download_url: text(),
+        };
+        let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris: vec![String::new()] };
+        let mut view = RunView::finished(&result, 1).known_by(known).in_sandbox("sbx_1", vec![artifact]);
+        (view.exit_code, view.signal) = (Some(1), Some(1));
+        view.isolation = Some(IsolationView { backend: "fake", ..IsolationView::default() });
+        view.displays[0].width = Some(1);
+        view.displays[0].height = Some(1);
+        schema::assert_same_fields(&schema::run_output(), &view);
+    }
+
+    #[test]
+    fn a_run_that_did_not_start_says_nothing_of_a_sandbox() {
+        let result = RunResult::unstarted(Outcome::Refused, "fake", RunError::new("bad", "wrong"));
+        let view = serde_json::to_value(RunView::not_started(&result)).unwrap();
+        let names: Vec<_> = view.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["outcome", "error", "clamped", "warnings"]);
+    }
+}
