@@ -7,14 +7,17 @@
 //! sandbox is gone before the program's is made. Its product is read back as bounded files and stored by the
 //! host under a key that was computed before: whatever a compiler was tricked into, only the very same request gets it.
 
-use std::time::{Duration, Instant};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use sandbox::{Limits, Outcome, Sandbox, SandboxSpec, WORKSPACE};
-use wire::{Exit, FileKind, Fork, FromGuest, OpenProcess, ToGuest};
+use sandbox::{Limits, Outcome, Sandbox, SandboxSpec};
+use tokio::time::{Instant, timeout_at};
+use wire::{Exit, FileKind, ToGuest};
 
 use crate::Engine;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
-use crate::guest_client::{self, GuestError, GuestReader, GuestWriter, PLACED};
+use crate::conversation::{Conversation, Overflow, StopSignals};
+use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, is_plain_path};
 use crate::result::{BuildReport, RunError, RunResult};
@@ -22,7 +25,6 @@ use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
 
-const COMPILER: u32 = 1;
 /// Makes the folder of the product; not part of it.
 const MARK: &str = ".made";
 /// How long reading the product back may take.
@@ -174,63 +176,56 @@ async fn attempt(
     call: &CompileCall<'_>,
     limits: &Limits,
 ) -> Attempt {
-    let mut output = Output::new(limits.output_bytes);
+    let deadline = Instant::now() + Duration::from_millis(limits.wall_ms);
+    let failed = |end: End| Attempt { end, output: Output::default(), product: unread() };
     let stream = sandbox.take_stream();
-    let mut product = Err("it was not read".to_owned());
-    let clock = tokio::time::sleep(Duration::from_millis(limits.wall_ms));
-    let work = async {
-        let (mut reader, mut writer) = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
-        start(&mut writer, runtime, call).await?;
-        let exit = follow(&mut reader, &mut output).await?;
-        if exit == Exit::Code(0) {
-            let read = tokio::time::timeout(READ_PATIENCE, collect(&mut reader, &mut writer)).await;
-            product = read.unwrap_or_else(|_| Err("it could not be read in time".to_owned()));
+    let mut conversation = match timeout_at(deadline, open(stream, runtime, call, limits)).await {
+        Ok(Ok(conversation)) => conversation,
+        Ok(Err(_)) => return failed(End::Lost),
+        Err(_) => return failed(End::Clock),
+    };
+    let mut end = match conversation.follow(sandbox, &mut StopSignals::default(), deadline).await.end() {
+        End::Program(exit) => End::Compile(exit),
+        End::Unplaced(_) | End::NotStarted(_) => End::Lost,
+        limit => limit,
+    };
+    let mut product = unread();
+    if end == End::Compile(Exit::Code(0)) {
+        let channel = &mut conversation.channel;
+        let read = tokio::time::timeout(READ_PATIENCE, collect(&mut channel.reader, &mut channel.writer));
+        tokio::select! {
+            biased;
+            read = read => product = read.unwrap_or_else(|_| Err("it could not be read in time".to_owned())),
+            () = tokio::time::sleep_until(deadline) => end = End::Clock,
+            ending = sandbox.watch() => end = End::Watch(ending),
         }
-        Ok::<_, GuestError>(exit)
-    };
-    let end = tokio::select! {
-        biased;
-        done = work => match done {
-            Ok(exit) => End::Compile(exit),
-            Err(_) => End::Lost,
-        },
-        () = clock => End::Clock,
-        ending = sandbox.watch() => End::Watch(ending),
-    };
-    Attempt { end, output, product }
+    }
+    let (_, said) = conversation.into_parts();
+    Attempt { end, output: said.output, product }
 }
 
-async fn start(
-    writer: &mut GuestWriter,
+fn unread() -> Result<Vec<BuildFile>, String> {
+    Err("it was not read".to_owned())
+}
+
+async fn open(
+    stream: Option<UnixStream>,
     runtime: &Runtime,
     call: &CompileCall<'_>,
-) -> Result<(), GuestError> {
+    limits: &Limits,
+) -> Result<Conversation<'static>, GuestError> {
+    let guest = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
+    // What a compiler writes beyond the budget does not make its product worse.
+    let mut conversation = Conversation::once(guest, limits.output_bytes, Overflow::LeftOut);
     for input in &call.inputs {
-        writer.put_file(PLACED, &input.path, &input.content).await?;
+        conversation.place(&input.path, &input.content).await?;
     }
-    writer.put_file(PLACED, runtime.source(), call.code.as_bytes()).await?;
-    writer.put_file(PLACED, &format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
-    let (argv, env) = (runtime.compile_command(call), runtime.environment());
-    let cwd = WORKSPACE.to_owned();
-    let (process, after) = (COMPILER, PLACED);
-    let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, fork: Fork::Never };
-    writer.queue(&ToGuest::Open(open))?;
-    writer.send(&ToGuest::StdinEnd { process: COMPILER }).await
-}
-
-/// Until the compiler ends; what it writes beyond the budget is let go.
-async fn follow(reader: &mut GuestReader, output: &mut Output) -> Result<Exit, GuestError> {
-    loop {
-        match reader.next().await? {
-            FromGuest::Output { process: COMPILER, stream, data } => drop(output.keep(stream, &data).len()),
-            FromGuest::Exited { process: COMPILER, exit } => return Ok(exit),
-            FromGuest::Failed { request: COMPILER, errno, .. } => {
-                return Err(GuestError::NotStarted { errno });
-            }
-            FromGuest::Failed { request: PLACED, errno, .. } => return Err(GuestError::Refused { errno }),
-            _ => {}
-        }
-    }
+    conversation.place(runtime.source(), call.code.as_bytes()).await?;
+    conversation.place(&format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
+    conversation.start(runtime.compile_command(call), runtime)?;
+    conversation.end_input()?;
+    conversation.send().await?;
+    Ok(conversation)
 }
 
 /// What the compiler left beneath its folder, as bounded files.

@@ -201,11 +201,23 @@ impl GuestWriter {
         if self.stream.write_now(&queued)? == queued.len() { Ok(()) } else { Err(GuestError::Protocol) }
     }
 
-    /// Sends as much of a frame as the guest takes now; safe to cancel.
-    pub(crate) async fn write(&mut self, frame: &mut Vec<u8>) -> Result<(), GuestError> {
-        let count = self.stream.write(frame).await?;
-        frame.drain(..count);
-        Ok(())
+    /// Whether something is queued.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// Sends as much of what is queued as the guest takes now; safe to cancel. After an error nothing is queued any more.
+    pub(crate) async fn write_queued(&mut self) -> Result<(), GuestError> {
+        match self.stream.write(&self.queued).await {
+            Ok(count) => {
+                self.queued.drain(..count);
+                Ok(())
+            }
+            Err(error) => {
+                self.queued = Vec::new();
+                Err(error.into())
+            }
+        }
     }
 
     /// Queues bytes for a driver, in pieces; they are dropped when one of those files could not be placed.

@@ -46,6 +46,7 @@ use sandbox::Backend;
 
 pub use admission::{AdmissionLimits, Busy};
 pub use circuit::{WallFailure, WallNews};
+pub use conversation::{RunEvent, Stop};
 pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
 };
@@ -55,10 +56,9 @@ pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
 pub use result::{Artifact, BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
-pub use run::{RunEvent, Stop};
 pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
-    RunElsewhere, RunId, Runs, RunsConfig, StartedRun,
+    RunElsewhere, RunId, RunNews, Runs, RunsConfig, StartedRun,
 };
 pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox};

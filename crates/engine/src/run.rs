@@ -5,22 +5,25 @@
 //!                                                                                             |
 //!                      result <- judge <- destroy <- (program ended | clock | output | watch | stop)
 //! ```
-//! The sandbox lives exactly as long as [`Session`]; leaving this module by any path destroys it.
+//! What is said to the guest and heard from it is [`Conversation`]'s, in mode once. The sandbox lives exactly as long as
+//! [`Prepared`]; leaving this module by any path destroys it.
 
 use std::time::{Duration, Instant};
 
 use policy::{Allowed, Ask, Decision};
 use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
-use wire::{Fork, OpenProcess, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{Fork, OpenProcess, ToGuest};
 
 use crate::admission::Permit;
 use crate::compile::Built;
 use crate::conclusion::Conclusion;
-use crate::conversation::{MAIN, PREPARE, Preparation, Session, tell};
-use crate::driver::{self, Done, DriverDecoder, DriverRun};
+use crate::conversation::{
+    Audience, Conversation, MAIN, Overflow, PREPARE, Preparation, RunEvent, Said, Stop, StopSignals,
+};
+use crate::driver::{self, Done, DriverRun};
 use crate::feed::Feed;
-use crate::guest_client::{GuestError, GuestWriter, PLACED};
+use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
@@ -42,27 +45,6 @@ const SPARE_DEATH_WINDOW: Duration = Duration::from_millis(50);
 /// How much of the end of standard error is looked through for what happened.
 const LAST_WORDS_BYTES: usize = 64 << 10;
 
-/// Who stopped a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// The caller.
-    Cancelled,
-    /// An operator, a close or a shutdown.
-    Killed,
-}
-
-/// News of a run in progress.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunEvent {
-    /// It wrote something.
-    Output {
-        /// Which stream.
-        stream: Stream,
-        /// What.
-        data: Vec<u8>,
-    },
-}
-
 impl Engine {
     /// Runs one program in a fresh sandbox. News go to `events` as they come, and whoever holds the other end
     /// of `stop` can end it. Dropping the future destroys the sandbox.
@@ -72,7 +54,7 @@ impl Engine {
         events: Option<mpsc::Sender<RunEvent>>,
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
-        self.run_in(None, request, events, stop).await
+        self.run_in(None, request, &mut Audience::pipe(events), stop).await
     }
 
     /// The same with a workspace that was there before and stays.
@@ -80,7 +62,7 @@ impl Engine {
         &self,
         workspace: Option<LastingWorkspace>,
         request: RunRequest,
-        events: Option<mpsc::Sender<RunEvent>>,
+        audience: &mut Audience,
         mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
         let name = self.backend().name();
@@ -91,7 +73,7 @@ impl Engine {
             prepared = self.prepare(&request, workspace) => prepared,
         };
         match prepared {
-            Ok(prepared) => prepared.run(self, request, events, stop).await,
+            Ok(prepared) => prepared.run(self, request, audience, StopSignals::new(stop)).await,
             Err(unstarted) => unstarted.into_result(name),
         }
     }
@@ -215,8 +197,8 @@ impl Prepared {
         mut self,
         engine: &Engine,
         mut request: RunRequest,
-        events: Option<mpsc::Sender<RunEvent>>,
-        stop: oneshot::Receiver<Stop>,
+        audience: &mut Audience,
+        mut stops: StopSignals,
     ) -> RunResult {
         let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
         result.compile = self.built.as_ref().map(|built| built.report);
@@ -230,25 +212,27 @@ impl Prepared {
         let opened = self.open_in_living(engine, &request, &stdin).await;
         result.enforced = self.lease.sandbox.enforced().clone();
         result.phases.parts_us.append(&mut self.lease.phases.parts_us);
-        let mut session = match opened {
-            Ok(session) => Session { events, stdin, ..session },
+        let mut conversation = match opened {
+            Ok(conversation) => conversation,
             Err(error) => return self.fail(result, &error).await,
         };
+        conversation.feed(stdin);
+        conversation.tell_to(audience);
         result.usage.start_ms = millis(self.started.elapsed());
         result.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
-        let end = self.follow_living(engine, &request, &mut session, stop).await;
+        let end = self.follow_living(engine, &request, &mut conversation, &mut stops).await;
         result.enforced = self.lease.sandbox.enforced().clone();
         match end {
             End::Unplaced(errno) => return self.fail(result, &GuestError::Refused { errno }).await,
             End::NotStarted(errno) => return self.fail(result, &GuestError::NotStarted { errno }).await,
-            End::Compile(_) => session.tell_compile_failure(self.runtime.source()),
+            End::Compile(_) => conversation.tell_compile_failure(self.runtime.source()),
             _ => {}
         }
         result.usage.wall_ms = millis(running.elapsed());
         result.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
-            let collect = session.collect(&request.inputs, &self.source);
+            let collect = conversation.collect(&request.inputs, &self.source);
             match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
                 Ok(collected) => (result.artifacts, result.warnings) = collected,
                 Err(_) => {
@@ -262,8 +246,9 @@ impl Prepared {
         let ending = if matches!(end, End::Program(_)) { sandbox.quiesce() } else { sandbox.destroy() };
         let usage = ending.await.unwrap_or_default();
         result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
-        session.read_rest(end).await;
-        let result = self.conclude(result, session, end, usage);
+        conversation.read_rest(end).await;
+        let (_, said) = conversation.into_parts();
+        let result = self.conclude(result, said, end, usage);
         self.destroy_in_background();
         result
     }
@@ -279,18 +264,18 @@ impl Prepared {
 
     /// A spare may die in the very moment in which it is taken. Nothing was run in it then: one that is built now takes
     /// its place, once.
-    async fn open_in_living(
+    async fn open_in_living<'a>(
         &mut self,
         engine: &Engine,
         request: &RunRequest,
         stdin: &Feed,
-    ) -> Result<Session, GuestError> {
-        let opened = self.open_session(request, stdin).await;
+    ) -> Result<Conversation<'a>, GuestError> {
+        let opened = self.open(request, stdin).await;
         match opened {
             Err(GuestError::Gone | GuestError::Io(_)) if self.lease.is_spare => {
                 let Ok(sandbox) = engine.create(&self.spec).await else { return opened };
                 self.lease = Lease::cold(sandbox);
-                self.open_session(request, stdin).await
+                self.open(request, stdin).await
             }
             opened => opened,
         }
@@ -302,128 +287,76 @@ impl Prepared {
         &mut self,
         engine: &Engine,
         request: &RunRequest,
-        session: &mut Session,
-        mut stop: oneshot::Receiver<Stop>,
+        conversation: &mut Conversation<'_>,
+        stops: &mut StopSignals,
     ) -> End {
-        let (started, again) = (Instant::now(), session.stdin.copy());
-        let end = self.follow(session, &mut stop).await;
-        let is_stillborn = self.lease.is_spare
+        let (started, again) = (Instant::now(), conversation.input().copy());
+        let end = self.follow(conversation, stops).await;
+        let is_dead_spare = self.lease.is_spare
             && matches!(end, End::Lost | End::Watch(Ending::Gone))
             && started.elapsed() < SPARE_DEATH_WINDOW
-            && session.is_silent();
-        let Some(stdin) = again.filter(|_| is_stillborn) else { return end };
+            && conversation.is_silent();
+        let Some(stdin) = again.filter(|_| is_dead_spare) else { return end };
         let Ok(sandbox) = engine.create(&self.spec).await else { return end };
         self.lease = Lease::cold(sandbox);
-        match self.open_session(request, &stdin).await {
-            Ok(opened) => *session = Session { events: session.events.take(), stdin, ..opened },
+        match self.open(request, &stdin).await {
+            Ok(opened) => conversation.go_on_as(opened, stdin),
             Err(_) => return end,
         }
-        self.follow(session, &mut stop).await
+        self.follow(conversation, stops).await
     }
 
-    /// Sends the files and the order together; the interpreter has been starting meanwhile. What cannot be placed is
-    /// told by the guest, which then drops the order.
-    async fn open_session(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Session, GuestError> {
-        let (reader, mut writer) = self.lease.connect().await?;
+    async fn follow(&mut self, conversation: &mut Conversation<'_>, stops: &mut StopSignals) -> End {
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(self.allowed.limits.wall_ms);
+        conversation.follow(self.lease.sandbox.as_mut(), stops, deadline).await.end()
+    }
+
+    /// Sends the files and the order together; the interpreter has been starting meanwhile.
+    async fn open<'a>(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Conversation<'a>, GuestError> {
+        let guest = self.lease.connect().await?;
+        let mut conversation =
+            Conversation::once(guest, self.allowed.limits.output_bytes, Overflow::EndsProgram);
         for input in &request.inputs {
-            writer.put_file(PLACED, &input.path, &input.content).await?;
+            conversation.place(&input.path, &input.content).await?;
         }
-        let preparation = match &self.built {
-            Some(_) => {
-                let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
-                let (env, cwd) = (self.runtime.environment(), WORKSPACE.to_owned());
-                // Drivers are opened before; a program that was compiled has none.
-                let (process, after) = (MAIN, PLACED);
-                let open =
-                    OpenProcess { process, after, argv, env, cwd, has_channel: false, fork: Fork::Never };
-                writer.queue(&ToGuest::Open(open))?;
-                None
-            }
-            None => self.order(&mut writer, request).await?,
-        };
+        if self.built.is_some() {
+            // Drivers are opened before; a program that was compiled has none.
+            let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
+            conversation.start(argv, &self.runtime)?;
+        } else {
+            self.order(&mut conversation, request).await?;
+        }
         if stdin.is_over() {
-            writer.queue(&ToGuest::StdinEnd { process: MAIN })?;
+            conversation.end_input()?;
         }
-        writer.flush().await?;
-        Ok(Session {
-            reader,
-            writer,
-            output: Output::new(self.allowed.limits.output_bytes),
-            decoder: DriverDecoder::default(),
-            preparation,
-            stdin: Feed::Over,
-            events: None,
-            untold: None,
-            unsent: Vec::new(),
-            unsent_window: STDIN_WINDOW_BYTES,
-        })
+        conversation.send().await?;
+        Ok(conversation)
     }
 
     /// Hands the program to its driver, or first to what makes it ready.
     async fn order(
         &mut self,
-        writer: &mut GuestWriter,
+        conversation: &mut Conversation<'_>,
         request: &RunRequest,
-    ) -> Result<Option<Preparation>, GuestError> {
-        writer.put_file(PLACED, &self.source, request.code.as_bytes()).await?;
+    ) -> Result<(), GuestError> {
+        conversation.place(&self.source, request.code.as_bytes()).await?;
         let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is in the file, too: some drivers read it from there much faster than from the channel.
         let code = self.runtime.told(&request.code);
         let run = DriverRun { source: &path, code, variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
-        let Some(preparing) = self.runtime.preparing(&Call { mode: FRESH, source: &path }) else {
-            writer.control(MAIN, PLACED, &order)?;
-            return Ok(None);
-        };
-        let data = driver::prepare_order("", &preparing.order);
-        writer.queue(&ToGuest::Stdin { process: PREPARE, after: PLACED, data })?;
-        let (is_required, is_refused) = (preparing.is_required, false);
-        Ok(Some(Preparation { is_required, is_refused, order, decoder: DriverDecoder::default() }))
-    }
-
-    /// Carries input and output until something ends the run. No wait in here holds up the clock: a caller
-    /// that does not listen, or a guest that does not read, only holds up its own program.
-    async fn follow(&mut self, session: &mut Session, stop: &mut oneshot::Receiver<Stop>) -> End {
-        let clock = tokio::time::sleep(Duration::from_millis(self.allowed.limits.wall_ms));
-        tokio::pin!(clock);
-        let mut watch = self.lease.sandbox.watch();
-        let mut stop_open = !stop.is_terminated();
-        loop {
-            let window = session.unsent_window;
-            let Session { reader, writer, events, untold, unsent, stdin, .. } = &mut *session;
-            tokio::select! {
-                biased;
-                stopped = &mut *stop, if stop_open => match stopped {
-                    Ok(stop) => return End::Stopped(stop),
-                    Err(_) => stop_open = false,
-                },
-                () = &mut clock => return End::Clock,
-                ending = &mut watch => return End::Watch(ending),
-                () = tell(events, untold), if untold.is_some() => {}
-                message = reader.next(), if untold.is_none() => match message {
-                    Ok(message) => if let Some(end) = session.take(message) { return end },
-                    Err(_) => return End::Lost,
-                },
-                written = writer.write(unsent), if !unsent.is_empty() => {
-                    // Nobody reads any more; what the guest said before still decides.
-                    if written.is_err() { unsent.clear(); *stdin = Feed::Over }
-                }
-                piece = stdin.next(window), if unsent.is_empty() && stdin.wants(window) => session.feed(piece),
-            }
+        match self.runtime.preparing(&Call { mode: FRESH, source: &path }) {
+            None => conversation.order(order),
+            Some(preparing) => conversation.prepare(Preparation::new(preparing, order, None)),
         }
     }
 
-    fn conclude(&self, mut result: RunResult, session: Session, end: End, usage: Usage) -> RunResult {
+    fn conclude(&self, mut result: RunResult, said: Said, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
-        let Session { output, mut decoder, preparation, .. } = session;
-        let said = match end {
-            End::Compile(_) => preparation.and_then(|preparation| preparation.decoder.done()),
-            _ => decoder.done(),
-        };
-        let mut done = said.unwrap_or_default();
+        let Said { output, done, displays: shown } = said;
+        let mut done = done.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
-        let shown = decoder.take_displays();
         result.warnings.extend(warnings);
         Conclusion { end, outcome, error, said: done, shown, output, usage }.fill(&mut result);
         result

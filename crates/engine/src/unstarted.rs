@@ -3,9 +3,9 @@
 use sandbox::{BackendError, Outcome, Usage};
 
 use crate::circuit::WallFailure;
+use crate::conversation::Stop;
 use crate::guest_client::GuestError;
 use crate::result::{RunError, RunResult};
-use crate::run::Stop;
 use crate::runtimes::RuntimeError;
 use crate::verdict::{self, End, Verdict};
 

@@ -3,26 +3,30 @@
 //! Each language brings a command for it (`[check]` of its runtime.toml). It runs in a sandbox of its own, with small
 //! limits, because even reading a hostile text is a risk; what it says is shown, never believed.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandbox::{Limits, WORKSPACE};
+use sandbox::{Ending, Limits};
 use serde::Serialize;
-use tokio::time::error::Elapsed;
-use wire::{Exit, Fork, FromGuest, OpenProcess, Stream, ToGuest};
+use tokio::time::{Instant, timeout_at};
+use wire::{Exit, Stream};
 
 use crate::Engine;
+use crate::conversation::{Audience, Conversation, Listener, Overflow, RunEvent, StopSignals};
 use crate::diagnostics::Said;
 use crate::driver::{DriverDecoder, SAID_BYTES_MAX};
-use crate::guest_client::{GuestError, GuestReader, PLACED};
+use crate::guest_client::GuestError;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
 use crate::runtimes::{Call, Runtime};
 use crate::unstarted::Unstarted;
+use crate::verdict::End;
 
-const CHECK: u32 = 1;
 const CHECK_PATIENCE_MS: u64 = 10_000;
 const CHECK_MEMORY_BYTES: u64 = 256 << 20;
+/// What is listened to of both streams together; a flood on one leaves room for the other.
+const WRITTEN_BYTES_MAX: u64 = 2 * SAID_BYTES_MAX as u64;
 const CHECK_DISK_BYTES: u64 = 16 << 20;
 /// Findings of each kind that are told.
 const FINDINGS_MAX: usize = 100;
@@ -91,28 +95,28 @@ impl Engine {
         let mut lease = self.lease(&want).await.map_err(|unstarted| unstarted.error)?;
         let check = Check { runtime: &runtime, code, argv, patience: Duration::from_millis(limits.wall_ms) };
         let mut answer = check.ask(&mut lease).await;
-        if lease.is_spare && matches!(answer, Ok(Err(GuestError::Gone | GuestError::Io(_)))) {
+        if lease.is_spare && matches!(answer, Answer::Failed(GuestError::Gone | GuestError::Io(_))) {
             // A spare may die as it is taken; one that is built now takes its place, once.
             lease = Lease::cold(self.create(&spec).await.map_err(|unstarted| unstarted.error)?);
             answer = check.ask(&mut lease).await;
         }
         lease.sandbox.destroy().await.ok();
-        Ok(match answer {
-            Ok(Ok((said, Exit::Code(status)))) if runtime.check_has_diagnostics() => {
-                read_diagnostics(&said.written, status, &runtime)
+        match answer {
+            Answer::Ended(said, Exit::Code(status)) if runtime.check_has_diagnostics() => {
+                Ok(read_diagnostics(&said.written, status, &runtime))
             }
-            Ok(Ok((said, Exit::Code(0)))) => understand(&said.decoder.messages(), &runtime),
-            Ok(Ok((_, Exit::Signal(_)))) => {
-                gave_up("the program is nested too deeply, or too large, for the parser")
+            Answer::Ended(said, Exit::Code(0)) => Ok(understand(&said.decoder.messages(), &runtime)),
+            Answer::Ended(_, Exit::Signal(_)) | Answer::Limit => {
+                Ok(gave_up("the program is nested too deeply, or too large, for the parser"))
             }
-            Err(_) => gave_up("the parser did not finish in time"),
-            Ok(Ok(_)) => return Err(RunError::new("check_failed", "the check of the program failed")),
-            Ok(Err(error)) => {
+            Answer::Late => Ok(gave_up("the parser did not finish in time")),
+            Answer::Ended(..) => Err(RunError::new("check_failed", "the check of the program failed")),
+            Answer::Failed(error) => {
                 let mut told = RunError::new("check_failed", "the check of the program failed");
                 told.cause = Some(error.to_string());
-                return Err(told);
+                Err(told)
             }
-        })
+        }
     }
 }
 
@@ -124,27 +128,50 @@ struct Check<'a> {
     patience: Duration,
 }
 
+/// What came of it.
+enum Answer {
+    Ended(Heard, Exit),
+    /// The host ended it at a limit.
+    Limit,
+    /// Not in time.
+    Late,
+    Failed(GuestError),
+}
+
 impl Check<'_> {
     /// Puts the program into a sandbox and listens to what is said about it there.
-    async fn ask(&self, lease: &mut Lease) -> Result<Result<(Heard, Exit), GuestError>, Elapsed> {
-        let asked = async {
-            let (mut reader, mut writer) = lease.connect().await?;
-            writer.put_file(PLACED, self.runtime.source(), self.code.as_bytes()).await?;
-            let (argv, env, cwd) = (self.argv.clone(), self.runtime.environment(), WORKSPACE.to_owned());
-            let open = OpenProcess {
-                process: CHECK,
-                after: PLACED,
-                argv,
-                env,
-                cwd,
-                has_channel: false,
-                fork: Fork::Never,
-            };
-            writer.queue(&ToGuest::Open(open))?;
-            writer.send(&ToGuest::StdinEnd { process: CHECK }).await?;
-            listen(&mut reader).await
+    async fn ask(&self, lease: &mut Lease) -> Answer {
+        let deadline = Instant::now() + self.patience;
+        let mut conversation = match timeout_at(deadline, self.open(lease)).await {
+            Ok(Ok(conversation)) => conversation,
+            Ok(Err(error)) => return Answer::Failed(error),
+            Err(_) => return Answer::Late,
         };
-        tokio::time::timeout(self.patience, asked).await
+        let heard = Arc::<Mutex<Heard>>::default();
+        let mut audience = Audience::listener(Box::new(Arc::clone(&heard)));
+        conversation.tell_to(&mut audience);
+        let mut nobody = StopSignals::default();
+        let end = conversation.follow(lease.sandbox.as_mut(), &mut nobody, deadline).await.end();
+        match end {
+            End::Program(exit) => {
+                let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+                Answer::Ended(heard, exit)
+            }
+            End::Clock => Answer::Late,
+            End::Unplaced(errno) | End::NotStarted(errno) => Answer::Failed(GuestError::Refused { errno }),
+            End::Lost | End::Watch(Ending::Gone) => Answer::Failed(GuestError::Gone),
+            _ => Answer::Limit,
+        }
+    }
+
+    async fn open<'a>(&self, lease: &mut Lease) -> Result<Conversation<'a>, GuestError> {
+        let guest = lease.connect().await?;
+        let mut conversation = Conversation::once(guest, WRITTEN_BYTES_MAX, Overflow::LeftOut);
+        conversation.place(self.runtime.source(), self.code.as_bytes()).await?;
+        conversation.start(self.argv.clone(), self.runtime)?;
+        conversation.end_input()?;
+        conversation.send().await?;
+        Ok(conversation)
     }
 }
 
@@ -173,22 +200,14 @@ struct Heard {
     written: Vec<u8>,
 }
 
-async fn listen(reader: &mut GuestReader) -> Result<(Heard, Exit), GuestError> {
-    let mut heard = Heard::default();
-    loop {
-        match reader.next().await? {
-            FromGuest::Output { process: CHECK, stream, data } => {
-                let room = SAID_BYTES_MAX - heard.written.len();
-                heard.written.extend_from_slice(&data[..data.len().min(room)]);
-                if stream == Stream::Stdout {
-                    heard.decoder.feed(&data);
-                }
-            }
-            FromGuest::Exited { process: CHECK, exit } => return Ok((heard, exit)),
-            FromGuest::Failed { request: CHECK | PLACED, errno, .. } => {
-                return Err(GuestError::Refused { errno });
-            }
-            _ => {}
+impl Listener for Arc<Mutex<Heard>> {
+    fn hear(&mut self, event: &RunEvent) {
+        let RunEvent::Output { stream, data } = event;
+        let mut heard = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = SAID_BYTES_MAX - heard.written.len();
+        heard.written.extend_from_slice(&data[..data.len().min(room)]);
+        if *stream == Stream::Stdout {
+            heard.decoder.feed(data);
         }
     }
 }

@@ -6,8 +6,8 @@
 use sandbox::{Ending, Limits, Outcome, Usage};
 use wire::Exit;
 
+use crate::conversation::Stop;
 use crate::result::RunError;
-use crate::run::Stop;
 
 /// What ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

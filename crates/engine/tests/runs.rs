@@ -220,11 +220,31 @@ async fn a_refused_run_is_written_down_only_if_it_was_handed_over() {
 async fn news_that_nobody_takes_do_not_hold_up_the_run() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let mut started = runs.start(&Principal::local(), program("flood 200\nexit 0")).unwrap();
+    let started = runs.start(&Principal::local(), program("flood 200\nexit 0")).unwrap();
+    let mut news = started.live().follow();
     let ended = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap();
     assert_eq!(ended.result.stdout.len(), 200 * 1024);
-    let first = started.events.recv().await;
+    let first = news.next().await;
     assert!(matches!(first, Some(RunEvent::Output { stream: Stream::Stdout, .. })));
+    assert!(news.take_left_out() > 0);
+    while news.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn who_follows_a_run_hears_each_stream_in_turn_and_then_the_end() {
+    let folder = Folder::new();
+    let runs = runs(&folder, Durability::BeforeReply);
+    let started = runs.start(&Principal::local(), program("out a\nerr b\nout c\nexit 0")).unwrap();
+    let mut news = started.live().follow();
+    let mut heard = Vec::new();
+    while let Some(RunEvent::Output { stream, data }) =
+        tokio::time::timeout(PATIENCE, news.next()).await.unwrap()
+    {
+        heard.push((stream, data));
+    }
+    let expected = [(Stream::Stdout, "a"), (Stream::Stderr, "b"), (Stream::Stdout, "c")];
+    assert_eq!(heard, expected.map(|(stream, text)| (stream, text.as_bytes().to_vec())));
+    assert_eq!(started.live().follow().next().await, None, "a run that is over has no news");
 }
 
 #[tokio::test]

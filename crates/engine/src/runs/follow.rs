@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sandbox::{Enforced, Outcome};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use wire::Stream;
 
-use super::live::Entry;
+use super::live::{Entry, EntryListener};
 use super::log::LogBlock;
-use super::{Durability, EVENTS_MAX, FinishedRun, Place, Runs};
+use super::{Durability, FinishedRun, Place, Runs};
 use crate::clock;
+use crate::conversation::{Audience, Stop};
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
-use crate::run::{RunEvent, Stop};
 use crate::sandboxes::Ties;
 use crate::store::StoreError;
 use crate::telemetry::Phase;
@@ -30,37 +30,21 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Beginning {
     pub(super) request: RunRequest,
     pub(super) stopped: oneshot::Receiver<Stop>,
-    pub(super) listener: mpsc::Sender<RunEvent>,
     pub(super) place: Place,
 }
 
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
-        let Beginning { request, stopped, listener, place } = beginning;
+        let Beginning { request, stopped, place } = beginning;
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
-        let mut listener = Some(listener);
-        let (events, mut news) = mpsc::channel(EVENTS_MAX);
-        let running = async {
-            match request.sandbox.is_some() {
-                true => {
-                    let ties = Ties { events: Some(events), stop: stopped };
-                    self.sandboxes.run(&entry.run.principal, request, ties).await
-                }
-                false => self.engine.run(request, Some(events), stopped).await,
+        let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry))));
+        let result = match request.sandbox.is_some() {
+            true => {
+                let ties = Ties { audience, stop: stopped };
+                self.sandboxes.run(&entry.run.principal, request, ties).await
             }
+            false => self.engine.run_in(None, request, &mut audience, stopped).await,
         };
-        tokio::pin!(running);
-        let result = loop {
-            tokio::select! {
-                biased;
-                Some(event) = news.recv() => entry.take(event, &mut listener),
-                result = &mut running => break result,
-            }
-        };
-        while let Ok(event) = news.try_recv() {
-            entry.take(event, &mut listener);
-        }
-        drop(listener);
         self.conclude(&entry, result, place).await;
     }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use wire::Stream;
 
 use super::log::{LogPart, LogRange, RunLog, part};
+use super::news::{Followers, RunNews};
 use super::{FinishedRun, RunId, Runs};
-use crate::run::{RunEvent, Stop};
+use crate::conversation::{Listener, RunEvent, Stop};
 use crate::store::{NewRun, StoreError};
 
 /// One run of this server.
@@ -22,6 +23,7 @@ pub(crate) struct Entry {
     finished: watch::Sender<Option<Arc<FinishedRun>>>,
     /// How much it wrote.
     written: watch::Sender<u64>,
+    followers: Followers,
     /// Somebody may ask for it later, whatever becomes of it.
     pub(super) wants_row: AtomicBool,
     pub(super) abort: OnceLock<AbortHandle>,
@@ -35,6 +37,7 @@ impl Entry {
             stop: Mutex::new(Some(stop)),
             finished: watch::Sender::new(None),
             written: watch::Sender::new(0),
+            followers: Followers::default(),
             wants_row: AtomicBool::new(false),
             abort: OnceLock::new(),
         }
@@ -44,21 +47,12 @@ impl Entry {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes news of output, and hands them on to whoever listens and has room.
-    pub(super) fn take(&self, event: RunEvent, listener: &mut Option<mpsc::Sender<RunEvent>>) {
-        let RunEvent::Output { stream, data } = &event;
-        self.write(*stream, data);
-        if let Some(sender) = listener
-            && let Err(mpsc::error::TrySendError::Closed(_)) = sender.try_send(event)
-        {
-            *listener = None;
-        }
-    }
-
     fn write(&self, stream: Stream, data: &[u8]) {
         let mut log = self.log();
         log.append(stream, data);
         self.written.send_replace(log.end().both);
+        drop(log);
+        self.followers.tell(stream, data);
     }
 
     pub(super) fn stop(&self, why: Stop) {
@@ -71,6 +65,7 @@ impl Entry {
 
     pub(super) fn publish(&self, run: Arc<FinishedRun>) {
         self.finished.send_replace(Some(run));
+        self.followers.end();
     }
 
     pub(super) fn peek(&self) -> Option<Arc<FinishedRun>> {
@@ -102,6 +97,16 @@ impl Entry {
                 }
             }
         }
+    }
+}
+
+/// Carries the output of a run into its log, and to those who follow it.
+pub(super) struct EntryListener(pub(super) Arc<Entry>);
+
+impl Listener for EntryListener {
+    fn hear(&mut self, event: &RunEvent) {
+        let RunEvent::Output { stream, data } = event;
+        self.0.write(*stream, data);
     }
 }
 
@@ -140,6 +145,16 @@ impl LiveRun {
         self.0.stop(why);
     }
 
+    /// What it writes from now on; see [`Runs::log`] for what it wrote before.
+    pub fn follow(&self) -> RunNews {
+        let news = self.0.followers.add();
+        if self.0.peek().is_some() {
+            // It ended before this one was among those who are told.
+            self.0.followers.end();
+        }
+        news
+    }
+
     /// How many bytes it wrote, changing as it writes; [`Runs::log`] has them.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.written.subscribe()
@@ -150,8 +165,6 @@ impl LiveRun {
 pub struct StartedRun {
     pub(super) run: LiveRun,
     pub(super) runs: Arc<Runs>,
-    /// News; what finds no room is left out here, and is in the log.
-    pub events: mpsc::Receiver<RunEvent>,
     pub(super) is_handed_over: bool,
 }
 

@@ -12,13 +12,14 @@ mod follow;
 mod id;
 mod live;
 mod log;
+mod news;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandbox::Outcome;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 pub use id::RunId;
 pub use live::{LiveRun, StartedRun};
@@ -26,21 +27,20 @@ pub use live::{LiveRun, StartedRun};
 pub(crate) use log::RunLog;
 pub use log::{LOG_READ_BYTES_MAX, LogPart, LogRange};
 pub(crate) use log::{LogBlock, LogPlace, part};
+pub use news::RunNews;
 
 use self::follow::Beginning;
 use self::live::Entry;
 use crate::Engine;
 use crate::clock;
+use crate::conversation::Stop;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
-use crate::run::Stop;
 use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoreError, StoredRun};
 use crate::telemetry::{Snapshot, Telemetry};
 
-/// News of a run that may wait.
-const EVENTS_MAX: usize = 16;
 /// Results that the store did not take are kept up to so many.
 const UNSTORED_MAX: usize = 16;
 /// The most runs one list has.
@@ -230,11 +230,10 @@ impl Runs {
         let (stop, stopped) = oneshot::channel();
         let entry = Arc::new(Entry::new(run, stop));
         let place = self.take_place(principal, &entry)?;
-        let (listener, events) = mpsc::channel(EVENTS_MAX);
-        let beginning = Beginning { request, stopped, listener, place };
+        let beginning = Beginning { request, stopped, place };
         let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning));
         entry.abort.get_or_init(|| task.abort_handle());
-        Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), events, is_handed_over: false })
+        Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
     }
 
     fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<Place, RunError> {

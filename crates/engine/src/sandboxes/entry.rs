@@ -19,9 +19,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 use super::awake::AwakeSandbox;
 use super::id::SandboxId;
 use crate::clock;
+use crate::conversation::Stop;
 use crate::principal::Principal;
 use crate::result::RunError;
-use crate::run::{OWN_FILES, Stop};
+use crate::run::OWN_FILES;
 use crate::unstarted::Unstarted;
 use crate::workspace::{Owner, Pace, Quota, Used, Workspace};
 
@@ -209,7 +210,7 @@ impl SandboxEntry {
 
     /// Notes which interpreters are awake.
     pub(super) fn note_awake(&self, slot: &Slot) {
-        let awake = slot.awake.iter().flat_map(|awake| awake.channel.interpreters.keys().cloned()).collect();
+        let awake = slot.awake.iter().flat_map(|awake| awake.channel.interpreters().cloned()).collect();
         *self.awake.lock().unwrap_or_else(PoisonError::into_inner) = awake;
     }
 

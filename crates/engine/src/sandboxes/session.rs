@@ -6,22 +6,23 @@ use std::time::Instant;
 
 use policy::{Allowed, Decision};
 use sandbox::{DiskHeld, Ending, Limits, Outcome, Usage};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Sandboxes;
 use super::awake::AwakeSandbox;
 use super::entry::{SandboxEntry, Slot};
 use super::idle_watch;
-use super::live_run::{InterpreterFate, LiveRun, RunEnd, StopSignals};
+use super::live_run::{LiveRun, Unbegun};
 use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::Conclusion;
+use crate::conversation::{Audience, InterpreterFate, KeptEnd, Said, Stop, StopSignals};
 use crate::guest_client::GuestError;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::request::check_names;
 use crate::result::{Lasting, RunError, RunResult};
-use crate::run::{OWN_FILES, RunEvent, Stop, millis};
+use crate::run::{OWN_FILES, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::{Unstarted, unplaced};
@@ -38,7 +39,7 @@ const FAR_BEYOND_TIMES: u64 = 4;
 /// What ties a run to its caller.
 pub(crate) struct Ties {
     /// Who hears of it.
-    pub(crate) events: Option<mpsc::Sender<RunEvent>>,
+    pub(crate) audience: Audience,
     /// Who can end it.
     pub(crate) stop: oneshot::Receiver<Stop>,
 }
@@ -89,7 +90,7 @@ impl Sandboxes {
             let mut request = request;
             let fixed = fix_limits(&mut request, &entry.record.limits);
             let mut result =
-                self.engine.run_in(Some(entry.workspace()), request, ties.events, ties.stop).await;
+                self.engine.run_in(Some(entry.workspace()), request, &mut ties.audience, ties.stop).await;
             result.warnings.extend(fixed);
             Ok(result)
         };
@@ -122,7 +123,7 @@ impl Sandboxes {
         &self,
         visit: Visit<'_>,
         request: RunRequest,
-        ties: Ties,
+        mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
         let Visit { entry, slot, runtime, held } = visit;
         let (allowed, fixed) = self.allow(&request, &entry.record.limits)?;
@@ -131,9 +132,9 @@ impl Sandboxes {
             self.make_room_awake();
         }
         let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
-        let started = Instant::now();
+        let started = tokio::time::Instant::now();
         // Whatever happens from here on, a sandbox that is not put back is destroyed.
-        let mut awake = match slot.awake.take() {
+        let awake = match slot.awake.take() {
             Some(awake) => awake,
             None => {
                 AwakeSandbox::wake(engine, entry.workspace(), &entry.record.limits, &request.code).await?
@@ -144,31 +145,17 @@ impl Sandboxes {
         result.warnings = fixed;
         result.clamped = allowed.clamped.clone();
         result.usage.queued_ms = millis(permit.queued);
-        let mut ears = StopSignals { stop: ties.stop, closing: entry.closing.subscribe() };
-        let mut is_second = false;
-        let (began, played) = loop {
-            awake.sandbox.measure_anew(&allowed.limits, held).await;
-            let mut live_run =
-                LiveRun::new(&mut awake.channel, runtime, &allowed.limits, ties.events.clone())?;
-            let sent = live_run.begin(&request).await;
-            let began = Instant::now();
-            let played = match sent {
-                Ok(()) => Ok(live_run.play(awake.sandbox.as_mut(), &mut ears).await),
-                Err(error) => Err(error),
-            };
-            match played {
-                // A sandbox that is gone, or does not answer, is replaced: nothing of this run was begun there.
-                Err(_) | Ok(RunEnd { interpreter: InterpreterFate::Gone, is_begun: false, .. })
-                    if !is_second =>
-                {
-                    let (workspace, limits) = (entry.workspace(), &entry.record.limits);
-                    awake = AwakeSandbox::wake(engine, workspace, limits, &request.code).await?;
-                    (slot.lost, is_second) = ("the sandbox ended unexpectedly", true);
-                }
-                Ok(played) => break (began, played),
-                Err(error) => return Err(unplaced(&error).into()),
-            }
-        };
+        let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
+        let live_run = LiveRun { request: &request, runtime, limits: &allowed.limits, held };
+        let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
+        // A sandbox that is gone, or does not answer, is replaced once: nothing of this run was begun there.
+        if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
+            let (workspace, limits) = (entry.workspace(), &entry.record.limits);
+            let awake = AwakeSandbox::wake(engine, workspace, limits, &request.code).await?;
+            slot.lost = "the sandbox ended unexpectedly";
+            played = live_run.play(awake, &mut ties.audience, &mut stops).await;
+        }
+        let (awake, played, began) = played.map_err(Unstarted::from)?;
         result.usage.start_ms = millis(began.duration_since(started));
         result.usage.wall_ms = millis(began.elapsed());
         if played.was_deaf {
@@ -201,6 +188,15 @@ impl Sandboxes {
             Decision::Deny(denial) => {
                 Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into())
             }
+        }
+    }
+}
+
+impl From<Unbegun> for Unstarted {
+    fn from(why: Unbegun) -> Self {
+        match why {
+            Unbegun::Guest(error) => unplaced(&error).into(),
+            Unbegun::Host(error) => error.into(),
         }
     }
 }
@@ -282,7 +278,7 @@ fn suit_remedy(result: &mut RunResult) {
 /// What the end of a run is made of.
 struct Concluding<'a> {
     result: RunResult,
-    played: RunEnd,
+    played: KeptEnd,
     awake: AwakeSandbox,
     slot: &'a mut Slot,
     allowed: Allowed,
@@ -292,7 +288,7 @@ struct Concluding<'a> {
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut result, played, mut awake, slot, allowed, permit } = concluding;
-    let RunEnd { end, output, done, refused, shown, interpreter, .. } = played;
+    let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage();
     awake.channel.reader.settle();
     match interpreter {
@@ -314,8 +310,7 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
         result.warnings.push(what);
     }
-    let said = if matches!(end, End::Compile(_)) { refused } else { done };
-    let said = said.unwrap_or_default();
+    let said = done.unwrap_or_default();
     Conclusion { end, outcome, error, said, shown, output, usage }.fill(&mut result);
     result
 }

@@ -86,7 +86,13 @@ impl Scene {
         let (language, code) = ("bash".to_owned(), ":".to_owned());
         let request = RunRequest { language, code, sandbox: Some(id.clone()), ..RunRequest::default() };
         let (_keep, stop) = oneshot::channel();
-        self.sandboxes.run(&Principal::local(), request, Ties { events: None, stop }).await
+        self.sandboxes
+            .run(
+                &Principal::local(),
+                request,
+                Ties { audience: crate::conversation::Audience::default(), stop },
+            )
+            .await
     }
 }
 

@@ -1,0 +1,289 @@
+//! What is different where the interpreter lives on: it may have died or been stopped between two runs, and a limit
+//! asks it to let go of its program before it is killed.
+//!
+//! Nothing is waited for on the way in. The guest answers that everything before was said before it does what was asked
+//! later: an interpreter whose end is told before that answer died between two runs and never saw the order, which then
+//! goes to a fresh one; one whose end is told after it was ended by this run. The same question lets an interpreter go on
+//! that a program had stopped; one that is stopped all the same a while later, with the order unread, is replaced.
+
+use std::time::Duration;
+
+use sandbox::{Ending, Sandbox};
+use tokio::time::Instant;
+use wire::{FromGuest, ToGuest};
+
+use super::{
+    Conversation, Ended, GuestChannel, HEARS, Input, Mode, Overflow, PREPARE, SYNC, Said, State, StopSignals,
+};
+use crate::driver::DriverDecoder;
+use crate::guest_client::GuestError;
+use crate::output::Output;
+use crate::runtimes::Runtime;
+use crate::verdict::End;
+
+/// Signals that ask a program to let go, and how long it may take after each.
+const INTERRUPTS: [Duration; 3] =
+    [Duration::from_millis(300), Duration::from_millis(700), Duration::from_millis(1500)];
+/// An interpreter reads its order at once; one that is stopped and has not read it by then never will.
+const HEAR_PATIENCE: Duration = Duration::from_secs(2);
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+const SIGINT: i32 = 2;
+const SIGKILL: i32 = 9;
+
+/// The interpreter that lives on, as far as this run is concerned.
+pub(super) struct Kept<'a> {
+    pub(super) runtime: &'a Runtime,
+    /// The run's own number: whoever does not know it cannot speak for this run.
+    pub(super) id: String,
+    /// What the interpreter was told, until it is known that it lived to hear it.
+    pub(super) told: Vec<u8>,
+    /// When to ask whether it did.
+    ask_at: Option<Instant>,
+    /// Whether one was replaced that did not hear.
+    was_deaf: bool,
+    is_fresh: bool,
+}
+
+/// What became of a run whose interpreter lives on, before it is judged.
+pub(crate) struct KeptEnd {
+    pub(crate) end: End,
+    pub(crate) said: Said,
+    /// What became of the interpreter.
+    pub(crate) interpreter: InterpreterFate,
+    /// Whether it was started for this run.
+    pub(crate) is_fresh: bool,
+    /// Whether that was because the one before was stopped and did not go on.
+    pub(crate) was_deaf: bool,
+    /// Whether the guest had answered: before that nothing of the run was begun.
+    is_begun: bool,
+}
+
+impl KeptEnd {
+    /// Whether the sandbox was gone before anything of the run was begun in it.
+    pub(crate) fn is_unbegun(&self) -> bool {
+        self.interpreter == InterpreterFate::Gone
+            && !self.is_begun
+            && !matches!(self.end, End::Stopped(_) | End::Clock)
+    }
+}
+
+/// An interpreter after a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InterpreterFate {
+    /// It lives, with its state.
+    Kept,
+    /// It ended by itself, with the program.
+    Ended,
+    /// It did not let go and was killed.
+    Killed,
+    /// The whole sandbox is gone.
+    Gone,
+}
+
+#[derive(PartialEq, Eq)]
+enum Heard {
+    Over,
+    Exited,
+}
+
+impl<'a> Conversation<'a> {
+    /// With a sandbox whose interpreter lives on; `id` is this run's own number. Queues the question whether everything
+    /// from before was told, and the start of the interpreter if none is there.
+    pub(crate) fn kept(
+        mut channel: GuestChannel,
+        runtime: &'a Runtime,
+        id: String,
+        output_bytes: u64,
+    ) -> Result<Self, GuestError> {
+        let known = channel.awake(runtime);
+        channel.writer.queue(&ToGuest::Drain { request: SYNC, process: known.unwrap_or(0) })?;
+        let (process, is_fresh) = match known {
+            Some(process) => (process, false),
+            None => (channel.start(runtime)?, true),
+        };
+        let decoder = DriverDecoder::awaiting(&id);
+        let kept = Kept { runtime, id, told: Vec::new(), ask_at: None, was_deaf: false, is_fresh };
+        Ok(Self {
+            placed: channel.next_placed(),
+            channel,
+            mode: Mode::Kept(kept),
+            state: State::CatchingUp(None),
+            process,
+            input: Input::default(),
+            output: Output::new(output_bytes),
+            overflow: Overflow::EndsProgram,
+            decoder,
+            audience: None,
+        })
+    }
+
+    pub(super) fn is_catching_up(&self) -> bool {
+        matches!(self.state, State::CatchingUp(_))
+    }
+
+    pub(super) fn ask_at(&self) -> Option<Instant> {
+        match &self.mode {
+            Mode::Kept(kept) => kept.ask_at,
+            Mode::Once => None,
+        }
+    }
+
+    pub(super) fn take_answer(&mut self, request: u32) -> Option<Ended> {
+        let Mode::Kept(kept) = &mut self.mode else { return None };
+        match request {
+            SYNC => self.caught_up().is_err().then_some(Ended::Limit(End::Lost)),
+            HEARS => {
+                kept.told = Vec::new();
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Everything from before was said. An interpreter that died before that is replaced, and the new one told.
+    fn caught_up(&mut self) -> Result<(), GuestError> {
+        let State::CatchingUp(preparation) = &mut self.state else { return Ok(()) };
+        let preparation = preparation.take();
+        self.state = State::Running;
+        let Mode::Kept(kept) = &self.mode else { return Ok(()) };
+        if self.channel.awake(kept.runtime).is_none() {
+            self.start_anew()?;
+        }
+        self.ask_later();
+        if let Some(preparation) = preparation {
+            if !self.channel.has_preparer() {
+                self.make_ready(&preparation.how)?;
+            }
+            self.state = State::Preparing(preparation);
+        }
+        Ok(())
+    }
+
+    /// Starts another interpreter and tells it what the one before was told.
+    fn start_anew(&mut self) -> Result<(), GuestError> {
+        let Mode::Kept(kept) = &mut self.mode else { return Ok(()) };
+        (self.process, kept.is_fresh) = (self.channel.start(kept.runtime)?, true);
+        self.decoder = DriverDecoder::awaiting(&kept.id);
+        self.channel.writer.control(self.process, self.placed, &kept.told)
+    }
+
+    /// A new interpreter was not stopped by anybody.
+    pub(super) fn ask_later(&mut self) {
+        let Mode::Kept(kept) = &mut self.mode else { return };
+        if kept.is_fresh || kept.told.is_empty() {
+            kept.told = Vec::new();
+        } else {
+            kept.ask_at = Some(Instant::now() + HEAR_PATIENCE);
+        }
+    }
+
+    pub(super) fn ask_whether_it_hears(&mut self) {
+        let Mode::Kept(kept) = &mut self.mode else { return };
+        kept.ask_at = None;
+        // A short message always fits a frame.
+        self.channel.writer.queue(&ToGuest::Hears { request: HEARS, process: self.process }).ok();
+    }
+
+    /// Gives the order, which a stopped interpreter has not read, to a new one.
+    pub(super) fn replace_if_unheard(&mut self) -> Option<Ended> {
+        let Mode::Kept(kept) = &mut self.mode else { return None };
+        if kept.told.is_empty() {
+            return None;
+        }
+        kept.was_deaf = true;
+        let kill = ToGuest::Signal { process: self.process, signal: SIGKILL };
+        self.channel.forget(self.process);
+        let replaced = self.channel.writer.queue(&kill).and_then(|()| self.start_anew());
+        self.ask_later();
+        replaced.is_err().then_some(Ended::Limit(End::Lost))
+    }
+
+    /// Until the run is over, one way or another, and it is known what became of the interpreter.
+    pub(crate) async fn play(
+        mut self,
+        sandbox: &mut dyn Sandbox,
+        stops: &mut StopSignals,
+        deadline: Instant,
+    ) -> (GuestChannel, KeptEnd) {
+        let ended = self.follow(sandbox, stops, deadline).await;
+        let interpreter = match ended {
+            Ended::Over(_) => InterpreterFate::Kept,
+            Ended::Exited(_) => InterpreterFate::Ended,
+            Ended::Limit(End::Lost | End::Watch(Ending::Gone)) => InterpreterFate::Gone,
+            Ended::Limit(end) => self.make_let_go(end).await,
+        };
+        let is_begun = !self.is_catching_up();
+        let (is_fresh, was_deaf) = match &self.mode {
+            Mode::Kept(kept) => (kept.is_fresh, kept.was_deaf),
+            Mode::Once => (true, false),
+        };
+        let (channel, said) = self.into_parts();
+        (channel, KeptEnd { end: ended.end(), said, interpreter, is_fresh, was_deaf, is_begun })
+    }
+
+    /// Asks the program to stop; if it does not listen, ends its interpreter.
+    async fn make_let_go(&mut self, end: End) -> InterpreterFate {
+        if let Mode::Kept(kept) = &mut self.mode {
+            // Whether it heard does not matter any more.
+            (kept.told, kept.ask_at) = (Vec::new(), None);
+        }
+        let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
+        let is_preparing = match &mut self.state {
+            State::CatchingUp(preparation) => preparation.take().is_some(),
+            State::Preparing(_) => true,
+            _ => false,
+        };
+        if is_preparing {
+            // It never got as far as the interpreter.
+            self.signal(PREPARE, SIGKILL).await;
+            return match self.hear_for(KILL_PATIENCE, PREPARE).await {
+                Some(Heard::Exited) => InterpreterFate::Kept,
+                _ => InterpreterFate::Gone,
+            };
+        }
+        for patience in INTERRUPTS.iter().filter(|_| !is_hopeless) {
+            self.signal(self.process, SIGINT).await;
+            match self.hear_for(*patience, self.process).await {
+                Some(Heard::Over) => return InterpreterFate::Kept,
+                Some(Heard::Exited) => return InterpreterFate::Ended,
+                None => {}
+            }
+        }
+        self.signal(self.process, SIGKILL).await;
+        match self.hear_for(KILL_PATIENCE, self.process).await {
+            Some(_) => InterpreterFate::Killed,
+            None => InterpreterFate::Gone,
+        }
+    }
+
+    async fn signal(&mut self, process: u32, signal: i32) {
+        // A guest that cannot be reached is found out by what does not follow.
+        self.channel.writer.send(&ToGuest::Signal { process, signal }).await.ok();
+    }
+
+    /// Listens for a while to whether the run, or a process, is over.
+    async fn hear_for(&mut self, patience: Duration, process: u32) -> Option<Heard> {
+        let hear = async {
+            loop {
+                let GuestChannel { reader, writer, .. } = &mut self.channel;
+                let message = tokio::select! {
+                    biased;
+                    message = reader.next() => message.ok()?,
+                    // What cannot be sent is found out by what does not follow.
+                    _ = writer.write_queued(), if writer.has_queued() => continue,
+                };
+                if matches!(message, FromGuest::Exited { process: ended, .. } if ended == process) {
+                    self.channel.forget(process);
+                    return Some(Heard::Exited);
+                }
+                if matches!(self.take(message), Some(Ended::Over(_))) {
+                    return Some(Heard::Over);
+                }
+                if let Some(audience) = &mut self.audience {
+                    audience.give_up();
+                }
+            }
+        };
+        tokio::time::timeout(patience, hear).await.ok().flatten()
+    }
+}

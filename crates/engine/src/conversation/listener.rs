@@ -1,0 +1,125 @@
+//! Who hears of a conversation while it goes on.
+//!
+//! A [`Listener`] is called in the task that carries the conversation and returns at once, so it can hold up neither the
+//! output nor the end of a run: the log of a run and everybody who follows it are one. A *pipe* is for a caller who shows
+//! a program's output as it comes and may not lose any of it (`palisade run`). While a pipe is full nothing more is
+//! read from the guest, as with any other pipe; the clock, the limits and the stop signals go on.
+
+use tokio::sync::mpsc;
+use wire::Stream;
+
+/// News of a run in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEvent {
+    /// It wrote something.
+    Output {
+        /// Which stream.
+        stream: Stream,
+        /// What.
+        data: Vec<u8>,
+    },
+}
+
+/// Hears what happens in a conversation.
+pub(crate) trait Listener: Send {
+    /// Takes news; never waits.
+    fn hear(&mut self, event: &RunEvent);
+}
+
+/// Everybody who hears of one conversation.
+#[derive(Default)]
+pub(crate) struct Audience {
+    listener: Option<Box<dyn Listener>>,
+    pipe: Option<mpsc::Sender<RunEvent>>,
+    /// What the pipe has not taken yet.
+    untold: Option<RunEvent>,
+}
+
+impl Audience {
+    pub(crate) fn listener(listener: Box<dyn Listener>) -> Self {
+        Self { listener: Some(listener), ..Self::default() }
+    }
+
+    pub(crate) fn pipe(pipe: Option<mpsc::Sender<RunEvent>>) -> Self {
+        Self { pipe, ..Self::default() }
+    }
+
+    /// Tells news; the pipe must not be behind.
+    pub(super) fn tell(&mut self, event: RunEvent) {
+        if let Some(listener) = &mut self.listener {
+            listener.hear(&event);
+        }
+        if self.pipe.is_some() {
+            self.untold = Some(event);
+        }
+    }
+
+    /// Whether the pipe has yet to take something.
+    pub(super) fn is_behind(&self) -> bool {
+        self.untold.is_some()
+    }
+
+    /// Waits until the pipe has taken everything; safe to cancel. A caller that stopped reading still gets the result.
+    pub(super) async fn catch_up(&mut self) {
+        let place = match &self.pipe {
+            Some(sender) => sender.reserve().await.ok(),
+            None => None,
+        };
+        if let (Some(news), Some(place)) = (self.untold.take(), place) {
+            place.send(news);
+        }
+    }
+
+    /// What the pipe has not taken by now is in the result.
+    pub(super) fn give_up(&mut self) {
+        self.untold = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Listener for Count {
+        fn hear(&mut self, event: &RunEvent) {
+            let RunEvent::Output { data, .. } = event;
+            self.0.fetch_add(data.len(), std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    fn written(data: &[u8]) -> RunEvent {
+        RunEvent::Output { stream: Stream::Stderr, data: data.to_vec() }
+    }
+
+    #[tokio::test]
+    async fn a_listener_is_never_behind() {
+        let count = std::sync::Arc::default();
+        let mut audience = Audience::listener(Box::new(Count(std::sync::Arc::clone(&count))));
+        for _ in 0..1000 {
+            audience.tell(written(b"abc"));
+            assert!(!audience.is_behind());
+        }
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 3000);
+    }
+
+    #[tokio::test]
+    async fn a_full_pipe_is_waited_for_and_a_closed_one_is_not() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let mut audience = Audience::pipe(Some(sender));
+        audience.tell(written(b"a"));
+        audience.catch_up().await;
+        audience.tell(written(b"b"));
+        let pause = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(pause, audience.catch_up()).await.is_err());
+        assert!(audience.is_behind(), "a wait that is given up loses nothing");
+        assert_eq!(receiver.recv().await, Some(written(b"a")));
+        audience.catch_up().await;
+        assert_eq!(receiver.recv().await, Some(written(b"b")));
+        drop(receiver);
+        audience.tell(written(b"c"));
+        audience.catch_up().await;
+        assert!(!audience.is_behind());
+    }
+}

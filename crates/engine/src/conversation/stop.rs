@@ -1,0 +1,80 @@
+//! Who can end a conversation from outside.
+
+use tokio::sync::{oneshot, watch};
+
+/// Who stopped a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The caller.
+    Cancelled,
+    /// An operator, a close or a shutdown.
+    Killed,
+}
+
+/// The two ways in which a run is ended from outside.
+#[derive(Default)]
+pub(crate) struct StopSignals {
+    /// The caller's or an operator's; nothing when nobody can say it any more.
+    stop: Option<oneshot::Receiver<Stop>>,
+    /// The sandbox is being closed.
+    closing: Option<watch::Receiver<bool>>,
+}
+
+impl StopSignals {
+    pub(crate) fn new(stop: oneshot::Receiver<Stop>) -> Self {
+        // One that was heard already says nothing more.
+        Self { stop: Some(stop).filter(|stop| !stop.is_terminated()), closing: None }
+    }
+
+    /// Also ends when the sandbox is closed.
+    pub(crate) fn or_closing(self, closing: watch::Receiver<bool>) -> Self {
+        Self { closing: Some(closing), ..self }
+    }
+
+    /// Completes when the run is to end; safe to cancel.
+    pub(crate) async fn stopped(&mut self) -> Stop {
+        let Self { stop, closing } = self;
+        let stopped = async {
+            if let Some(receiver) = stop {
+                let heard = receiver.await;
+                *stop = None;
+                if let Ok(why) = heard {
+                    return why;
+                }
+            }
+            std::future::pending().await
+        };
+        let closed = async {
+            match closing {
+                Some(closing) => {
+                    closing.wait_for(|closing| *closing).await.ok();
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            why = stopped => why,
+            () = closed => Stop::Killed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sender_that_is_gone_stops_nothing_and_a_close_does() {
+        let (sender, receiver) = oneshot::channel();
+        let closing = watch::Sender::new(false);
+        let mut signals = StopSignals::new(receiver).or_closing(closing.subscribe());
+        drop(sender);
+        let pause = std::time::Duration::from_millis(20);
+        for _ in 0..2 {
+            assert!(tokio::time::timeout(pause, signals.stopped()).await.is_err());
+        }
+        closing.send_replace(true);
+        assert_eq!(signals.stopped().await, Stop::Killed);
+    }
+}
