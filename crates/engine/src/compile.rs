@@ -20,7 +20,7 @@ use crate::conversation::{Conversation, Overflow, StopSignals};
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, is_plain_path};
-use crate::result::{BuildReport, RunError, RunResult};
+use crate::result::{BuildReport, Execution, RunError, RunUsage};
 use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
@@ -94,14 +94,18 @@ impl Engine {
         let ms = started.elapsed().as_secs_f64() * 1000.0;
         let report = BuildReport { cached: false, ms };
         if attempt.end != End::Compile(Exit::Code(0)) {
-            let mut result =
-                RunResult::unstarted(Outcome::CompileFailed, self.backend().name(), RunError::default());
-            result.enforced = sandbox.enforced().clone();
-            result.compile = Some(report);
-            result.usage.cpu_ms = usage.cpu_us as f64 / 1000.0;
-            result.usage.memory_peak_bytes = usage.memory_peak_bytes;
+            let execution = Execution {
+                enforced: sandbox.enforced().clone(),
+                compile: Some(report),
+                usage: RunUsage {
+                    cpu_ms: usage.cpu_us as f64 / 1000.0,
+                    memory_peak_bytes: usage.memory_peak_bytes,
+                    ..RunUsage::default()
+                },
+                ..Execution::default()
+            };
             let verdict = verdict::judge(attempt.end, &usage, &limits);
-            return Err(not_compiled(result, verdict, attempt.output, runtime));
+            return Err(not_compiled(execution, verdict, attempt.output, runtime));
         }
         let files = attempt.product.map_err(|reason| Unstarted::from(broken(&reason)))?;
         let builds = self.builds.clone();
@@ -146,7 +150,7 @@ fn broken(reason: &str) -> RunError {
 
 /// The result of a program that did not compile: the compiler's words, and the first error's place.
 fn not_compiled(
-    mut result: RunResult,
+    mut execution: Execution,
     verdict: verdict::Verdict,
     output: Output,
     runtime: &Runtime,
@@ -160,13 +164,13 @@ fn not_compiled(
             error.cause = Some(std::mem::take(&mut error.message));
             (error.message, error.line, error.column) = (first.message, first.line, first.column);
         }
-        result.exit = Some(Exit::Code(1));
+        execution.exit = Some(Exit::Code(1));
     } else {
         error.message = format!("while compiling: {}", error.message);
         error.remedy = Some("make the program smaller; a compiler has limits of its own".to_owned());
     }
-    result.stderr = said;
-    Unstarted { outcome: verdict.outcome, error, result: Some(Box::new(result)) }
+    execution.stderr = said;
+    Unstarted { outcome: verdict.outcome, error, compilation: Some(Box::new(execution)) }
 }
 
 /// Runs the compiler and reads what it made. Every wait is within the compiler's own time.

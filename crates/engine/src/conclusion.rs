@@ -1,13 +1,23 @@
 //! The end of a run put into its result: the same for a fresh sandbox and one that lasts.
 
+use policy::Clamp;
 use sandbox::{Outcome, Usage};
 use wire::Exit;
 
 use crate::display::Display;
 use crate::driver::Done;
 use crate::output::Output;
-use crate::result::{RunError, RunResult, RunUsage, Value};
+use crate::result::{Execution, RunError, RunResult, RunUsage, Value};
 use crate::verdict::End;
+
+/// A run that is under way.
+pub(crate) struct Begun {
+    pub(crate) backend: &'static str,
+    pub(crate) clamped: Vec<Clamp>,
+    pub(crate) warnings: Vec<String>,
+    /// As far as it is known.
+    pub(crate) execution: Execution,
+}
 
 /// Everything known when a run is over.
 pub(crate) struct Conclusion {
@@ -23,19 +33,16 @@ pub(crate) struct Conclusion {
 }
 
 impl Conclusion {
-    /// Fills a result; times and warnings that it has already stay.
-    pub(crate) fn fill(self, result: &mut RunResult) {
+    /// The result. `begun` is what was known before the end: times, the wall, how the program was compiled.
+    pub(crate) fn into_result(self, begun: Begun) -> RunResult {
         let Self { end, outcome, error, said, shown, output, usage } = self;
-        result.outcome = outcome;
-        result.exit = match end {
+        let Begun { backend, clamped, mut warnings, execution } = begun;
+        let exit = match end {
             End::Program(exit) => Some(exit),
             End::Compile(_) => Some(Exit::Code(1)),
             _ => None,
         };
-        (result.stdout, result.stderr) = (output.stdout, output.stderr);
-        result.displays = shown.0;
-        result.warnings.extend(shown.1);
-        result.error = error.map(|error| match said.error_message {
+        let error = error.map(|error| match said.error_message {
             Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
                 message,
                 line: said.error_line,
@@ -45,16 +52,21 @@ impl Conclusion {
             },
             _ => error,
         });
-        result.value = said.value_repr.map(|repr| Value {
+        let value = said.value_repr.map(|repr| Value {
             repr,
             json: said.value_json.and_then(|text| serde_json::from_str(&text).ok()),
             mime: said.value_mime,
         });
-        result.usage = RunUsage {
+        let usage = RunUsage {
             cpu_ms: usage.cpu_us as f64 / 1000.0,
             memory_peak_bytes: usage.memory_peak_bytes,
             processes_peak: usage.processes_peak,
-            ..result.usage
+            ..execution.usage
         };
+        let Output { stdout, stderr, .. } = output;
+        let (displays, left_out) = shown;
+        warnings.extend(left_out);
+        let execution = Execution { exit, stdout, stderr, value, displays, usage, ..execution };
+        RunResult { error, clamped, warnings, ..RunResult::finished(outcome, backend, execution) }
     }
 }

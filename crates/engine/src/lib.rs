@@ -55,7 +55,7 @@ pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };
-pub use result::{Artifact, BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
+pub use result::{Artifact, BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 pub use runs::{
     Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
     RunElsewhere, RunId, RunNews, Runs, RunsConfig, StartedRun,

@@ -1,6 +1,7 @@
 //! What became of a run, before anybody renders it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use policy::Clamp;
 use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases};
@@ -12,11 +13,37 @@ use crate::workspace::ChangedFile;
 
 use crate::display::Display;
 
-/// A finished run.
+/// What became of a run.
 #[derive(Debug, Clone)]
 pub struct RunResult {
     /// How it ended.
     pub outcome: Outcome,
+    /// What went wrong, in words to act on.
+    pub error: Option<RunError>,
+    /// The wall that was asked for.
+    pub backend: Cow<'static, str>,
+    /// Limits asked for and not given.
+    pub clamped: Vec<Clamp>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+    /// The persistent sandbox it belongs to, and what it did to the files there.
+    pub lasting: Option<Lasting>,
+    /// How far it came.
+    pub phase: RunPhase,
+}
+
+/// How far a run came.
+#[derive(Debug, Clone)]
+pub enum RunPhase {
+    /// Nothing of the caller's was executed.
+    NotStarted,
+    /// The program, or its compiler, was executed in a sandbox.
+    Finished(Box<Execution>),
+}
+
+/// A program that was executed, up to its end.
+#[derive(Debug, Clone, Default)]
+pub struct Execution {
     /// How the program ended, if it got that far by itself.
     pub exit: Option<Exit>,
     /// What it wrote, up to what is kept.
@@ -27,24 +54,14 @@ pub struct RunResult {
     pub value: Option<Value>,
     /// What it showed besides: figures, tables, drawings. The program's own words, like the value.
     pub displays: Vec<Display>,
-    /// What went wrong, in words to act on.
-    pub error: Option<RunError>,
     /// Files it made or changed, when asked for.
     pub artifacts: Vec<Artifact>,
     /// What it used.
     pub usage: RunUsage,
-    /// The wall that was used.
-    pub backend: Cow<'static, str>,
-    /// What that wall enforced.
+    /// What the wall enforced; empty for a run whose server ended.
     pub enforced: Enforced,
-    /// Limits asked for and not given.
-    pub clamped: Vec<Clamp>,
-    /// What the caller should know.
-    pub warnings: Vec<String>,
     /// How long the parts of building the sandbox took.
     pub phases: StartPhases,
-    /// Where it ran, if that lasts, and what it did to the files there.
-    pub lasting: Option<Lasting>,
     /// How a compiled program came about.
     pub compile: Option<BuildReport>,
 }
@@ -154,34 +171,40 @@ impl RunError {
 impl RunResult {
     /// A request that was refused before any engine saw it.
     pub fn refused(error: RunError) -> Self {
-        Self::unstarted(Outcome::Refused, "none", error)
+        Self::not_started(Outcome::Refused, "none", error)
+    }
+
+    /// A run of which nothing was executed.
+    pub fn not_started(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
+        Self {
+            outcome,
+            error: Some(error),
+            backend: Cow::Borrowed(backend),
+            clamped: Vec::new(),
+            warnings: Vec::new(),
+            lasting: None,
+            phase: RunPhase::NotStarted,
+        }
+    }
+
+    /// A run of which nothing but this is known; so are those of tests.
+    pub fn finished(outcome: Outcome, backend: &'static str, execution: Execution) -> Self {
+        let phase = RunPhase::Finished(Box::new(execution));
+        Self { error: None, phase, ..Self::not_started(outcome, backend, RunError::default()) }
+    }
+
+    /// What was executed; empty for a run that did not start.
+    pub fn execution(&self) -> &Execution {
+        static NOTHING: LazyLock<Execution> = LazyLock::new(Execution::default);
+        match &self.phase {
+            RunPhase::NotStarted => &NOTHING,
+            RunPhase::Finished(execution) => execution,
+        }
     }
 
     /// Whether a control group kept that promise.
     pub fn enforced_by_cgroup(&self, guarantee: Guarantee) -> bool {
-        let enforcement = self.enforced.get(guarantee);
+        let enforcement = self.execution().enforced.get(guarantee);
         matches!(enforcement, Enforcement::By { mechanisms, .. } if mechanisms.contains(&Mechanism::Cgroup))
-    }
-
-    /// A run that never started.
-    pub fn unstarted(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
-        Self {
-            outcome,
-            exit: None,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            value: None,
-            displays: Vec::new(),
-            error: Some(error),
-            artifacts: Vec::new(),
-            usage: RunUsage::default(),
-            backend: Cow::Borrowed(backend),
-            enforced: Enforced::default(),
-            clamped: Vec::new(),
-            warnings: Vec::new(),
-            phases: StartPhases::default(),
-            lasting: None,
-            compile: None,
-        }
     }
 }

@@ -17,7 +17,7 @@ use wire::{Fork, OpenProcess, ToGuest};
 
 use crate::admission::Permit;
 use crate::compile::Built;
-use crate::conclusion::Conclusion;
+use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{
     Audience, Conversation, MAIN, Overflow, PREPARE, Preparation, RunEvent, Said, Stop, StopSignals,
 };
@@ -27,7 +27,7 @@ use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
-use crate::result::{RunError, RunResult};
+use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{Call, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
@@ -200,43 +200,43 @@ impl Prepared {
         audience: &mut Audience,
         mut stops: StopSignals,
     ) -> RunResult {
-        let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.compile = self.built.as_ref().map(|built| built.report);
-        if let Some(report) = &result.compile {
-            result.phases.parts_us.push(("compile", (report.ms * 1000.0) as u64));
+        let (backend, clamped) = (engine.backend().name(), std::mem::take(&mut self.allowed.clamped));
+        let mut begun = Begun { backend, clamped, warnings: Vec::new(), execution: Execution::default() };
+        let execution = &mut begun.execution;
+        execution.compile = self.built.as_ref().map(|built| built.report);
+        if let Some(report) = &execution.compile {
+            execution.phases.parts_us.push(("compile", (report.ms * 1000.0) as u64));
         }
-        result.clamped = std::mem::take(&mut self.allowed.clamped);
-        result.usage.queued_ms = millis(self.permit.queued);
+        execution.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
         let stdin = Feed::new(std::mem::take(&mut request.stdin));
         let opened = self.open_in_living(engine, &request, &stdin).await;
-        result.enforced = self.lease.sandbox.enforced().clone();
-        result.phases.parts_us.append(&mut self.lease.phases.parts_us);
+        execution.phases.parts_us.append(&mut self.lease.phases.parts_us);
         let mut conversation = match opened {
             Ok(conversation) => conversation,
-            Err(error) => return self.fail(result, &error).await,
+            Err(error) => return self.fail(begun, &error).await,
         };
         conversation.feed(stdin);
         conversation.tell_to(audience);
-        result.usage.start_ms = millis(self.started.elapsed());
-        result.phases.parts_us.push(("guest", micros(created.elapsed())));
+        execution.usage.start_ms = millis(self.started.elapsed());
+        execution.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow_living(engine, &request, &mut conversation, &mut stops).await;
-        result.enforced = self.lease.sandbox.enforced().clone();
+        execution.enforced = self.lease.sandbox.enforced().clone();
         match end {
-            End::Unplaced(errno) => return self.fail(result, &GuestError::Refused { errno }).await,
-            End::NotStarted(errno) => return self.fail(result, &GuestError::NotStarted { errno }).await,
+            End::Unplaced(errno) => return self.fail(begun, &GuestError::Refused { errno }).await,
+            End::NotStarted(errno) => return self.fail(begun, &GuestError::NotStarted { errno }).await,
             End::Compile(_) => conversation.tell_compile_failure(self.runtime.source()),
             _ => {}
         }
-        result.usage.wall_ms = millis(running.elapsed());
-        result.phases.parts_us.push(("program", micros(running.elapsed())));
+        execution.usage.wall_ms = millis(running.elapsed());
+        execution.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) {
             let collect = conversation.collect(&request.inputs, &self.source);
             match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
-                Ok(collected) => (result.artifacts, result.warnings) = collected,
+                Ok(collected) => (execution.artifacts, begun.warnings) = collected,
                 Err(_) => {
-                    result.warnings.push("the program's files could not be brought back in time".to_owned())
+                    begun.warnings.push("the program's files could not be brought back in time".to_owned())
                 }
             }
         }
@@ -245,10 +245,10 @@ impl Prepared {
         // One that was stopped may have much to give back, and nobody waits for its answer who would not wait for that.
         let ending = if matches!(end, End::Program(_)) { sandbox.quiesce() } else { sandbox.destroy() };
         let usage = ending.await.unwrap_or_default();
-        result.phases.parts_us.push(("teardown", micros(ended.elapsed())));
+        execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         conversation.read_rest(end).await;
         let (_, said) = conversation.into_parts();
-        let result = self.conclude(result, said, end, usage);
+        let result = self.conclude(begun, said, end, usage);
         self.destroy_in_background();
         result
     }
@@ -352,14 +352,13 @@ impl Prepared {
         }
     }
 
-    fn conclude(&self, mut result: RunResult, said: Said, end: End, usage: Usage) -> RunResult {
+    fn conclude(&self, mut begun: Begun, said: Said, end: End, usage: Usage) -> RunResult {
         let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
         let Said { output, done, displays: shown } = said;
         let mut done = done.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
-        result.warnings.extend(warnings);
-        Conclusion { end, outcome, error, said: done, shown, output, usage }.fill(&mut result);
-        result
+        begun.warnings.extend(warnings);
+        Conclusion { end, outcome, error, said: done, shown, output, usage }.into_result(begun)
     }
 
     /// A failed program without a driver says on standard error what happened and where.
@@ -391,12 +390,12 @@ impl Prepared {
     }
 
     /// The files did not fit or the guest was lost before the program began.
-    async fn fail(mut self, mut result: RunResult, error: &GuestError) -> RunResult {
+    async fn fail(mut self, begun: Begun, error: &GuestError) -> RunResult {
         let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         let message = "the program's files could not be placed in the sandbox";
         let mut told = RunError::new("sandbox_failed", message);
         told.cause = Some(error.to_string());
-        result.outcome = match error {
+        let outcome = match error {
             GuestError::NotStarted { .. } => {
                 told.code = "language_broken".to_owned();
                 told.message = "the interpreter could not be started in the sandbox".to_owned();
@@ -409,8 +408,8 @@ impl Prepared {
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
             _ => Outcome::Unavailable,
         };
-        result.error = Some(told);
-        result
+        let Begun { backend, clamped, .. } = begun;
+        RunResult { clamped, ..RunResult::not_started(outcome, backend, told) }
     }
 }
 

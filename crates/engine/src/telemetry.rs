@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use sandbox::Outcome;
 
 pub use crate::pool::{Discard, PoolLevel, PoolSnapshot, Purpose};
-use crate::result::RunResult;
+use crate::result::{Execution, RunResult};
 
 /// Error codes counted one by one.
 const CODES_MAX: usize = 64;
@@ -153,13 +153,14 @@ impl Telemetry {
         if let Some(error) = &result.error {
             self.count_error(&error.code);
         }
-        let bytes = (result.stdout.len() + result.stderr.len()) as u64;
+        let Execution { stdout, stderr, usage, .. } = result.execution();
+        let bytes = (stdout.len() + stderr.len()) as u64;
         self.output_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if result.usage.start_ms > 0.0 {
+        if usage.start_ms > 0.0 {
             let phases = [
-                (Phase::Queued, result.usage.queued_ms),
-                (Phase::Start, result.usage.start_ms),
-                (Phase::Program, result.usage.wall_ms),
+                (Phase::Queued, usage.queued_ms),
+                (Phase::Start, usage.start_ms),
+                (Phase::Program, usage.wall_ms),
             ];
             phases.into_iter().for_each(|(phase, ms)| self.time(phase, (ms * 1000.0) as u64));
         }
@@ -215,7 +216,7 @@ mod tests {
         let telemetry = Telemetry::new(["python"].into_iter());
         for number in 0..1000 {
             let error = RunError::new(&format!("code_{number}"), "");
-            let result = RunResult::unstarted(Outcome::Refused, "fake", error);
+            let result = RunResult::not_started(Outcome::Refused, "fake", error);
             telemetry.count_run(&format!("language_{number}"), &result);
         }
         let snapshot = telemetry.snapshot(3, 2, PoolSnapshot::default());

@@ -5,7 +5,7 @@ use sandbox::{BackendError, Outcome, Usage};
 use crate::circuit::WallFailure;
 use crate::conversation::Stop;
 use crate::guest_client::GuestError;
-use crate::result::{RunError, RunResult};
+use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::runtimes::RuntimeError;
 use crate::verdict::{self, End, Verdict};
 
@@ -13,8 +13,8 @@ use crate::verdict::{self, End, Verdict};
 pub(crate) struct Unstarted {
     pub(crate) outcome: Outcome,
     pub(crate) error: RunError,
-    /// What there is to tell besides, where something was tried.
-    pub(crate) result: Option<Box<RunResult>>,
+    /// What its compiler did, if it came that far.
+    pub(crate) compilation: Option<Box<Execution>>,
 }
 
 impl From<RunError> for Unstarted {
@@ -35,16 +35,14 @@ impl From<RuntimeError> for Unstarted {
 
 impl Unstarted {
     fn new(outcome: Outcome, error: RunError) -> Self {
-        Self { outcome, error, result: None }
+        Self { outcome, error, compilation: None }
     }
 
     /// The result of the run that did not start.
     pub(crate) fn into_result(self, backend: &'static str) -> RunResult {
-        let Self { outcome, error, result } = self;
-        match result {
-            Some(tried) => RunResult { outcome, error: Some(error), ..*tried },
-            None => RunResult::unstarted(outcome, backend, error),
-        }
+        let Self { outcome, error, compilation } = self;
+        let phase = compilation.map_or(RunPhase::NotStarted, RunPhase::Finished);
+        RunResult { phase, ..RunResult::not_started(outcome, backend, error) }
     }
 
     pub(crate) fn stopped(stop: Stop) -> Self {

@@ -130,7 +130,7 @@ struct Check<'a> {
 
 /// What came of it.
 enum Answer {
-    Ended(Heard, Exit),
+    Ended(Box<Heard>, Exit),
     /// The host ended it at a limit.
     Limit,
     /// Not in time.
@@ -155,7 +155,7 @@ impl Check<'_> {
         match end {
             End::Program(exit) => {
                 let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
-                Answer::Ended(heard, exit)
+                Answer::Ended(Box::new(heard), exit)
             }
             End::Clock => Answer::Late,
             End::Unplaced(errno) | End::NotStarted(errno) => Answer::Failed(GuestError::Refused { errno }),

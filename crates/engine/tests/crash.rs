@@ -83,10 +83,10 @@ async fn killed_at_any_moment_nothing_acknowledged_is_lost() {
             let run = find_finished(&runs, &me, id).await.unwrap_or_else(|| panic!("{word} {id} is lost"));
             if word == "finished" {
                 assert_eq!(
-                    (run.result.outcome, run.result.stderr.as_slice()),
+                    (run.result.outcome, run.result.execution().stderr.as_slice()),
                     (Outcome::Completed, &b"e"[..])
                 );
-                assert!(!run.result.stdout.is_empty());
+                assert!(!run.result.execution().stdout.is_empty());
             } else {
                 assert_eq!(run.result.outcome, Outcome::Killed, "{id}");
             }

@@ -93,7 +93,7 @@ async fn an_honest_guest_completes() {
         say(&mut stream, &FromGuest::Exited { process: MAIN, exit: Exit::Code(0) });
     });
     let result = run(&fake, request()).await;
-    assert_eq!((result.outcome, result.stdout.as_slice()), (Outcome::Completed, &b"hi"[..]));
+    assert_eq!((result.outcome, result.execution().stdout.as_slice()), (Outcome::Completed, &b"hi"[..]));
     assert_eq!(fake.alive(), 0);
 }
 
@@ -128,7 +128,7 @@ async fn a_flood_of_output_is_cut_at_the_limit() {
     });
     let ask = Ask { output_kb: Some(100), ..Ask::default() };
     let result = run(&fake, RunRequest { ask, ..request() }).await;
-    assert_eq!((result.outcome, result.stderr.len()), (Outcome::OutputLimit, 100 << 10));
+    assert_eq!((result.outcome, result.execution().stderr.len()), (Outcome::OutputLimit, 100 << 10));
     assert_eq!(fake.alive(), 0);
 }
 
@@ -144,7 +144,7 @@ async fn a_flood_from_the_driver_changes_nothing() {
     });
     let stdin = Stdin::Bytes(vec![0; 1 << 20]);
     let result = run(&fake, RunRequest { stdin, ..request() }).await;
-    assert_eq!((result.outcome, result.value), (Outcome::Completed, None));
+    assert_eq!((result.outcome, &result.execution().value), (Outcome::Completed, &None));
 }
 
 #[tokio::test]

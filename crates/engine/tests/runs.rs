@@ -63,7 +63,10 @@ async fn handed_over_a_run_goes_on_without_its_caller() {
     live.stop(Stop::Cancelled);
     assert_eq!(live.wait(PATIENCE).await.unwrap().result.outcome, Outcome::Cancelled);
     let found = find_finished(&runs, &me, &id).await.unwrap();
-    assert_eq!((found.result.outcome, found.result.stdout.as_slice()), (Outcome::Cancelled, &b"first"[..]));
+    assert_eq!(
+        (found.result.outcome, found.result.execution().stdout.as_slice()),
+        (Outcome::Cancelled, &b"first"[..])
+    );
 }
 
 #[tokio::test]
@@ -156,7 +159,10 @@ async fn a_long_log_is_read_in_bounded_parts() {
     let range = LogRange { stream: None, offset: 3000 * 1024 - 1, limit: 10 };
     assert_eq!(runs.log(&me, &id, range).await.unwrap().unwrap().bytes, b"xend");
     let found = find_finished(&runs, &me, &id).await.unwrap();
-    assert_eq!((found.result.stdout.len(), found.result.stderr.as_slice()), (3000 * 1024, &b"end"[..]));
+    assert_eq!(
+        (found.result.execution().stdout.len(), found.result.execution().stderr.as_slice()),
+        (3000 * 1024, &b"end"[..])
+    );
 }
 
 #[tokio::test]
@@ -194,7 +200,10 @@ async fn a_shutdown_ends_all_runs_and_writes_them_down() {
     let second = runs(&folder, Durability::Behind);
     for id in ids {
         let found = find_finished(&second, &me, &id).await.unwrap();
-        assert_eq!((found.result.outcome, found.result.stdout.as_slice()), (Outcome::Killed, &b"x"[..]));
+        assert_eq!(
+            (found.result.outcome, found.result.execution().stdout.as_slice()),
+            (Outcome::Killed, &b"x"[..])
+        );
     }
 }
 
@@ -223,7 +232,7 @@ async fn news_that_nobody_takes_do_not_hold_up_the_run() {
     let started = runs.start(&Principal::local(), program("flood 200\nexit 0")).unwrap();
     let mut news = started.live().follow();
     let ended = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap();
-    assert_eq!(ended.result.stdout.len(), 200 * 1024);
+    assert_eq!(ended.result.execution().stdout.len(), 200 * 1024);
     let first = news.next().await;
     assert!(matches!(first, Some(RunEvent::Output { stream: Stream::Stdout, .. })));
     assert!(news.take_left_out() > 0);

@@ -72,7 +72,7 @@ async fn until_ready(engine: &Engine) {
 }
 
 fn parts(result: &RunResult) -> Vec<&str> {
-    result.phases.parts_us.iter().map(|(name, _)| *name).collect()
+    result.execution().phases.parts_us.iter().map(|(name, _)| *name).collect()
 }
 
 #[tokio::test]
@@ -80,10 +80,10 @@ async fn the_second_run_takes_a_spare_and_says_so_in_its_phases() {
     let folder = Folder::new();
     let engine = engine(&folder, &Arc::default());
     let first = run(&engine, program("x")).await;
-    assert!(!parts(&first).contains(&"lease"), "{:?}", first.phases);
+    assert!(!parts(&first).contains(&"lease"), "{:?}", first.execution().phases);
     until_ready(&engine).await;
     let second = run(&engine, program("x")).await;
-    assert_eq!((second.outcome, second.stdout.as_slice()), (Outcome::Completed, &b"42\n"[..]));
+    assert_eq!((second.outcome, second.execution().stdout.as_slice()), (Outcome::Completed, &b"42\n"[..]));
     assert_eq!(parts(&second), ["lease", "guest", "program", "teardown"]);
     assert_eq!(engine.pool_snapshot().hits, 1);
 }
@@ -99,7 +99,7 @@ async fn a_spare_that_dies_as_it_is_taken_is_not_noticed() {
     until_ready(&engine).await;
     mortal.store(false, Ordering::SeqCst);
     let result = run(&engine, program("x")).await;
-    assert_eq!((result.outcome, result.stdout.as_slice()), (Outcome::Completed, &b"42\n"[..]));
+    assert_eq!((result.outcome, result.execution().stdout.as_slice()), (Outcome::Completed, &b"42\n"[..]));
     assert_eq!(engine.pool_snapshot().hits, 1);
 }
 

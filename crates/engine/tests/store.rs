@@ -60,7 +60,7 @@ async fn damage_met_in_use_is_told_and_the_result_is_delivered_all_the_same() {
     std::fs::write(folder.database(), &bytes).unwrap();
     let second = runs(&folder, Durability::BeforeReply);
     let run = complete(&second, &me, "out hi\nexit 0").await;
-    assert_eq!(run.result.stdout, b"hi");
+    assert_eq!(run.result.execution().stdout, b"hi");
     assert!(
         run.result.warnings.iter().any(|warning| warning.contains("store_corrupt")),
         "{:?}",
@@ -97,7 +97,10 @@ async fn without_a_store_results_are_delivered_and_nothing_is_handed_over() {
         drop(started);
         assert_eq!(live.wait(PATIENCE).await.unwrap().result.outcome, Outcome::Cancelled);
         let run = complete(&runs, &me, "out hi\nexit 0").await;
-        assert_eq!((run.result.outcome, run.result.stdout.as_slice()), (Outcome::Completed, &b"hi"[..]));
+        assert_eq!(
+            (run.result.outcome, run.result.execution().stdout.as_slice()),
+            (Outcome::Completed, &b"hi"[..])
+        );
         assert!(run.result.warnings.iter().any(|warning| warning.contains("cannot be looked up later")));
         // Meanwhile memory has it.
         assert!(find_finished(&runs, &me, &run.id).await.is_some());
@@ -113,7 +116,10 @@ async fn a_full_disk_is_told_and_passes() {
     let runs = support::runs_with(&support::obedient(), store, support::config(Durability::BeforeReply));
     let is_full = loop {
         let run = complete(&runs, &me, "flood 64\nexit 0").await;
-        assert_eq!((run.result.outcome, run.result.stdout.len()), (Outcome::Completed, 64 * 1024));
+        assert_eq!(
+            (run.result.outcome, run.result.execution().stdout.len()),
+            (Outcome::Completed, 64 * 1024)
+        );
         if let [warning] = run.result.warnings.as_slice() {
             break warning.contains("store_full");
         }
@@ -151,7 +157,10 @@ async fn two_servers_share_one_directory() {
     started.stop(Stop::Killed);
     started.finished().await;
     let found = find_finished(&second, &me, &id).await.unwrap();
-    assert_eq!((found.result.outcome, found.result.stdout.as_slice()), (Outcome::Killed, &b"x"[..]));
+    assert_eq!(
+        (found.result.outcome, found.result.execution().stdout.as_slice()),
+        (Outcome::Killed, &b"x"[..])
+    );
 }
 
 #[tokio::test]

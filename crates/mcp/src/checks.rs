@@ -263,7 +263,7 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
 }
 
 fn judge(result: &RunResult, expected: &str) -> Canary {
-    if result.outcome == Outcome::Completed && result.stdout == expected.as_bytes() {
+    if result.outcome == Outcome::Completed && result.execution().stdout == expected.as_bytes() {
         return Canary::Working;
     }
     let message = |error: &RunError| match &error.cause {

@@ -19,7 +19,7 @@ pub fn display_line(number: usize, display: &Display) -> String {
 
 /// Whether a stream is longer than what is shown of it.
 pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
-    result.stdout.len().max(result.stderr.len()) > inline_bytes_max
+    result.execution().stdout.len().max(result.execution().stderr.len()) > inline_bytes_max
 }
 
 /// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.

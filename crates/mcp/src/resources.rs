@@ -185,8 +185,9 @@ pub(crate) async fn read(
             })?;
             let Some(FoundRun::Finished(run)) = found else { return Err(not_found(uri)) };
             let index = number.checked_sub(1);
-            let display =
-                index.and_then(|index| run.result.displays.get(index)).ok_or_else(|| not_found(uri))?;
+            let display = index
+                .and_then(|index| run.result.execution().displays.get(index))
+                .ok_or_else(|| not_found(uri))?;
             Ok((displays::content(display, uri), Freshness::Settled))
         }
         Some(Address::File { sandbox_id, path, offset, limit }) => {

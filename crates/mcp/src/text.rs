@@ -2,7 +2,7 @@
 //!
 //! The complete result is the structured content; here only what differs from the ordinary is said.
 
-use engine::{RunError, RunResult};
+use engine::{Execution, RunError, RunResult};
 use sandbox::Outcome;
 use wire::Exit;
 
@@ -17,8 +17,9 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
     if result.outcome != Outcome::Completed {
         parts.push(headline(result));
     }
-    let stdout = render::text(&result.stdout, inline_bytes_max);
-    let stderr = render::text(&result.stderr, inline_bytes_max);
+    let Execution { stdout, stderr, value, displays, .. } = result.execution();
+    let stdout = render::text(stdout, inline_bytes_max);
+    let stderr = render::text(stderr, inline_bytes_max);
     let has_labels = !stderr.is_empty() || result.outcome != Outcome::Completed;
     if !stdout.is_empty() {
         parts.push(labelled(if has_labels { "stdout" } else { "" }, &stdout));
@@ -26,7 +27,7 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
     if !stderr.is_empty() {
         parts.push(labelled("stderr", &stderr));
     }
-    if let Some(value) = &result.value {
+    if let Some(value) = value {
         parts.push(format!("value: {}", render::text(value.repr.as_bytes(), inline_bytes_max)));
     }
     match &result.error {
@@ -39,7 +40,7 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
         None => {}
     }
     parts.extend(notes(result));
-    match parts.is_empty() && result.displays.is_empty() {
+    match parts.is_empty() && displays.is_empty() {
         true => "completed without output".to_owned(),
         false => parts.join("\n"),
     }
@@ -66,7 +67,7 @@ pub(crate) fn of_error(error: &RunError) -> String {
 }
 
 fn headline(result: &RunResult) -> String {
-    let how = match result.exit {
+    let how = match result.execution().exit {
         Some(Exit::Code(code)) => format!(" (exit status {code})"),
         Some(Exit::Signal(signal)) => format!(" (signal {signal})"),
         None => String::new(),
@@ -85,11 +86,12 @@ fn notes(result: &RunResult) -> Vec<String> {
         .map(|clamp| format!("note: {} is {}, not {} as asked", clamp.limit, clamp.given, clamp.asked))
         .collect();
     notes.extend(result.warnings.iter().map(|warning| format!("warning: {warning}")));
-    if result.usage.wall_ms >= NOTABLE_MS {
-        notes.push(format!("took {:.1} s", result.usage.wall_ms / 1000.0));
+    let usage = &result.execution().usage;
+    if usage.wall_ms >= NOTABLE_MS {
+        notes.push(format!("took {:.1} s", usage.wall_ms / 1000.0));
     }
-    if result.usage.queued_ms >= NOTABLE_MS {
-        notes.push(format!("waited {:.1} s for a place", result.usage.queued_ms / 1000.0));
+    if usage.queued_ms >= NOTABLE_MS {
+        notes.push(format!("waited {:.1} s for a place", usage.queued_ms / 1000.0));
     }
     notes
 }
@@ -99,26 +101,25 @@ mod tests {
     use super::*;
     use engine::Value;
 
-    fn result(outcome: Outcome) -> RunResult {
-        RunResult { error: None, ..RunResult::unstarted(outcome, "fake", RunError::default()) }
+    fn result(outcome: Outcome, execution: Execution) -> RunResult {
+        RunResult::finished(outcome, "fake", execution)
     }
 
     #[test]
     fn a_plain_success_is_its_output_alone() {
-        assert_eq!(of_run(&result(Outcome::Completed), 100), "completed without output");
-        let mut run = result(Outcome::Completed);
-        run.stdout = b"hi\n".to_vec();
-        assert_eq!(of_run(&run, 100), "hi");
-        run.value = Some(Value { repr: "42".to_owned(), json: None, mime: None });
-        assert_eq!(of_run(&run, 100), "hi\nvalue: 42");
+        let of_completed = |execution| of_run(&result(Outcome::Completed, execution), 100);
+        assert_eq!(of_completed(Execution::default()), "completed without output");
+        let stdout = b"hi\n".to_vec();
+        assert_eq!(of_completed(Execution { stdout: stdout.clone(), ..Execution::default() }), "hi");
+        let value = Some(Value { repr: "42".to_owned(), json: None, mime: None });
+        assert_eq!(of_completed(Execution { stdout, value, ..Execution::default() }), "hi\nvalue: 42");
     }
 
     #[test]
     fn a_failure_says_what_where_and_what_to_do() {
-        let mut run = result(Outcome::Failed);
-        run.exit = Some(Exit::Code(3));
-        run.stdout = b"out".to_vec();
-        run.stderr = b"err\n".to_vec();
+        let (stdout, stderr) = (b"out".to_vec(), b"err\n".to_vec());
+        let execution = Execution { exit: Some(Exit::Code(3)), stdout, stderr, ..Execution::default() };
+        let mut run = result(Outcome::Failed, execution);
         run.warnings = vec!["careful".to_owned()];
         let error =
             RunError { line: Some(2), column: Some(5), ..RunError::new("failed", "wrong").remedy("repair") };

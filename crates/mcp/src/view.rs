@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::{Display, RunError, RunResult, RunUsage, Value};
+use engine::{BuildReport, Display, Execution, RunError, RunPhase, RunResult, RunUsage, Value};
 use policy::Clamp;
 use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
 use serde::Serialize;
@@ -144,24 +144,35 @@ impl<'a> RunView<'a> {
     /// A run with everything that is known of it; each stream is cut to its head and tail beyond
     /// `inline_bytes_max`.
     pub fn whole(result: &'a RunResult, inline_bytes_max: usize) -> Self {
-        let isolation = IsolationView::whole(&result.backend, &result.enforced);
-        Self { isolation: Some(isolation), ..Self::finished(result, inline_bytes_max) }
+        let isolation = IsolationView::whole(&result.backend, &result.execution().enforced);
+        let execution = Self::executed(result, result.execution(), inline_bytes_max);
+        Self { isolation: Some(isolation), ..execution }
     }
 
-    /// A run that ended, as a model needs it: of the wall only what is out of the ordinary.
-    pub(crate) fn finished(result: &'a RunResult, inline_bytes_max: usize) -> Self {
-        let is_cut = render::is_cut(result, inline_bytes_max);
-        let truncated = TruncatedView {
-            stdout_bytes: Some(result.stdout.len()),
-            stderr_bytes: Some(result.stderr.len()),
-            uri: None,
+    /// A run that is over, as a model needs it: of the wall only what is out of the ordinary.
+    pub(crate) fn of(result: &'a RunResult, inline_bytes_max: usize) -> Self {
+        match &result.phase {
+            RunPhase::NotStarted => Self::not_started(result),
+            RunPhase::Finished(execution) => Self::executed(result, execution, inline_bytes_max),
+        }
+    }
+
+    fn executed(result: &'a RunResult, execution: &'a Execution, inline_bytes_max: usize) -> Self {
+        let Execution { stdout, stderr, enforced, .. } = execution;
+        // Of a run whose server ended, only what it wrote is known.
+        let is_known = *enforced != Enforced::default();
+        let shown = |output: &[u8]| {
+            let is_shown = is_known || !output.is_empty();
+            is_shown.then(|| render::text(output, inline_bytes_max))
         };
-        let artifacts = result.artifacts.iter().map(|file| ArtifactView {
+        let truncated =
+            TruncatedView { stdout_bytes: Some(stdout.len()), stderr_bytes: Some(stderr.len()), uri: None };
+        let artifacts = execution.artifacts.iter().map(|file| ArtifactView {
             path: &file.path,
             size_bytes: file.content.len() as u64,
             ..ArtifactView::default()
         });
-        let (exit_code, signal) = match result.exit {
+        let (exit_code, signal) = match execution.exit {
             Some(Exit::Code(code)) => (Some(code), None),
             Some(Exit::Signal(signal)) => (None, Some(signal)),
             None => (None, None),
@@ -169,24 +180,20 @@ impl<'a> RunView<'a> {
         Self {
             exit_code,
             signal,
-            stdout: Some(render::text(&result.stdout, inline_bytes_max)),
-            stderr: Some(render::text(&result.stderr, inline_bytes_max)),
-            truncated: is_cut.then_some(truncated),
-            value: result.value.as_ref(),
-            displays: result.displays.iter().map(DisplayView::of).collect(),
-            artifacts: (!result.artifacts.is_empty()).then(|| artifacts.collect()),
-            compile: result
-                .compile
-                .as_ref()
-                .map(|compile| CompileView { cached: compile.cached, ms: rounded(compile.ms) }),
-            usage: Some(usage(&result.usage)),
-            isolation: Some(IsolationView::exceptions(&result.backend, &result.enforced)),
+            stdout: shown(stdout),
+            stderr: shown(stderr),
+            truncated: render::is_cut(result, inline_bytes_max).then_some(truncated),
+            value: execution.value.as_ref(),
+            displays: execution.displays.iter().map(DisplayView::of).collect(),
+            artifacts: (!execution.artifacts.is_empty()).then(|| artifacts.collect()),
+            compile: execution.compile.as_ref().map(CompileView::of),
+            usage: is_known.then(|| usage(&execution.usage)),
+            isolation: is_known.then(|| IsolationView::exceptions(&result.backend, enforced)),
             ..Self::not_started(result)
         }
     }
 
-    /// A run of which no program began.
-    pub(crate) fn not_started(result: &'a RunResult) -> Self {
+    fn not_started(result: &'a RunResult) -> Self {
         let clamped = Some(result.clamped.as_slice());
         let (error, warnings) = (result.error.as_ref(), Some(result.warnings.as_slice()));
         Self { error, clamped, warnings, ..Self::empty(result.outcome) }
@@ -216,13 +223,6 @@ impl<'a> RunView<'a> {
         self
     }
 
-    /// The same where nothing is known of a sandbox.
-    pub(crate) fn without_sandbox(self) -> Self {
-        let (stdout, stderr) = (self.stdout, self.stderr);
-        let said = |output: Option<String>| output.filter(|text| !text.is_empty());
-        Self { stdout: said(stdout), stderr: said(stderr), usage: None, isolation: None, ..self }
-    }
-
     /// The same for a run in a persistent sandbox.
     pub(crate) fn in_sandbox(self, sandbox_id: &'a str, files: Vec<ArtifactView<'a>>) -> Self {
         Self { sandbox_id: Some(sandbox_id), artifacts: Some(files), ..self }
@@ -248,6 +248,12 @@ impl<'a> RunView<'a> {
             run_id: None,
             sandbox_id: None,
         }
+    }
+}
+
+impl CompileView {
+    fn of(report: &BuildReport) -> Self {
+        Self { cached: report.cached, ms: rounded(report.ms) }
     }
 }
 
@@ -320,20 +326,24 @@ fn rounded(ms: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::schema;
-    use engine::{BuildReport, DisplayKind};
+    use engine::DisplayKind;
 
     #[test]
     fn the_schema_names_every_field_of_the_result() {
-        let mut result = RunResult::unstarted(Outcome::Failed, "fake", RunError::new("code", "message"));
-        result.stdout = vec![b'x'; 10];
-        result.value = Some(Value {
+        let value = Value {
             repr: String::new(),
             json: Some(serde_json::Value::Bool(true)),
             mime: Some(String::new()),
-        });
-        result.compile = Some(BuildReport { cached: true, ms: 1.0 });
-        result.displays =
-            vec![Display { kind: DisplayKind::Html, data: Vec::new(), text: "words".to_owned() }];
+        };
+        let mut execution = Execution {
+            stdout: vec![b'x'; 10],
+            value: Some(value),
+            displays: vec![Display { kind: DisplayKind::Html, data: Vec::new(), text: "words".to_owned() }],
+            compile: Some(BuildReport { cached: true, ms: 1.0 }),
+            ..Execution::default()
+        };
+        execution.enforced.lack(Guarantee::CpuLimited, "a reason");
+        let mut result = RunResult::finished(Outcome::Failed, "fake", execution);
         result.clamped = vec![Clamp { limit: String::new(), asked: 1.0, given: 1.0 }];
         let error = RunError {
             line: Some(1),
@@ -354,7 +364,7 @@ mod tests {
             download_url: text(),
         };
         let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris: vec![String::new()] };
-        let mut view = RunView::finished(&result, 1).known_by(known).in_sandbox("sbx_1", vec![artifact]);
+        let mut view = RunView::of(&result, 1).known_by(known).in_sandbox("sbx_1", vec![artifact]);
         (view.exit_code, view.signal) = (Some(1), Some(1));
         view.isolation = Some(IsolationView { backend: "fake", ..IsolationView::default() });
         view.displays[0].width = Some(1);
@@ -364,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_run_that_did_not_start_says_nothing_of_a_sandbox() {
-        let result = RunResult::unstarted(Outcome::Refused, "fake", RunError::new("bad", "wrong"));
-        let view = serde_json::to_value(RunView::not_started(&result)).unwrap();
+        let result = RunResult::not_started(Outcome::Refused, "fake", RunError::new("bad", "wrong"));
+        let view = serde_json::to_value(RunView::of(&result, 1)).unwrap();
         let names: Vec<_> = view.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, ["outcome", "error", "clamped", "warnings"]);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandbox::{Enforced, Outcome};
+use sandbox::Outcome;
 use tokio::sync::oneshot;
 use wire::Stream;
 
@@ -13,7 +13,7 @@ use super::{Durability, FinishedRun, Place, Runs};
 use crate::clock;
 use crate::conversation::{Audience, Stop};
 use crate::request::RunRequest;
-use crate::result::{RunError, RunResult};
+use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::sandboxes::Ties;
 use crate::store::StoreError;
 use crate::telemetry::Phase;
@@ -52,14 +52,15 @@ impl Runs {
     async fn conclude(&self, entry: &Entry, result: RunResult, place: Place) {
         let blocks = {
             let mut log = entry.log();
-            log.complete(Stream::Stdout, &result.stdout);
-            log.complete(Stream::Stderr, &result.stderr);
+            log.complete(Stream::Stdout, &result.execution().stdout);
+            log.complete(Stream::Stderr, &result.execution().stderr);
             log.seal()
         };
         self.telemetry.count_run(&entry.run.language, &result);
-        // No sandbox was made: there is nothing to come back to, unless somebody was told so.
-        let is_unstarted = result.enforced == Enforced::default();
-        let is_long = result.stdout.len().max(result.stderr.len()) > self.config.inline_bytes_max;
+        // Nothing was executed: there is nothing to come back to, unless somebody was told so.
+        let is_unstarted = matches!(result.phase, RunPhase::NotStarted);
+        let Execution { stdout, stderr, .. } = result.execution();
+        let is_long = stdout.len().max(stderr.len()) > self.config.inline_bytes_max;
         let is_awaited = is_long || entry.wants_row() || self.config.durability == Durability::BeforeReply;
         let run = Arc::new(finished(entry, result));
         if is_unstarted && !entry.wants_row() {
@@ -201,7 +202,7 @@ impl Drop for PublishOnDrop<'_> {
     fn drop(&mut self) {
         if self.entry.peek().is_none() {
             let error = RunError::new("killed", "the run was ended by a shutdown");
-            let result = RunResult::unstarted(Outcome::Killed, "none", error);
+            let result = RunResult::not_started(Outcome::Killed, "none", error);
             self.entry.publish(Arc::new(finished(self.entry, result)));
             self.runs.forget(self.entry);
         }

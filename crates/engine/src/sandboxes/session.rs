@@ -15,13 +15,13 @@ use super::idle_watch;
 use super::live_run::{LiveRun, Unbegun};
 use crate::admission::Permit;
 use crate::clock;
-use crate::conclusion::Conclusion;
+use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, InterpreterFate, KeptEnd, Said, Stop, StopSignals};
 use crate::guest_client::GuestError;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::request::check_names;
-use crate::result::{Lasting, RunError, RunResult};
+use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
 use crate::run::{OWN_FILES, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
@@ -140,11 +140,9 @@ impl Sandboxes {
                 AwakeSandbox::wake(engine, entry.workspace(), &entry.record.limits, &request.code).await?
             }
         };
-        let mut result = RunResult::unstarted(Outcome::Killed, engine.backend().name(), RunError::default());
-        result.enforced = awake.sandbox.enforced().clone();
-        result.warnings = fixed;
-        result.clamped = allowed.clamped.clone();
-        result.usage.queued_ms = millis(permit.queued);
+        let (backend, clamped) = (engine.backend().name(), allowed.clamped.clone());
+        let mut begun = Begun { backend, clamped, warnings: fixed, execution: Execution::default() };
+        begun.execution.enforced = awake.sandbox.enforced().clone();
         let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
         let live_run = LiveRun { request: &request, runtime, limits: &allowed.limits, held };
         let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
@@ -156,13 +154,17 @@ impl Sandboxes {
             played = live_run.play(awake, &mut ties.audience, &mut stops).await;
         }
         let (awake, played, began) = played.map_err(Unstarted::from)?;
-        result.usage.start_ms = millis(began.duration_since(started));
-        result.usage.wall_ms = millis(began.elapsed());
+        begun.execution.usage = RunUsage {
+            queued_ms: millis(permit.queued),
+            start_ms: millis(began.duration_since(started)),
+            wall_ms: millis(began.elapsed()),
+            ..RunUsage::default()
+        };
         if played.was_deaf {
             slot.lost = "a program had stopped the one before and it did not go on";
         }
         if played.is_fresh && !slot.languages.insert(runtime.interpreter().to_owned()) {
-            result.warnings.push(format!(
+            begun.warnings.push(format!(
                 "the interpreter is a fresh one: {}, so earlier variables are gone; files are kept",
                 slot.lost
             ));
@@ -172,7 +174,7 @@ impl Sandboxes {
             slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
         }
-        Ok(conclude(Concluding { result, played, awake, slot, allowed, permit }))
+        Ok(conclude(Concluding { begun, played, awake, slot, allowed, permit }))
     }
 
     /// A run's own limits: time and output; the others are the sandbox's.
@@ -277,7 +279,7 @@ fn suit_remedy(result: &mut RunResult) {
 
 /// What the end of a run is made of.
 struct Concluding<'a> {
-    result: RunResult,
+    begun: Begun,
     played: KeptEnd,
     awake: AwakeSandbox,
     slot: &'a mut Slot,
@@ -287,7 +289,7 @@ struct Concluding<'a> {
 
 /// Judges, and puts the sandbox back if it can go on.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
-    let Concluding { mut result, played, mut awake, slot, allowed, permit } = concluding;
+    let Concluding { mut begun, played, mut awake, slot, allowed, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage();
     awake.channel.reader.settle();
@@ -305,14 +307,13 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     }
     drop(permit);
     let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &allowed.limits);
-    result.warnings.extend(warnings);
+    begun.warnings.extend(warnings);
     if interpreter != InterpreterFate::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
-        result.warnings.push(what);
+        begun.warnings.push(what);
     }
     let said = done.unwrap_or_default();
-    Conclusion { end, outcome, error, said, shown, output, usage }.fill(&mut result);
-    result
+    Conclusion { end, outcome, error, said, shown, output, usage }.into_result(begun)
 }
 
 /// Leaves in a wish what a run can have of its own; tells what was left out.

@@ -115,8 +115,9 @@ impl Store {
         is_awaited: bool,
     ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
         let kind = if is_awaited { Kind::Write } else { Kind::WriteLater };
-        let files: usize = run.result.artifacts.iter().map(|artifact| artifact.content.len()).sum();
-        let shown: usize = run.result.displays.iter().map(|display| display.data.len()).sum();
+        let files: usize =
+            run.result.execution().artifacts.iter().map(|artifact| artifact.content.len()).sum();
+        let shown: usize = run.result.execution().displays.iter().map(|display| display.data.len()).sum();
         let bytes = weight(&blocks) + files + shown;
         self.send(kind, bytes, move |database| rows::finish(database, &run, &blocks)).await
     }
@@ -197,7 +198,7 @@ fn weight(blocks: &[Arc<LogBlock>]) -> usize {
 mod tests {
     use super::*;
     use crate::display::{Display, DisplayKind};
-    use crate::result::{Artifact, RunError, RunResult, RunUsage, Value};
+    use crate::result::{Artifact, Execution, RunError, RunResult, RunUsage, Value};
     use crate::runs::RunLog;
     use policy::Clamp;
     use sandbox::{Guarantee, Mechanism, Outcome};
@@ -206,21 +207,23 @@ mod tests {
     /// A run with everything that a run can have.
     fn rich() -> FinishedRun {
         let error = RunError { line: Some(3), retryable: true, ..RunError::new("failed", "é").remedy("r") };
-        let mut result = RunResult::unstarted(Outcome::Failed, "fake", error);
-        result.exit = Some(Exit::Signal(9));
+        let mut execution = Execution { exit: Some(Exit::Signal(9)), ..Execution::default() };
         let json = serde_json::from_str("[123456789012345678901234567890, 0.1]").unwrap();
-        result.value = Some(Value { repr: "v".to_owned(), json: Some(json), mime: Some("m".to_owned()) });
+        execution.value = Some(Value { repr: "v".to_owned(), json: Some(json), mime: Some("m".to_owned()) });
         let file = |path: &str, content: &[u8]| Artifact { path: path.to_owned(), content: content.to_vec() };
-        result.artifacts = vec![file("b", &[0, 255]), file("a", b"")];
-        result.usage = RunUsage { wall_ms: 0.1 + 0.2, memory_peak_bytes: u64::MAX, ..RunUsage::default() };
-        result.enforced.keep(Guarantee::NetworkNone, &[Mechanism::Namespace]);
-        result.enforced.keep_with_note(Guarantee::DiskLimited, &[Mechanism::Tmpfs], "a note");
-        result.enforced.lack(Guarantee::CpuLimited, "a reason");
+        execution.artifacts = vec![file("b", &[0, 255]), file("a", b"")];
+        execution.usage = RunUsage { wall_ms: 0.1 + 0.2, memory_peak_bytes: u64::MAX, ..RunUsage::default() };
+        execution.enforced.keep(Guarantee::NetworkNone, &[Mechanism::Namespace]);
+        execution.enforced.keep_with_note(Guarantee::DiskLimited, &[Mechanism::Tmpfs], "a note");
+        execution.enforced.lack(Guarantee::CpuLimited, "a reason");
+        (execution.stdout, execution.stderr) = (b"o1".to_vec(), "eé".as_bytes().to_vec());
+        let display = |kind, data: &[u8]| Display { kind, data: data.to_vec(), text: "words".to_owned() };
+        execution.displays =
+            vec![display(DisplayKind::Png, b"\x89PNG\0\xff"), display(DisplayKind::Html, b"<b>x</b>")];
+        let mut result = RunResult::finished(Outcome::Failed, "fake", execution);
+        result.error = Some(error);
         result.clamped = vec![Clamp { limit: "cpus".to_owned(), asked: 99.5, given: 2.0 }];
         result.warnings = vec!["careful".to_owned()];
-        let display = |kind, data: &[u8]| Display { kind, data: data.to_vec(), text: "words".to_owned() };
-        result.displays =
-            vec![display(DisplayKind::Png, b"\x89PNG\0\xff"), display(DisplayKind::Html, b"<b>x</b>")];
         FinishedRun {
             id: RunId::random().unwrap(),
             principal: Principal::local(),
@@ -236,11 +239,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("palisade-record-{}", std::process::id()));
         let store = Store::new(StoreConfig::new(&folder));
         let mut log = RunLog::default();
-        let mut run = rich();
+        let run = rich();
         for (stream, data) in [(Stream::Stderr, "e"), (Stream::Stdout, "o1"), (Stream::Stderr, "é")] {
             log.append(stream, data.as_bytes());
         }
-        (run.result.stdout, run.result.stderr) = (b"o1".to_vec(), "eé".as_bytes().to_vec());
         let run = Arc::new(run);
         // Twice, as when the first answer was lost.
         for _ in 0..2 {

@@ -3,15 +3,17 @@
 use std::borrow::Cow;
 
 use policy::Clamp;
-use sandbox::{Enforced, Outcome, StartPhases};
+use sandbox::{Enforced, Outcome};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::result::{BuildReport, Lasting, RunError, RunResult, RunUsage, Value};
+use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without what has tables of its own. Phases are for measuring and are not kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_unstarted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exit: Option<Exit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,44 +35,51 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn of(result: &RunResult) -> Self {
+        let execution = result.execution();
         Self {
-            exit: result.exit,
-            value: result.value.clone(),
+            is_unstarted: matches!(result.phase, RunPhase::NotStarted),
+            exit: execution.exit,
+            value: execution.value.clone(),
             error: result.error.clone(),
-            usage: result.usage,
+            usage: execution.usage,
             backend: result.backend.to_string(),
-            enforced: result.enforced.clone(),
+            enforced: execution.enforced.clone(),
             clamped: result.clamped.clone(),
             warnings: result.warnings.clone(),
-            compile: result.compile,
+            compile: execution.compile,
             lasting: result.lasting.clone(),
         }
     }
 
-    /// A run that nobody can tell about any more.
+    /// A run of which only its log may be left.
     pub(super) fn lost(error: RunError) -> Self {
-        Self::of(&RunResult::unstarted(Outcome::Killed, "none", error))
+        let lost = RunResult::finished(Outcome::Killed, "none", Execution::default());
+        Self::of(&RunResult { error: Some(error), ..lost })
     }
 
     /// The result; what it wrote and left is still to be added.
     pub(super) fn into_result(self, outcome: Outcome) -> RunResult {
+        // Records of earlier versions do not say so.
+        let is_refused = matches!(outcome, Outcome::Refused | Outcome::Unavailable);
+        let is_unstarted = self.is_unstarted || (is_refused && self.enforced == Enforced::default());
+        let execution = || Execution {
+            exit: self.exit,
+            value: self.value,
+            usage: self.usage,
+            enforced: self.enforced,
+            compile: self.compile,
+            ..Execution::default()
+        };
+        let phase =
+            if is_unstarted { RunPhase::NotStarted } else { RunPhase::Finished(Box::new(execution())) };
         RunResult {
             outcome,
-            exit: self.exit,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            value: self.value,
-            displays: Vec::new(),
             error: self.error,
-            artifacts: Vec::new(),
-            usage: self.usage,
             backend: Cow::Owned(self.backend),
-            enforced: self.enforced,
             clamped: self.clamped,
             warnings: self.warnings,
-            phases: StartPhases::default(),
-            compile: self.compile,
             lasting: self.lasting,
+            phase,
         }
     }
 }

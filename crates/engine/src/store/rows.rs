@@ -11,7 +11,7 @@ use super::record::{Record, record_lost, server_restarted};
 use crate::clock;
 use crate::display::{Display, DisplayKind};
 use crate::principal::Principal;
-use crate::result::{Artifact, RunResult};
+use crate::result::{Artifact, Execution, RunPhase};
 use crate::runs::{
     FinishedRun, LOG_READ_BYTES_MAX, ListedRun, LogBlock, LogPart, LogPlace, LogRange, RunId, part,
 };
@@ -88,8 +88,8 @@ pub(super) fn finish(
     ];
     let number = insert.query_row(values, |row| row.get(0))?;
     put_blocks(connection, number, blocks)?;
-    put_artifacts(connection, number, &run.result.artifacts)?;
-    put_displays(connection, number, &run.result.displays)
+    put_artifacts(connection, number, &run.result.execution().artifacts)?;
+    put_displays(connection, number, &run.result.execution().displays)
 }
 
 /// Adds to the log of a run that is there.
@@ -231,15 +231,21 @@ fn load(connection: &Connection, found: Found) -> rusqlite::Result<FinishedRun> 
     let record = found.record.as_deref().and_then(|text| serde_json::from_str::<Record>(text).ok());
     let record = record.unwrap_or_else(|| Record::lost(record_lost()));
     let mut result = record.into_result(outcome.unwrap_or(Outcome::Killed));
-    load_streams(connection, &found, &mut result)?;
-    let mut artifacts =
-        connection.prepare_cached("SELECT path, content FROM artifacts WHERE run = ?1 ORDER BY seq")?;
-    let rows = artifacts
-        .query_map(params![found.number], |row| Ok(Artifact { path: row.get(0)?, content: row.get(1)? }))?;
-    result.artifacts = rows.collect::<Result<_, _>>()?;
-    result.displays = load_displays(connection, found.number)?;
+    if let RunPhase::Finished(execution) = &mut result.phase {
+        load_streams(connection, &found, execution)?;
+        execution.artifacts = load_artifacts(connection, found.number)?;
+        execution.displays = load_displays(connection, found.number)?;
+    }
     let NewRun { id, principal, language, created_ms } = found.run;
     Ok(FinishedRun { id, principal, language, created_ms, ended_ms: found.ended_ms, result })
+}
+
+fn load_artifacts(connection: &Connection, number: i64) -> rusqlite::Result<Vec<Artifact>> {
+    let mut select =
+        connection.prepare_cached("SELECT path, content FROM artifacts WHERE run = ?1 ORDER BY seq")?;
+    let rows =
+        select.query_map(params![number], |row| Ok(Artifact { path: row.get(0)?, content: row.get(1)? }))?;
+    rows.collect()
 }
 
 fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<Display>> {
@@ -254,10 +260,10 @@ fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<D
     rows.collect()
 }
 
-fn load_streams(connection: &Connection, found: &Found, result: &mut RunResult) -> rusqlite::Result<()> {
+fn load_streams(connection: &Connection, found: &Found, execution: &mut Execution) -> rusqlite::Result<()> {
     each_block(connection, found.number, None, 0, |block| {
-        block.copy(Some(Stream::Stdout), 0, usize::MAX, &mut result.stdout);
-        block.copy(Some(Stream::Stderr), 0, usize::MAX, &mut result.stderr);
+        block.copy(Some(Stream::Stdout), 0, usize::MAX, &mut execution.stdout);
+        block.copy(Some(Stream::Stderr), 0, usize::MAX, &mut execution.stderr);
         true
     })
 }

@@ -2,7 +2,7 @@
 
 use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
-use sandbox::{Enforced, Outcome};
+use sandbox::Outcome;
 use wire::Stream;
 
 use super::answer;
@@ -26,9 +26,13 @@ pub(crate) async fn finished(
     let result = &run.result;
     let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
     let uri = resources::log_uri(&run.id);
-    let shown = Shown::new(&run.id, &result.displays);
-    let display_uris = (0..result.displays.len()).map(|index| shown.uri(index)).collect();
-    let mut view = view(result).known_by(KnownBy { run_id: run.id.as_str(), log_uri: &uri, display_uris });
+    let shown = Shown::new(&run.id, &result.execution().displays);
+    let display_uris = (0..result.execution().displays.len()).map(|index| shown.uri(index)).collect();
+    let mut view = RunView::of(result, INLINE_BYTES_MAX).known_by(KnownBy {
+        run_id: run.id.as_str(),
+        log_uri: &uri,
+        display_uris,
+    });
     let mut lines = vec![text::of_run(result, INLINE_BYTES_MAX)];
     lines.retain(|text| !text.is_empty());
     lines.extend(shown.lines());
@@ -49,7 +53,9 @@ pub(crate) async fn finished(
     answer.content.extend(shown.blocks());
     answer.content.extend(made.blocks);
     if is_cut {
-        answer.content.push(log_link(uri, (result.stdout.len() + result.stderr.len()) as u64));
+        answer
+            .content
+            .push(log_link(uri, (result.execution().stdout.len() + result.execution().stderr.len()) as u64));
     }
     answer
 }
@@ -71,7 +77,7 @@ async fn made<'a>(
     let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
     blocks.truncate(FILE_LINKS_MAX);
     // What a program shows is there already; of a run that showed nothing, what it saved is worth a look.
-    if run.result.displays.is_empty()
+    if run.result.execution().displays.is_empty()
         && let Ok(workspace) = caller.workspace(lasting.sandbox.as_str()).await
     {
         blocks.extend(files::pictures(&workspace, &lasting.files).await);
@@ -81,9 +87,9 @@ async fn made<'a>(
 
 /// A run that never got as far as a handle.
 pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> CallToolResult {
-    let result = RunResult::unstarted(outcome, server.engine.backend().name(), error);
+    let result = RunResult::not_started(outcome, server.engine.backend().name(), error);
     let text = text::of_run(&result, INLINE_BYTES_MAX);
-    answer(&RunView::not_started(&result), text, outcome.is_error())
+    answer(&RunView::of(&result, INLINE_BYTES_MAX), text, outcome.is_error())
 }
 
 /// A run that goes on, with what it wrote so far.
@@ -133,11 +139,4 @@ fn log_link(uri: String, bytes: u64) -> ContentBlock {
         .with_mime_type("text/plain")
         .with_size(bytes);
     ContentBlock::resource_link(link)
-}
-
-fn view(result: &RunResult) -> RunView<'_> {
-    let view = RunView::finished(result, INLINE_BYTES_MAX);
-    // Of a run whose server ended, only what it wrote is known.
-    let is_known = result.enforced != Enforced::default();
-    if is_known { view } else { view.without_sandbox() }
 }

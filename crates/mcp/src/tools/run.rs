@@ -125,8 +125,8 @@ fn log_end(run: &FinishedRun) {
         language = run.language,
         outcome = result.outcome.name(),
         error = result.error.as_ref().map(|error| &*error.code),
-        wall_ms = result.usage.wall_ms.round(),
-        queued_ms = result.usage.queued_ms.round(),
+        wall_ms = result.execution().usage.wall_ms.round(),
+        queued_ms = result.execution().usage.queued_ms.round(),
         "run_ended"
     );
 }

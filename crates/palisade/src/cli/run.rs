@@ -177,9 +177,9 @@ fn show(event: RunEvent) {
 }
 
 fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
-    let displays = save::displays(&result.displays, &result.artifacts);
+    let displays = save::displays(&result.execution().displays, &result.execution().artifacts);
     if let Some(directory) = &arguments.output_dir
-        && let Err(error) = save::files(directory, result.artifacts.iter().chain(&displays))
+        && let Err(error) = save::files(directory, result.execution().artifacts.iter().chain(&displays))
     {
         complain(&format!("the program's files could not be saved: {error}"), None);
         return ExitCode::from(OWN_FAILURE);
@@ -192,7 +192,7 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
         explain(result, arguments.output_dir.is_some());
     }
     if arguments.phases {
-        for (name, us) in &result.phases.parts_us {
+        for (name, us) in &result.execution().phases.parts_us {
             eprintln!("{name:>14} {us:>7} us");
         }
     }
@@ -201,7 +201,7 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
 
 /// A program that fails speaks for itself; what Palisade did to it is said here.
 fn explain(result: &RunResult, is_saved: bool) {
-    for (index, display) in result.displays.iter().enumerate().filter(|_| !is_saved) {
+    for (index, display) in result.execution().displays.iter().enumerate().filter(|_| !is_saved) {
         let remedy = (index == 0).then_some("--output-dir DIR keeps what a program shows");
         complain(&render::display_line(index + 1, display), remedy);
     }
@@ -222,7 +222,7 @@ fn explain(result: &RunResult, is_saved: bool) {
 }
 
 fn exit_code(result: &RunResult) -> ExitCode {
-    let of_program = match result.exit {
+    let of_program = match result.execution().exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
         Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(255),
         None => OWN_FAILURE,

@@ -91,7 +91,7 @@ impl Canary {
 
     /// Whether the promise was kept; else what was seen.
     pub(super) fn judge(&self, result: &RunResult) -> Result<(), String> {
-        let stdout = String::from_utf8_lossy(&result.stdout);
+        let stdout = String::from_utf8_lossy(&result.execution().stdout);
         if matches!(result.outcome, Outcome::Refused | Outcome::Unavailable) {
             let error = result.error.clone().unwrap_or_default();
             return Err(format!(
@@ -116,13 +116,16 @@ impl Canary {
     /// Generous: the kernel hands out processor time in pieces of a tenth of a second.
     fn judge_share(&self, result: &RunResult, share: f64) -> Result<(), String> {
         const SLACK_MS: f64 = 150.0;
-        let allowed_ms = result.usage.wall_ms * share + SLACK_MS;
+        let allowed_ms = result.execution().usage.wall_ms * share + SLACK_MS;
         let limited_by_time_only = !result.enforced_by_cgroup(Guarantee::CpuLimited);
-        if limited_by_time_only || result.usage.cpu_ms <= allowed_ms {
+        if limited_by_time_only || result.execution().usage.cpu_ms <= allowed_ms {
             return Ok(());
         }
         let wall_ms = self.started.elapsed().as_millis();
-        Err(format!("its canary used {:.0} ms of processor time in {wall_ms} ms", result.usage.cpu_ms))
+        Err(format!(
+            "its canary used {:.0} ms of processor time in {wall_ms} ms",
+            result.execution().usage.cpu_ms
+        ))
     }
 }
 

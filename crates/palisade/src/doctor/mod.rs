@@ -161,12 +161,13 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
     // The compiler is part of what is tried.
     let (language, code, compile_anew) = (name.to_owned(), code.to_owned(), true);
     let result = run(engine, RunRequest { language, code, compile_anew, ..RunRequest::default() }).await;
-    if result.stdout == stdout.as_bytes() && !result.outcome.is_error() {
+    if result.execution().stdout == stdout.as_bytes() && !result.outcome.is_error() {
         engine.runtimes().remember_canary(&runtime, &Ok(()));
         return finding(true, version, None);
     }
-    let said = result.error.map(|error| error.message).unwrap_or_default();
-    let stderr = String::from_utf8_lossy(&result.stderr).trim().chars().take(300).collect::<String>();
+    let said = result.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+    let stderr =
+        String::from_utf8_lossy(&result.execution().stderr).trim().chars().take(300).collect::<String>();
     let problem = format!("its canary ended as {}: {said} {stderr}", result.outcome.name());
     engine.runtimes().remember_canary(&runtime, &Err(problem.clone()));
     finding(false, version, Some(problem))
