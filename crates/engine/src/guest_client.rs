@@ -220,6 +220,13 @@ impl GuestWriter {
         }
     }
 
+    /// Sends as much of what is queued as the guest takes at once; an error is met again by who waits.
+    pub(crate) fn write_queued_now(&mut self) {
+        if let Ok(count) = self.stream.write_now(&self.queued) {
+            self.queued.drain(..count);
+        }
+    }
+
     /// Queues bytes for a driver, in pieces; they are dropped when one of those files could not be placed.
     pub(crate) fn control(&mut self, process: u32, after: u32, bytes: &[u8]) -> Result<(), GuestError> {
         bytes

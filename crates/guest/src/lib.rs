@@ -6,8 +6,10 @@
 
 mod files;
 mod host;
+mod idle;
 mod process;
 mod sys;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use wire::{Exit, FailureKind, Fork, FromGuest, OpenProcess, ToGuest, VERSION};
 
 use crate::host::Host;
+use crate::idle::IdleQuestions;
 use crate::process::{Channel, Process};
 
 /// Programs that may be open at once in one sandbox.
@@ -77,6 +80,7 @@ fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Resul
         deaths: sys::watch_children()?,
         processes: BTreeMap::new(),
         refused_files: 0,
+        idle: IdleQuestions::default(),
         ending: false,
     };
     guest.host.send(&FromGuest::Hello { version: VERSION })?;
@@ -105,6 +109,8 @@ struct Guest {
     processes: BTreeMap<u32, Process>,
     /// The number of the last files of which one could not be placed; 0: of none.
     refused_files: u32,
+    /// Processes of which the host wants to know when they are idle.
+    idle: IdleQuestions,
     ending: bool,
 }
 
@@ -131,7 +137,11 @@ impl Guest {
                 Ready::Process(number, channel) => self.carry(number, channel)?,
             }
         }
-        if self.is_copy { Ok(()) } else { self.host.flush() }
+        if self.is_copy {
+            return Ok(());
+        }
+        self.idle.answer(&mut self.processes, &mut self.host)?;
+        self.host.flush()
     }
 
     fn wait(&self) -> io::Result<Vec<Ready>> {
@@ -152,7 +162,7 @@ impl Guest {
                 list.push(PollFd::from_borrowed_fd(descriptor, flags));
             }
         }
-        match rustix::event::poll(&mut list, None) {
+        match rustix::event::poll(&mut list, self.idle.pause().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -195,6 +205,10 @@ impl Guest {
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
             ToGuest::Drain { request, process } => self.drain(request, process),
             ToGuest::Hears { request, process } => self.tell_whether_it_hears(request, process),
+            ToGuest::AwaitIdle { request, process } => {
+                self.idle.ask(request, process);
+                Ok(())
+            }
             ToGuest::KillRest => {
                 sys::kill_rest();
                 Ok(())

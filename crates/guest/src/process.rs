@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream};
 
 use crate::sys;
+use crate::waiting::{self, Look, SocketId};
 
 /// What the host may have on its way to a driver: the longest program, its variables and arguments.
 const CONTROL_BYTES_MAX: usize = 16 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct Process {
     stderr: Option<OwnedFd>,
     control: Option<OwnedFd>,
     control_waiting: VecDeque<u8>,
+    /// The driver's end of it.
+    channel: Option<SocketId>,
 }
 
 impl Process {
@@ -46,10 +49,11 @@ impl Process {
         let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut theirs = vec![stdin_theirs, stdout_theirs, stderr_theirs];
-        let mut control = None;
+        let (mut control, mut channel_id) = (None, None);
         if open.has_channel {
             let kind = (AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC);
             let (ours, channel) = rustix::net::socketpair(kind.0, kind.1, kind.2, None)?;
+            channel_id = Some(SocketId::of(&channel)?);
             theirs.push(channel);
             control = Some(ours);
         }
@@ -71,6 +75,7 @@ impl Process {
             stderr: Some(stderr),
             control,
             control_waiting: VecDeque::new(),
+            channel: channel_id,
         }))
     }
 
@@ -148,6 +153,11 @@ impl Process {
     pub(crate) fn hears(&self) -> bool {
         let is_unread = !self.control_waiting.is_empty() || self.control.as_ref().is_some_and(sys::is_unread);
         !(is_unread && is_stopped(self.pid))
+    }
+
+    /// Whether it waits for what its driver is told next, as far as that can be seen.
+    pub(crate) fn look(&self) -> Look {
+        self.channel.map_or(Look::Busy, |channel| waiting::look(self.pid, channel))
     }
 
     /// Reads one piece of a channel as a message for the host; a channel at its end is closed.

@@ -7,12 +7,27 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 use wire::{Exit, OpenProcess};
 
 /// Programs are the kernel's first choice when memory is short, never the guest. See proc(5).
 const OOM_SCORE_OF_PROGRAMS: &str = "1000";
+
+/// System calls that wait for what can be read from the descriptor that is their first argument.
+pub(crate) const READS: [libc::c_long; 4] =
+    [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg];
+/// System calls that wait for what the epoll watches that is their first argument.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const EPOLL_WAITS: [libc::c_long; 3] =
+    [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+/// The same.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const EPOLL_WAITS: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+
+/// How long the child of [`can_look_at_children`] may take to be there.
+const PROBE_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Blocks the child signal and gives a descriptor that is readable when a child died.
 pub(crate) fn watch_children() -> io::Result<OwnedFd> {
@@ -117,6 +132,41 @@ pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<
             Ok(None)
         }
         number => Ok(Pid::from_raw(number)),
+    }
+}
+
+/// Whether this host lets process 1 see in which system call a process of the sandbox sleeps: asked of a child that does
+/// not hide and does nothing. Nothing where that cannot be found out.
+pub(crate) fn can_look_at_children() -> Option<bool> {
+    let (told, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
+    // SAFETY: this process is single-threaded.
+    let number = unsafe { libc::fork() };
+    if number == 0 {
+        // Only the pipe is open when others may look at this child.
+        // SAFETY: takes no pointers; nothing of the guest runs in this child any more, whatever these calls give.
+        unsafe {
+            libc::dup2(tell.as_raw_fd(), 0);
+            libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
+            libc::prctl(libc::PR_SET_DUMPABLE, 1);
+            libc::write(0, [0_u8].as_ptr().cast(), 1);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    drop(tell);
+    let child = Pid::from_raw(number).filter(|_| number > 0)?;
+    // A program may stop it; that must not hold up process 1.
+    let mut list = [PollFd::new(&told, PollFlags::IN)];
+    let is_told = rustix::event::poll(&mut list, Some(&PROBE_PATIENCE)).is_ok_and(|count| count > 0);
+    let is_there = is_told && matches!(rustix::io::read(&told, &mut [0_u8]), Ok(1));
+    let opened = std::fs::read(format!("/proc/{number}/syscall"));
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).ok();
+    match opened {
+        _ if !is_there => None,
+        Ok(_) => Some(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(false),
+        Err(_) => None,
     }
 }
 

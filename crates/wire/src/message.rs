@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; the guest tells it in its first frame and the host refuses any other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The most data one message carries.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be on its way to one process before the guest reports it taken.
@@ -103,6 +103,15 @@ pub enum ToGuest {
     /// Whether a process takes what it is told: answered by `Done`, or by `Failed` if it is stopped and has not read
     /// everything that was written to its driver.
     Hears {
+        /// Number of the answer.
+        request: u32,
+        /// The process.
+        process: u32,
+    },
+    /// Answered by `Done` once the first thread of a process waits for what its driver is told next, whenever that is, after
+    /// everything that the driver had said by then. Not answered for a process that ends before. One question per process:
+    /// another takes its place.
+    AwaitIdle {
         /// Number of the answer.
         request: u32,
         /// The process.

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use sandbox::{Ending, Sandbox};
 use tokio::time::Instant;
-use wire::{FromGuest, ToGuest};
+use wire::{Exit, FromGuest, ToGuest};
 
 use super::{
-    Conversation, Ended, GuestChannel, HEARS, Input, Mode, Overflow, PREPARE, SYNC, Said, State, StopSignals,
+    Conversation, Ended, GuestChannel, HEARS, IDLE, Input, Mode, Overflow, PREPARE, SYNC, Said, State,
+    StopSignals,
 };
 use crate::driver::DriverDecoder;
 use crate::guest_client::GuestError;
@@ -136,6 +137,10 @@ impl<'a> Conversation<'a> {
                 kept.told = Vec::new();
                 None
             }
+            IDLE if matches!(self.state, State::Claimed) => {
+                let code = self.decoder.done().unwrap_or_default().exit_code;
+                Some(Ended::Over(End::Program(Exit::Code(code))))
+            }
             _ => None,
         }
     }
@@ -164,7 +169,20 @@ impl<'a> Conversation<'a> {
         let Mode::Kept(kept) = &mut self.mode else { return Ok(()) };
         (self.process, kept.is_fresh) = (self.channel.start(kept.runtime)?, true);
         self.decoder = DriverDecoder::awaiting(&kept.id);
+        self.state = State::Running;
         self.channel.writer.control(self.process, self.placed, &kept.told)
+    }
+
+    /// The driver, or who speaks in its place, says that the program is over. Whether that is so is asked of the guest.
+    pub(super) fn claim(&mut self) -> Option<Ended> {
+        if self.decoder.done().is_none() || !matches!(self.state, State::Running) {
+            return None;
+        }
+        self.state = State::Claimed;
+        let asked = self.channel.writer.queue(&ToGuest::AwaitIdle { request: IDLE, process: self.process });
+        // At once: what a thread writes that the run left behind must not come before it.
+        self.channel.writer.write_queued_now();
+        asked.is_err().then_some(Ended::Limit(End::Lost))
     }
 
     /// A new interpreter was not stopped by anybody.

@@ -18,7 +18,7 @@
 //!             |    ready       |
 //!     refused |                | driver: done (Kept)
 //!             v                v
-//!       Over(Compile)    Over(Program)
+//!       Over(Compile)       Claimed -- guest: the interpreter waits for its next order (IDLE) --> Over(Program)
 //!
 //!  any state -- the program's process ended -------------------------------------------> Exited
 //!  any state -- a file was refused, not started, the driver leaves (Once) -------------> Over
@@ -35,6 +35,8 @@
 //!   nothing but when the program's own run is over.
 //! - No wait in the loop holds up the clock: a caller that does not listen and a guest that does not read only hold up
 //!   their own program. What is to be sent waits in the writer's queue, and leaves as the guest takes it.
+//! - That a run of an interpreter that lives on is over is not its driver's word alone, which a program can forge: the guest
+//!   has seen that the interpreter's first thread waits for its next order. Until then the clock and the limits go on.
 //! - How a run ended when a limit was met is the host's word.
 
 mod channel;
@@ -78,6 +80,8 @@ pub(crate) const KEEP: &str = "keep";
 const SYNC: u32 = u32::MAX;
 /// The same of a question whether an interpreter takes what it is told.
 const HEARS: u32 = SYNC - 1;
+/// The same of a question when an interpreter waits for its next order.
+const IDLE: u32 = SYNC - 2;
 /// A guest answers at once; one that does not is lost.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// What may still be read from a sandbox that was killed.
@@ -117,6 +121,8 @@ enum State {
     Refused(Option<Done>),
     /// The program has its order.
     Running,
+    /// The driver says that the program is over; the guest has yet to see that the interpreter waits for its next order.
+    Claimed,
 }
 
 /// What becomes of more output than is kept.
@@ -261,12 +267,13 @@ impl<'a> Conversation<'a> {
 
     fn hear_driver(&mut self, data: &[u8]) -> Option<Ended> {
         self.decoder.feed(data);
-        let code = match self.mode {
+        match self.mode {
             // Everything that it wrote was sent before this. What is left of it dies with its sandbox.
-            Mode::Once => self.decoder.leaving().map(i32::from),
-            Mode::Kept(_) => self.decoder.done().map(|done| done.exit_code),
-        };
-        code.map(|code| Ended::Over(End::Program(Exit::Code(code))))
+            Mode::Once => {
+                self.decoder.leaving().map(|code| Ended::Over(End::Program(Exit::Code(code.into()))))
+            }
+            Mode::Kept(_) => self.claim(),
+        }
     }
 
     fn take_failure(&mut self, request: u32, errno: i32) -> Option<Ended> {

@@ -7,12 +7,14 @@ use std::os::unix::net::UnixStream;
 use policy::Policy;
 use sandbox::fake::FakeBackend;
 use tokio::sync::oneshot;
-use wire::{FailureKind, FrameBuffer, FromGuest, ToGuest, VERSION};
+use wire::{Exit, FailureKind, FrameBuffer, FromGuest, ToGuest, VERSION};
 
 use super::*;
 use crate::result::RunResult;
 use crate::store::StoreConfig;
 use crate::{AdmissionLimits, EngineConfig, RunRequest};
+
+const SIGKILL: i32 = 9;
 
 fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
@@ -24,8 +26,17 @@ fn done(order: &[u8]) -> Vec<u8> {
     [b"10\0done\0".as_slice(), id, b"\0ok\x000\0\0\0\0\0\0\0"].concat()
 }
 
-/// `is_deaf` has interpreters that ran once read nothing more, as those that a program has stopped.
-fn quick(is_poisoned: bool) -> FakeBackend {
+/// How the interpreters of a guest behave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interpreters {
+    Honest,
+    /// They read nothing more after their first run, as those that a program has stopped.
+    Deaf,
+    /// They say that they are done and go on, until they are killed.
+    Forging,
+}
+
+fn quick(interpreters: Interpreters) -> FakeBackend {
     FakeBackend::new(move |mut stream| {
         say(&mut stream, &FromGuest::Hello { version: VERSION });
         let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
@@ -34,10 +45,18 @@ fn quick(is_poisoned: bool) -> FakeBackend {
             frames.extend(&bytes[..count]);
             while let Some(message) = frames.next::<ToGuest>().unwrap() {
                 match message {
-                    ToGuest::Control { process, data, .. } if ran.insert(process) || !is_poisoned => {
+                    ToGuest::Control { process, data, .. }
+                        if ran.insert(process) || interpreters != Interpreters::Deaf =>
+                    {
                         say(&mut stream, &FromGuest::Control { process, data: done(&data) });
                     }
                     ToGuest::Drain { request, .. } => say(&mut stream, &FromGuest::Done { request }),
+                    ToGuest::AwaitIdle { request, .. } if interpreters != Interpreters::Forging => {
+                        say(&mut stream, &FromGuest::Done { request });
+                    }
+                    ToGuest::Signal { process, signal: SIGKILL } => {
+                        say(&mut stream, &FromGuest::Exited { process, exit: Exit::Signal(SIGKILL) });
+                    }
                     ToGuest::Hears { request, .. } => {
                         say(
                             &mut stream,
@@ -59,7 +78,7 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str) -> Self {
-        Self::over(name, quick(false))
+        Self::over(name, quick(Interpreters::Honest))
     }
 
     fn over(name: &str, fake: FakeBackend) -> Self {
@@ -83,8 +102,13 @@ impl Scene {
     }
 
     async fn run(&self, id: &SandboxId) -> RunResult {
+        self.run_for(id, None).await
+    }
+
+    async fn run_for(&self, id: &SandboxId, timeout_ms: Option<u64>) -> RunResult {
         let (language, code) = ("bash".to_owned(), ":".to_owned());
-        let request = RunRequest { language, code, sandbox: Some(id.clone()), ..RunRequest::default() };
+        let ask = Ask { timeout_ms, ..Ask::default() };
+        let request = RunRequest { language, code, ask, sandbox: Some(id.clone()), ..RunRequest::default() };
         let (_keep, stop) = oneshot::channel();
         self.sandboxes
             .run(
@@ -136,10 +160,19 @@ async fn an_expired_sandbox_is_closed_with_everything_in_it() {
 
 #[tokio::test]
 async fn an_interpreter_that_reads_nothing_any_more_is_replaced_and_the_run_is_told() {
-    let scene = Scene::over("deaf", quick(true));
+    let scene = Scene::over("deaf", quick(Interpreters::Deaf));
     let id = scene.open().await;
     assert_eq!(scene.run(&id).await.warnings, Vec::<String>::new());
     let next = scene.run(&id).await;
     assert_eq!(next.outcome, sandbox::Outcome::Completed, "{next:?}");
     assert!(next.warnings.iter().any(|warning| warning.contains("had stopped")), "{:?}", next.warnings);
+}
+
+#[tokio::test]
+async fn a_driver_that_says_done_and_goes_on_is_ended_by_the_clock() {
+    let scene = Scene::over("forging", quick(Interpreters::Forging));
+    let id = scene.open().await;
+    let result = scene.run_for(&id, Some(100)).await;
+    assert_eq!((result.outcome, result.exit), (sandbox::Outcome::TimedOut, None), "{result:?}");
+    assert!(result.warnings.iter().any(|warning| warning.contains("was killed")), "{:?}", result.warnings);
 }

@@ -1,0 +1,108 @@
+//! Questions of the host when an interpreter is idle, kept until they can be answered.
+//!
+//! What is seen of an interpreter is [`crate::waiting`]'s. Usually it waits by the time the question comes; one that does not
+//! is looked at again, less and less often. A host that forbids every process to look at another (Yama's `ptrace_scope`, for
+//! one) is told apart from a program that hides itself: there it has to do for an answer that the interpreter's first
+//! thread sleeps and goes on sleeping.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use wire::FromGuest;
+
+use crate::host::Host;
+use crate::process::Process;
+use crate::waiting::{self, Look};
+use crate::{PROCESSES_MAX, sys};
+
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(10);
+/// How long a thread that cannot be looked at must sleep to count as idle.
+const SLEEP_MIN: Duration = Duration::from_millis(5);
+
+/// The questions that are open, one per process.
+#[derive(Default)]
+pub(crate) struct IdleQuestions {
+    open: Vec<Question>,
+    /// Whether the host lets this process look at others, once that had to be found out.
+    can_look: Option<bool>,
+}
+
+struct Question {
+    request: u32,
+    process: u32,
+    next: Instant,
+    pause: Duration,
+    /// Since when a thread that cannot be looked at sleeps, and its count.
+    asleep: Option<(Instant, u64)>,
+}
+
+impl IdleQuestions {
+    pub(crate) fn ask(&mut self, request: u32, process: u32) {
+        self.open.retain(|known| known.process != process);
+        if self.open.len() < PROCESSES_MAX {
+            let next = Instant::now();
+            self.open.push(Question { request, process, next, pause: PAUSE_MIN, asleep: None });
+        }
+    }
+
+    /// How long nothing need be looked at; nothing: no question is open.
+    pub(crate) fn pause(&self) -> Option<Timespec> {
+        let next = self.open.iter().map(|question| question.next).min()?;
+        Timespec::try_from(next.saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Answers what can be answered now.
+    pub(crate) fn answer(
+        &mut self,
+        processes: &mut BTreeMap<u32, Process>,
+        host: &mut Host,
+    ) -> io::Result<()> {
+        let now = Instant::now();
+        for mut question in std::mem::take(&mut self.open) {
+            // The end of one that is gone was told.
+            let Some(process) = processes.get_mut(&question.process) else { continue };
+            if question.next > now {
+                self.open.push(question);
+            } else if self.is_idle(process, &mut question) {
+                for message in process.hear_driver(question.process) {
+                    host.send(&message)?;
+                }
+                host.send(&FromGuest::Done { request: question.request })?;
+            } else {
+                question.next = Instant::now() + question.pause;
+                question.pause = (question.pause * 2).min(PAUSE_MAX);
+                self.open.push(question);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_idle(&mut self, process: &Process, question: &mut Question) -> bool {
+        match process.look() {
+            Look::Waits => true,
+            Look::Busy => false,
+            Look::Hidden => {
+                self.can_look = self.can_look.or_else(sys::can_look_at_children);
+                self.can_look == Some(false) && sleeps_on(process, question)
+            }
+        }
+    }
+}
+
+/// Whether a process slept without a break since it was looked at some milliseconds ago.
+fn sleeps_on(process: &Process, question: &mut Question) -> bool {
+    let Some(count) = waiting::sleep_count(process.pid()) else {
+        question.asleep = None;
+        return false;
+    };
+    match question.asleep.filter(|(_, known)| *known == count) {
+        Some((since, _)) => since.elapsed() >= SLEEP_MIN,
+        None => {
+            question.asleep = Some((Instant::now(), count));
+            false
+        }
+    }
+}
