@@ -30,10 +30,13 @@ async fn a_finished_run_comes_back_from_the_store_as_it_was() {
         let second = runs(&folder, durability);
         let found = find_finished(&second, &me, &told.id).await.unwrap();
         let (was, is) = (&told.result, &found.result);
-        assert_eq!((is.outcome, is.exit), (Outcome::Failed, Some(Exit::Code(3))));
-        assert_eq!((&is.stdout, &is.stderr, &is.error), (&was.stdout, &was.stderr, &was.error));
-        assert_eq!((&is.enforced, &is.backend, &is.clamped), (&was.enforced, &was.backend, &was.clamped));
-        assert_eq!((is.usage, &is.value, &is.warnings), (was.usage, &was.value, &was.warnings));
+        assert_eq!((is.outcome, is.execution().exit), (Outcome::Failed, Some(Exit::Code(3))));
+        let (is_left, was_left) = (is.execution(), was.execution());
+        assert_eq!((&is_left.stdout, &is_left.stderr), (&was_left.stdout, &was_left.stderr));
+        assert_eq!(is.error, was.error);
+        assert_eq!((&is.backend, &is.clamped), (&was.backend, &was.clamped));
+        assert_eq!((&is_left.enforced, is_left.usage), (&was_left.enforced, was_left.usage));
+        assert_eq!((&is_left.value, &is.warnings), (&was_left.value, &was.warnings));
         assert_eq!((found.created_ms, found.ended_ms), (told.created_ms, told.ended_ms));
         let log = second.log(&me, &told.id, all(None)).await.unwrap().unwrap();
         assert_eq!((log.bytes.as_slice(), log.at_end, log.is_running), ("aéb".as_bytes(), true, false));

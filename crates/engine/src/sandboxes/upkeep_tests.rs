@@ -173,6 +173,6 @@ async fn a_driver_that_says_done_and_goes_on_is_ended_by_the_clock() {
     let scene = Scene::over("forging", quick(Interpreters::Forging));
     let id = scene.open().await;
     let result = scene.run_for(&id, Some(100)).await;
-    assert_eq!((result.outcome, result.exit), (sandbox::Outcome::TimedOut, None), "{result:?}");
+    assert_eq!((result.outcome, result.execution().exit), (sandbox::Outcome::TimedOut, None), "{result:?}");
     assert!(result.warnings.iter().any(|warning| warning.contains("was killed")), "{:?}", result.warnings);
 }
