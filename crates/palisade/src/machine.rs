@@ -62,7 +62,10 @@ pub(crate) fn with_engine<T, F>(
 where
     F: Future<Output = T>,
 {
-    let spawner = start_spawner(become_guest)?;
+    let spawner = start_spawner(become_guest);
+    // After the fork: nothing of it is in a sandbox. Whoever starts us tells by it that there is no spawner.
+    crate::log::install();
+    let spawner = spawner?;
     raise_descriptor_limit();
     let runtime = match life {
         ServerMode::OneShot | ServerMode::Stdio => {
@@ -120,7 +123,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
 fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
-    crate::log::set_level(settings.log_level.value);
+    crate::log::configure(settings.log_level.value, settings.log_format.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;

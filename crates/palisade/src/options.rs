@@ -16,4 +16,7 @@ pub(crate) struct Options {
     /// How much is logged: error, warn, info, debug or trace (or PALISADE_LOG)
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
+    /// How log lines look: json, pretty, or auto, which is pretty on a terminal (or PALISADE_LOG_FORMAT)
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
 }

@@ -20,6 +20,11 @@ impl Paint {
         Self { is_on: stream.is_terminal() && !is_plain }
     }
 
+    /// No colours, whoever reads.
+    pub fn off() -> Self {
+        Self { is_on: false }
+    }
+
     fn wrap(self, code: &str, text: &str) -> String {
         if self.is_on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -32,6 +37,11 @@ impl Paint {
     /// Red.
     pub fn bad(self, text: &str) -> String {
         self.wrap("31", text)
+    }
+
+    /// Yellow.
+    pub fn warning(self, text: &str) -> String {
+        self.wrap("33", text)
     }
 
     /// Faint.

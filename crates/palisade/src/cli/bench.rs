@@ -21,7 +21,9 @@ pub(crate) fn main(options: &Options, arguments: &BenchArguments) -> ExitCode {
 
 fn flags(options: &Options) -> Vec<String> {
     let allowed = options.allow_missing.iter().map(|name| format!("--allow-missing={name}"));
-    allowed.chain(options.log_level.iter().map(|level| format!("--log-level={level}"))).collect()
+    let level = options.log_level.iter().map(|level| format!("--log-level={level}"));
+    let format = options.log_format.iter().map(|format| format!("--log-format={format}"));
+    allowed.chain(level).chain(format).collect()
 }
 
 fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Result<Vec<Found>> {
@@ -29,6 +31,7 @@ fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Res
         state_dir: Some(state_dir.to_owned()),
         allow_missing: options.allow_missing.clone(),
         log_level: options.log_level.clone(),
+        log_format: options.log_format.clone(),
     };
     machine::with_engine(&own, ServerMode::OneShot, |machine| async move {
         let mut found = Vec::new();

@@ -110,6 +110,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
                 (json!(path.map(|path| path.display().to_string())), &settings.state_dir.origin)
             }
             Key::LogLevel => (json!(settings.log_level.value.name()), &settings.log_level.origin),
+            Key::LogFormat => (json!(settings.log_format.value.name()), &settings.log_format.origin),
             Key::Interpreter(language) => match settings.interpreters.get(language) {
                 Some(found) => (json!(found.value.display().to_string()), &found.origin),
                 None => (Value::Null, &Origin::Default),

@@ -198,6 +198,7 @@ pub(crate) enum Key {
     AllowMissing,
     StateDir,
     LogLevel,
+    LogFormat,
     /// Of that language.
     Interpreter(String),
 }
@@ -207,7 +208,7 @@ impl Key {
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
-        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir, Self::LogLevel]);
+        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir, Self::LogLevel, Self::LogFormat]);
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -221,6 +222,7 @@ impl Key {
             Self::AllowMissing => "allow_missing".to_owned(),
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
+            Self::LogFormat => "log.format".to_owned(),
             Self::Interpreter(language) => format!("interpreters.{language}"),
         }
     }
@@ -268,6 +270,7 @@ mod tests {
         for expected in [
             "PALISADE_LIMITS_MAX_MEMORY_MB",
             "PALISADE_LOG",
+            "PALISADE_LOG_FORMAT",
             "PALISADE_INTERPRETERS_PYTHON",
             "PALISADE_SERVE_LISTEN",
             "PALISADE_SERVE_CONNECTIONS_MAX",

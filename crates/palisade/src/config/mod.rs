@@ -27,7 +27,7 @@ use self::key::Key;
 use self::serve::ServeFlag;
 use self::settings::{Assignment, contradictions};
 pub(crate) use self::settings::{Ignored, Origin, Settings};
-pub(crate) use self::value::LogLevel;
+pub(crate) use self::value::{LogFormat, LogLevel};
 use self::value::{Raw, Setting};
 use crate::options::Options;
 
@@ -167,7 +167,9 @@ fn suggestion(keys: &[Key], mistaken: &str) -> String {
         |name: &str| name.bytes().zip(mistaken.bytes()).take_while(|(one, other)| one == other).count();
     let names: Vec<String> = keys.iter().map(Key::variable).collect();
     let most = names.iter().map(|name| common(name)).max().unwrap_or(0);
-    let near: Vec<&str> = names.iter().filter(|name| common(name) == most).map(String::as_str).collect();
+    // PALISADE_LOG_LEVEL begins with the whole of PALISADE_LOG, and is meant so.
+    let is_near = |name: &&String| common(name) == most || mistaken.starts_with(name.as_str());
+    let near: Vec<&str> = names.iter().filter(is_near).map(String::as_str).collect();
     format!("the nearest are {}", near.join(", "))
 }
 
@@ -183,6 +185,7 @@ fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
         texts.push((Key::AllowMissing, "--allow-missing", options.allow_missing.join(",")));
     }
     texts.extend(options.log_level.iter().map(|level| (Key::LogLevel, "--log-level", level.clone())));
+    texts.extend(options.log_format.iter().map(|format| (Key::LogFormat, "--log-format", format.clone())));
     for (key, flag, text) in texts {
         let setting = Setting::parse(&key, &Raw::from_text(&key, &text))
             .map_err(|message| ConfigError::Mistakes(vec![Problem { place: flag.to_owned(), message }]))?;

@@ -14,7 +14,7 @@ use sandbox::{Guarantee, Limits};
 
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
 use super::serve::ServeSettings;
-use super::value::{LogLevel, Setting};
+use super::value::{LogFormat, LogLevel, Setting};
 use service::SLOTS_MAX;
 
 const MB: u64 = 1 << 20;
@@ -102,6 +102,7 @@ pub(crate) struct Settings {
     /// Nothing: the customary place.
     pub(crate) state_dir: Valued<Option<PathBuf>>,
     pub(crate) log_level: Valued<LogLevel>,
+    pub(crate) log_format: Valued<LogFormat>,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
@@ -130,6 +131,7 @@ impl Settings {
             allow_missing: Valued::default(policy.absence_allowed.clone()),
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
+            log_format: Valued::default(LogFormat::Auto),
             interpreters: BTreeMap::new(),
         }
     }
@@ -156,6 +158,7 @@ impl Settings {
             Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
+            Setting::LogFormat(format) => self.log_format.set(format, origin),
             Setting::Interpreter(language, path) => {
                 self.interpreters.insert(language, Valued { value: path, origin });
             }
@@ -188,7 +191,9 @@ impl Settings {
                 "a working directory cannot accept that a guarantee is missing".to_owned()
             }
             Setting::StateDir(_) => "a working directory cannot choose where state is kept".to_owned(),
-            Setting::LogLevel(_) => "a working directory cannot change what is logged".to_owned(),
+            Setting::LogLevel(_) | Setting::LogFormat(_) => {
+                "a working directory cannot change what is logged".to_owned()
+            }
             Setting::Interpreter(..) => {
                 "a working directory cannot choose a program that is started outside the sandbox".to_owned()
             }
@@ -345,6 +350,7 @@ mod tests {
             Setting::AllowMissing(Vec::new()),
             Setting::StateDir(PathBuf::from("/tmp/x")),
             Setting::LogLevel(LogLevel::Error),
+            Setting::LogFormat(LogFormat::Pretty),
             Setting::Interpreter("python".to_owned(), PathBuf::from("/tmp/evil")),
         ];
         for setting in hostile {

@@ -196,7 +196,8 @@ fn mistaken_variables_are_errors_and_strangers_are_not() {
     scene.variable("PALISADE_LOG_LEVEL", "debug");
     let message = scene.error();
     assert!(
-        message.contains("$PALISADE_LOG_LEVEL") && message.contains("nearest are PALISADE_LOG"),
+        message.contains("$PALISADE_LOG_LEVEL")
+            && message.contains("nearest are PALISADE_LOG, PALISADE_LOG_FORMAT"),
         "{message}"
     );
     scene.variable("PALISADE_LOG_LEVEL", "");

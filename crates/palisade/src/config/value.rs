@@ -31,6 +31,27 @@ impl LogLevel {
     }
 }
 
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people on a terminal, else as JSON.
+    Auto,
+    Json,
+    Pretty,
+}
+
+impl LogFormat {
+    const ALL: [Self; 3] = [Self::Auto, Self::Json, Self::Pretty];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Json => "json",
+            Self::Pretty => "pretty",
+        }
+    }
+}
+
 /// A value as it was found.
 #[derive(Debug, Clone)]
 pub(crate) enum Raw {
@@ -56,7 +77,7 @@ impl Raw {
             Key::Serve(key) => key.raw(text),
             Key::AllowMissing => Self::list_from_text(text),
             Key::PoolEnabled => text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text()),
-            Key::StateDir | Key::LogLevel | Key::Interpreter(_) => as_text(),
+            Key::StateDir | Key::LogLevel | Key::LogFormat | Key::Interpreter(_) => as_text(),
         }
     }
 
@@ -88,6 +109,7 @@ pub(crate) enum Setting {
     AllowMissing(Vec<Guarantee>),
     StateDir(PathBuf),
     LogLevel(LogLevel),
+    LogFormat(LogFormat),
     Interpreter(String, PathBuf),
 }
 
@@ -106,7 +128,8 @@ impl Setting {
             Key::Interpreter(language) => {
                 parse_path(raw).map(|path| Self::Interpreter(language.clone(), path))
             }
-            Key::LogLevel => parse_level(raw).map(Self::LogLevel),
+            Key::LogLevel => parse_word(raw, LogLevel::ALL, LogLevel::name).map(Self::LogLevel),
+            Key::LogFormat => parse_word(raw, LogFormat::ALL, LogFormat::name).map(Self::LogFormat),
         }
     }
 
@@ -118,6 +141,7 @@ impl Setting {
             Self::AllowMissing(_) => Key::AllowMissing,
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,
+            Self::LogFormat(_) => Key::LogFormat,
             Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
         }
     }
@@ -165,13 +189,16 @@ pub(crate) fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
     }
 }
 
-fn parse_level(raw: &Raw) -> Result<LogLevel, String> {
+fn parse_word<T: Copy, const N: usize>(
+    raw: &Raw,
+    all: [T; N],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, String> {
     let found = match raw {
-        Raw::Text(text) => LogLevel::ALL.into_iter().find(|level| level.name() == text),
+        Raw::Text(text) => all.into_iter().find(|one| name(*one) == text),
         _ => None,
     };
-    let known = LogLevel::ALL.map(LogLevel::name).join(", ");
-    found.ok_or_else(|| format!("it must be one of {known}, not {}", raw.shown()))
+    found.ok_or_else(|| format!("it must be one of {}, not {}", all.map(&name).join(", "), raw.shown()))
 }
 
 #[cfg(test)]
@@ -227,5 +254,7 @@ mod tests {
         assert!(from_text(&Key::Interpreter("python".to_owned()), "~/python").is_err());
         assert_eq!(from_text(&Key::LogLevel, "debug"), Ok(Setting::LogLevel(LogLevel::Debug)));
         assert!(from_text(&Key::LogLevel, "loud").unwrap_err().contains("error, warn, info, debug, trace"));
+        assert_eq!(from_text(&Key::LogFormat, "pretty"), Ok(Setting::LogFormat(LogFormat::Pretty)));
+        assert!(from_text(&Key::LogFormat, "xml").unwrap_err().contains("auto, json, pretty"));
     }
 }

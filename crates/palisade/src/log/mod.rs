@@ -1,0 +1,138 @@
+//! What operators read: one line per event on standard error, as JSON or for people.
+//!
+//! ```text
+//! tracing::info!(...) -> level and target wanted? -> fields, and the ids of the run around it -> one line
+//!                        (else one atomic load)                                                   json | pretty
+//! ```
+//! Lines say what happened and how long it took, never code, output, arguments or secrets. Only events of Palisade's own
+//! crates get through ([`filter`]): the events of the MCP library, of HTTP and of TLS hold arguments and headers. Writing
+//! never waits: when nobody reads standard error, lines are dropped and the next one that gets through says how many.
+//! [`crate::machine`] installs this after the spawner was forked, so that no sandbox inherits it.
+
+mod fields;
+mod filter;
+mod json;
+mod layer;
+mod pretty;
+mod sink;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use terminal::Paint;
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt;
+
+pub(crate) use crate::config::{LogFormat, LogLevel};
+
+use self::layer::LogLayer;
+use self::sink::{Sink, Stderr};
+
+static LOG: OnceLock<Arc<Log>> = OnceLock::new();
+
+/// One line before it is written.
+struct Line<'a> {
+    time: std::time::Duration,
+    level: LogLevel,
+    event: &'a str,
+    fields: &'a [(&'a str, Value)],
+    /// Lines before this one that nobody could read.
+    dropped: u64,
+}
+
+/// Where lines go and which are wanted.
+struct Log {
+    /// A [`LogLevel`]; before it is known, only failures are told.
+    level: AtomicU8,
+    /// A [`Shape`].
+    shape: AtomicU8,
+    dropped: AtomicU64,
+    paint: Paint,
+    sink: Box<dyn Sink>,
+}
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Shape {
+    Json,
+    Pretty,
+}
+
+impl Log {
+    fn new(sink: Box<dyn Sink>, paint: Paint) -> Self {
+        let shape = Shape::of(LogFormat::Auto, sink.is_terminal());
+        Self {
+            level: AtomicU8::new(LogLevel::Error as u8),
+            shape: AtomicU8::new(shape as u8),
+            dropped: AtomicU64::new(0),
+            paint,
+            sink,
+        }
+    }
+
+    fn configure(&self, level: LogLevel, format: LogFormat) {
+        self.level.store(level as u8, Ordering::Relaxed);
+        self.shape.store(Shape::of(format, self.sink.is_terminal()) as u8, Ordering::Relaxed);
+    }
+
+    fn wants(&self, level: LogLevel) -> bool {
+        level as u8 <= self.level.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, level: LogLevel, event: &str, fields: &[(&str, Value)]) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        let line = Line { time, level, event, fields, dropped };
+        let mut text = match self.shape.load(Ordering::Relaxed) == Shape::Pretty as u8 {
+            true => pretty::render(&line, self.paint),
+            false => json::render(&line),
+        };
+        text.push('\n');
+        if !self.sink.write(text.as_bytes()) {
+            // This one, and those that it would have told of.
+            self.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shape {
+    fn of(format: LogFormat, is_terminal: bool) -> Self {
+        match format {
+            LogFormat::Json => Self::Json,
+            LogFormat::Pretty => Self::Pretty,
+            LogFormat::Auto if is_terminal => Self::Pretty,
+            LogFormat::Auto => Self::Json,
+        }
+    }
+}
+
+fn log() -> &'static Arc<Log> {
+    LOG.get_or_init(|| Arc::new(Log::new(Box::new(Stderr), Paint::for_stream(&std::io::stderr()))))
+}
+
+/// Takes the events of this process; until [`configure`] only failures.
+pub(crate) fn install() {
+    let subscriber = Registry::default().with(LogLayer::new(Arc::clone(log())));
+    // Of two, the first one stays: there is one standard error.
+    tracing::subscriber::set_global_default(subscriber).ok();
+}
+
+/// Says how much is wanted, and how it looks.
+pub(crate) fn configure(level: LogLevel, format: LogFormat) {
+    log().configure(level, format);
+    // What was enabled or not is remembered at every callsite, and the highest level once for all of them.
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// Writes one line if that level is wanted.
+pub(crate) fn line(level: LogLevel, event: &str, fields: &[(&str, Value)]) {
+    if log().wants(level) {
+        log().write(level, event, fields);
+    }
+}
+
+#[cfg(test)]
+mod tests;
