@@ -4,7 +4,7 @@ use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 
-use crate::{Enforced, Limits, SandboxSpec};
+use crate::{Enforced, FailureCounts, Limits, SandboxSpec};
 
 /// A boxed future, so that backends can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -65,6 +65,11 @@ pub trait Backend: Send + Sync {
 
     /// User and group on the host that files of a lasting workspace belong to.
     fn owner_of(&self, identity: u32) -> (u32, u32);
+
+    /// How often something failed of which no caller heard.
+    fn failures(&self) -> FailureCounts {
+        FailureCounts::default()
+    }
 
     /// Builds a sandbox whose guest is waiting on its stream.
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;

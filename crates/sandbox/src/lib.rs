@@ -6,6 +6,7 @@
 
 mod backend;
 pub mod conformance;
+mod failures;
 pub mod fake;
 mod guarantee;
 mod limits;
@@ -13,6 +14,7 @@ mod outcome;
 mod spec;
 
 pub use backend::{Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, StartPhases, Usage};
+pub use failures::{FailureCounts, FailureKind, Failures};
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use limits::Limits;
 pub use outcome::Outcome;

@@ -33,10 +33,13 @@ impl NativeBackend {
     /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
     pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         if let Some(zygote) = self.zygote_for(spec) {
-            if let Some(sandbox) = self.clone_from(spec, &zygote).await {
-                return Ok(sandbox);
+            match self.clone_from(spec, &zygote).await {
+                Ok(sandbox) => {
+                    self.zygotes.praise(&zygote);
+                    return Ok(sandbox);
+                }
+                Err(error) => self.zygotes.discard(&zygote, &error),
             }
-            self.zygotes.discard(&zygote);
         }
         self.raise_in_time(spec).await
     }
@@ -56,25 +59,28 @@ impl NativeBackend {
         }
     }
 
-    /// A clone of a zygote; nothing if it gives none. Whatever is wrong with it, and be it that it does not answer: a wall can
-    /// be built without.
-    async fn clone_from(&self, spec: &SandboxSpec, zygote: &Arc<RunningZygote>) -> Option<NativeSandbox> {
+    /// A clone of a zygote. Whatever is wrong with it, and be it that it does not answer: a wall can be built without.
+    async fn clone_from(
+        &self,
+        spec: &SandboxSpec,
+        zygote: &Arc<RunningZygote>,
+    ) -> Result<NativeSandbox, BackendError> {
         let used_again = zygote.networks.take();
         let is_used_again = used_again.is_some();
         let origin = Origin { zygote, network: used_again };
         // Whatever it is that a zygote does not do, the wall is built without it: nobody asks which step it was.
         let progress = Progress::default();
+        let late = |_| at("zygote")(io::Error::from(io::ErrorKind::TimedOut));
         match tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress)).await {
-            Ok(Err(_)) if is_used_again => {
+            Ok(Err(error)) if is_used_again => {
+                tracing::debug!(reason = %error, "network_not_used_again");
                 // Maybe for what happened in that network: once more, with a new one.
                 zygote.networks.forget();
                 let origin = Origin { zygote, network: None };
-                tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress))
-                    .await
-                    .ok()?
-                    .ok()
+                let again = tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress));
+                again.await.map_err(late)?
             }
-            built => built.ok()?.ok(),
+            built => built.map_err(late)?,
         }
     }
 

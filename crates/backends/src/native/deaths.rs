@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ::sandbox::Failures;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Far below 256, the least number of items that such a queue works on at once; far above what the processors can take apart at once.
@@ -21,15 +22,16 @@ const LINGER_STEP_MS: u32 = 32;
 pub(super) struct Deaths {
     turns: Arc<Semaphore>,
     alive: AtomicU32,
-}
-
-impl Default for Deaths {
-    fn default() -> Self {
-        Self { turns: Arc::new(Semaphore::new(ENDS_AT_ONCE as usize)), alive: AtomicU32::new(0) }
-    }
+    /// Where it is told that one cannot be destroyed.
+    failures: Arc<Failures>,
 }
 
 impl Deaths {
+    pub(super) fn new(failures: &Arc<Failures>) -> Self {
+        let turns = Arc::new(Semaphore::new(ENDS_AT_ONCE as usize));
+        Self { turns, alive: AtomicU32::new(0), failures: Arc::clone(failures) }
+    }
+
     /// How long the next sandbox stays when the server is gone, after those that live now.
     pub(super) fn linger_ms(&self) -> u32 {
         let before = self.alive.load(Ordering::Relaxed) / ENDS_AT_ONCE;
@@ -48,6 +50,10 @@ impl Mortal {
     pub(super) fn new(deaths: &Arc<Deaths>) -> Self {
         deaths.alive.fetch_add(1, Ordering::Relaxed);
         Self { deaths: Arc::clone(deaths), turn: None }
+    }
+
+    pub(super) fn failures(&self) -> &Failures {
+        &self.deaths.failures
     }
 
     /// Waits until it may be killed. Its turn ends when this is dropped, which must not be before it is dead.
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn of_thousands_only_a_few_end_at_once() {
-        let deaths = Arc::new(Deaths::default());
+        let deaths = Arc::new(Deaths::new(&Arc::default()));
         assert_eq!(deaths.linger_ms(), 0);
         let mut all: Vec<Mortal> = (0..4096).map(|_| Mortal::new(&deaths)).collect();
         assert_eq!(deaths.linger_ms(), 4096, "the last of them waits for the others");
@@ -95,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_a_turn_gets_it_when_another_is_dead() {
-        let deaths = Arc::new(Deaths::default());
+        let deaths = Arc::new(Deaths::new(&Arc::default()));
         let mut dying: Vec<Mortal> = (0..ENDS_AT_ONCE).map(|_| Mortal::new(&deaths)).collect();
         assert!(dying.iter_mut().all(Mortal::try_turn));
         let mut next = Mortal::new(&deaths);

@@ -32,10 +32,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use ::sandbox::{Backend, BackendError, BoxFuture, Enforced, LastingWorkspace, Sandbox, SandboxSpec};
+use ::sandbox::{
+    Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, LastingWorkspace, Sandbox,
+    SandboxSpec,
+};
 use jail::{GuestMain, Spawner};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tracing::Instrument;
 
 use self::cgroup::Cgroups;
 use self::deaths::Deaths;
@@ -54,6 +58,7 @@ pub struct NativeBackend {
     zygotes: Zygotes,
     made: AtomicU64,
     deaths: Arc<Deaths>,
+    failures: Arc<Failures>,
 }
 
 /// Forks the process that will make sandboxes. Call it first thing, before any thread exists.
@@ -65,7 +70,8 @@ impl NativeBackend {
     /// Looks at this machine and takes the spawner in.
     pub fn new(spawner: Spawner) -> Self {
         let spawner = Arc::new(spawner);
-        let cgroups = Cgroups::detect(&spawner);
+        let failures = Arc::<Failures>::default();
+        let cgroups = Cgroups::detect(&spawner, &failures);
         Self {
             spawner,
             cgroups,
@@ -73,14 +79,15 @@ impl NativeBackend {
             system: System::detect(),
             zygotes: Zygotes::default(),
             made: AtomicU64::new(0),
-            deaths: Arc::default(),
+            deaths: Arc::new(Deaths::new(&failures)),
+            failures,
         }
     }
 
     /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/zygote).
     #[must_use]
     pub fn with_zygotes(mut self, library: &'static [u8]) -> Self {
-        self.zygotes = Zygotes::new(Arc::clone(&self.spawner), library);
+        self.zygotes = Zygotes::new(Arc::clone(&self.spawner), library, Arc::clone(&self.failures));
         self
     }
 
@@ -126,9 +133,13 @@ impl Backend for NativeBackend {
         self.identities.lasting(identity).numbers()
     }
 
+    fn failures(&self) -> FailureCounts {
+        self.failures.counts()
+    }
+
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async move {
-            let built = self.build(spec).await;
+            let built = self.build(spec).instrument(tracing::debug_span!("wall")).await;
             built.map(|sandbox| Box::new(sandbox) as Box<dyn Sandbox>)
         })
     }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::sandbox::{
-    BackendError, BoxFuture, DiskHeld, Ending, Enforced, Limits, Sandbox, SandboxSpec, StartPhases, Usage,
+    BackendError, BoxFuture, DiskHeld, Ending, Enforced, FailureKind, Limits, Sandbox, SandboxSpec,
+    StartPhases, Usage,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -167,7 +168,9 @@ impl NativeSandbox {
     /// Handover hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
     /// time.
     pub(super) fn prepare_end(&mut self, descent: Option<Descent<'_>>) {
-        self.namespaces = Held::open(self.watch.watched().0, descent).ok();
+        let held = Held::open(self.watch.watched().0, descent);
+        self.namespaces =
+            held.inspect_err(|error| tracing::debug!(reason = %error, "namespaces_not_held")).ok();
         self.cgroups.open_files();
     }
 
@@ -201,6 +204,13 @@ impl NativeSandbox {
         self.headroom = None;
         self.watch.begin_first(limits, &self.cgroups).await;
         Ok(())
+    }
+
+    /// Here and not by the engine, which gives its answer whatever becomes of the sandbox.
+    fn tell(&self, ended: &Result<Usage, BackendError>) {
+        // One that is dead has given back its turn.
+        let (Err(error), Some(mortal)) = (ended, &self.mortal) else { return };
+        mortal.failures().report(FailureKind::Destroy, "sandbox", error);
     }
 
     async fn begin_end(&mut self) -> Result<(), BackendError> {
@@ -249,6 +259,9 @@ impl NativeSandbox {
         }
         let usage = self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups));
         self.take_remains().retire(&usage, &self.limits);
+        if let Some(mortal) = &self.mortal {
+            mortal.failures().recovered(FailureKind::Destroy, "sandbox");
+        }
         (self.used, self.is_dead) = (Some(usage), true);
         self.mortal = None;
         Ok(usage)
@@ -302,11 +315,19 @@ impl Sandbox for NativeSandbox {
     }
 
     fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
-        Box::pin(self.end_programs())
+        Box::pin(async {
+            let ended = self.end_programs().await;
+            self.tell(&ended);
+            ended
+        })
     }
 
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
-        Box::pin(self.end())
+        Box::pin(async {
+            let ended = self.end().await;
+            self.tell(&ended);
+            ended
+        })
     }
 }
 
@@ -316,25 +337,38 @@ impl Drop for NativeSandbox {
     fn drop(&mut self) {
         let (false, Some(mut mortal)) = (self.is_dead, self.mortal.take()) else { return };
         let runtime = tokio::runtime::Handle::try_current();
-        if (mortal.try_turn() || runtime.is_err()) && self.kill().is_err() {
-            return;
+        if mortal.try_turn() || runtime.is_err() {
+            if let Err(error) = self.kill() {
+                return mortal.failures().report(FailureKind::Destroy, "sandbox", &error);
+            }
         }
-        let Ok(process) = self.process.get_ref().try_clone() else { return };
+        let process = match self.process.get_ref().try_clone() {
+            Ok(process) => process,
+            Err(error) => return mortal.failures().report(FailureKind::Destroy, "sandbox", &error),
+        };
         let remains = self.take_remains();
         match runtime {
             Ok(runtime) => drop(runtime.spawn(async move {
                 if !mortal.try_turn() {
                     mortal.take_turn().await;
+                    // It may have ended by itself; if not, it is seen below that it lives.
                     rustix::process::pidfd_send_signal(&process, Signal::KILL).ok();
                 }
-                if let Ok(process) = watched(process) {
-                    tokio::time::timeout(DROP_PATIENCE, process.readable()).await.ok();
+                let dead = match watched(process) {
+                    Ok(process) => tokio::time::timeout(DROP_PATIENCE, process.readable())
+                        .await
+                        .map_or_else(|_| Err(io::ErrorKind::TimedOut.into()), |ready| ready.map(drop)),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = dead {
+                    mortal.failures().report(FailureKind::Destroy, "sandbox", &error);
                 }
                 remains.remove();
             })),
             Err(_) => {
                 let mut list = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
                 let patience = Timespec::try_from(DROP_PATIENCE).ok();
+                // The process ends with us, and what is left is swept by the next server.
                 rustix::event::poll(&mut list, patience.as_ref()).ok();
             }
         }

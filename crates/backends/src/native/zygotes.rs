@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::sandbox::{PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec};
+use ::sandbox::{BackendError, FailureKind, Failures, PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec};
 use jail::{JailPlan, Message, Spawner, Wall, Zygote, ZygoteFds, ZygoteIds, ZygotePlan};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::io::Interest;
@@ -38,6 +38,8 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
 /// A zygote that serves.
 pub(super) struct RunningZygote {
+    /// The program, without its folder.
+    program: String,
     pub(super) handle: Zygote,
     ids: ZygoteIds,
     workspaces: Option<PathBuf>,
@@ -103,6 +105,7 @@ pub(super) struct Zygotes {
 }
 
 struct ZygoteFactory {
+    failures: Arc<Failures>,
     spawner: Arc<Spawner>,
     library: &'static [u8],
     /// The library as a descriptor, made at its first use.
@@ -110,9 +113,9 @@ struct ZygoteFactory {
 }
 
 impl Zygotes {
-    pub(super) fn new(spawner: Arc<Spawner>, library: &'static [u8]) -> Self {
+    pub(super) fn new(spawner: Arc<Spawner>, library: &'static [u8], failures: Arc<Failures>) -> Self {
         // A test build shows the host where its root is off, which a zygote cannot.
-        let factory = ZygoteFactory { spawner, library, file: Mutex::default() };
+        let factory = ZygoteFactory { failures, spawner, library, file: Mutex::default() };
         Self { factory: (!Wall::Root.off()).then_some(factory), slots: Arc::default() }
     }
 
@@ -143,15 +146,28 @@ impl Zygotes {
         slot.used = now;
         let is_wanted = slot.zygote.as_ref().is_none_or(|zygote| zygote.is_old());
         if is_wanted && !slot.is_starting && now >= slot.not_before {
-            slot.is_starting = factory.start(plan(wanted), spec, Arc::downgrade(&self.slots)).is_ok();
+            match factory.start(plan(wanted), spec, Arc::downgrade(&self.slots)) {
+                Ok(()) => slot.is_starting = true,
+                Err(error) => factory.failures.report(FailureKind::Zygote, &program_of(wanted), &error),
+            }
         }
         let zygote = slot.zygote.clone()?;
         zygote.clones.fetch_add(1, Ordering::Relaxed);
         Some(zygote)
     }
 
-    /// Lets go of a zygote that did not do its work.
-    pub(super) fn discard(&self, zygote: &Arc<RunningZygote>) {
+    /// Takes note that a zygote did its work.
+    pub(super) fn praise(&self, zygote: &RunningZygote) {
+        if let Some(factory) = &self.factory {
+            factory.failures.recovered(FailureKind::Zygote, &zygote.program);
+        }
+    }
+
+    /// Lets go of a zygote that did not do its work, for the reason given.
+    pub(super) fn discard(&self, zygote: &Arc<RunningZygote>, error: &BackendError) {
+        if let Some(factory) = &self.factory {
+            factory.failures.report(FailureKind::Zygote, &zygote.program, error);
+        }
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         for slot in
             slots.iter_mut().filter(|slot| slot.zygote.as_ref().is_some_and(|it| Arc::ptr_eq(it, zygote)))
@@ -172,10 +188,15 @@ impl ZygoteFactory {
     ) -> io::Result<()> {
         let library = self.library()?;
         let spawner = Arc::clone(&self.spawner);
-        let spec = without_opening(spec);
+        let (spec, failures) = (without_opening(spec), Arc::clone(&self.failures));
         tokio::spawn(async move {
+            let program = plan.argv.first().map(|path| name_of(path)).unwrap_or_default();
             let zygote = tokio::time::timeout(START_PATIENCE, until_ready(&spawner, plan, &library)).await;
             let zygote = zygote.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)));
+            match &zygote {
+                Ok(zygote) => failures.recovered(FailureKind::Zygote, &zygote.program),
+                Err(error) => failures.report(FailureKind::Zygote, &program, error),
+            }
             settle(&slots, &spec, zygote.ok().map(Arc::new));
         });
         Ok(())
@@ -215,9 +236,27 @@ async fn until_ready(spawner: &Spawner, plan: ZygotePlan, library: &OwnedFd) -> 
     }
     // Written without waiting: a zygote that does not take requests is of no use.
     let handle = Zygote::new(requests.into_inner());
-    let ZygotePlan { ids, workspaces, .. } = plan;
+    let ZygotePlan { ids, workspaces, argv, .. } = plan;
+    let program = argv.first().map(|path| name_of(path)).unwrap_or_default();
     let networks = Networks::default();
-    Ok(RunningZygote { handle, ids, workspaces, networks, born: Instant::now(), clones: AtomicU32::new(0) })
+    Ok(RunningZygote {
+        program,
+        handle,
+        ids,
+        workspaces,
+        networks,
+        born: Instant::now(),
+        clones: AtomicU32::new(0),
+    })
+}
+
+fn program_of(zygote: &ZygoteSpec) -> String {
+    zygote.argv.first().map(|path| name_of(path)).unwrap_or_default()
+}
+
+/// The last part of a path: where an interpreter is kept may be a user's own folder.
+fn name_of(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(Message, Option<OwnedFd>)>> {

@@ -155,6 +155,7 @@ fn free_for_children(own: &Path, spawner: Pid) -> bool {
     for pid in own_pair.into_iter().chain(words(&leaf.join("cgroup.procs"))) {
         move_to(own, &pid);
     }
+    // A leaf that stays is found and used by the next server.
     fs::remove_dir(&leaf).ok();
     false
 }

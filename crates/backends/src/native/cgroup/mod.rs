@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::sandbox::Limits;
+use ::sandbox::{FailureKind, Failures, Limits};
 use jail::Spawner;
 use rustix::fs::FlockOperation;
 
@@ -50,6 +50,7 @@ pub(super) struct Cgroups {
     joinable: OnceLock<Vec<Hierarchy>>,
     /// Those of sandboxes that ended.
     free: Arc<Free<Resting>>,
+    failures: Arc<Failures>,
 }
 
 /// Directories of this server, one per hierarchy; the locks say that the server lives.
@@ -60,13 +61,13 @@ struct Owned {
 }
 
 impl Cgroups {
-    pub(super) fn detect(spawner: &Arc<Spawner>) -> Self {
+    pub(super) fn detect(spawner: &Arc<Spawner>, failures: &Arc<Failures>) -> Self {
         let layout =
             if jail::Wall::Cgroup.off() { Layout::default() } else { Layout::read(Path::new("/proc/self")) };
         let (unified, old_layout) =
             layout.hierarchies(spawner.pid()).into_iter().partition(|found| found.unified);
         let name = format!("{PREFIX}{}", unique());
-        let unified = Owned::make(unified, &name, spawner);
+        let unified = Owned::make(unified, &name, spawner, failures);
         Self {
             spawner: Arc::clone(spawner),
             name,
@@ -75,11 +76,13 @@ impl Cgroups {
             old: OnceLock::new(),
             joinable: OnceLock::new(),
             free: Arc::default(),
+            failures: Arc::clone(failures),
         }
     }
 
     fn old(&self) -> &Owned {
-        self.old.get_or_init(|| Owned::make(self.old_layout.clone(), &self.name, &self.spawner))
+        self.old
+            .get_or_init(|| Owned::make(self.old_layout.clone(), &self.name, &self.spawner, &self.failures))
     }
 
     pub(super) fn state(&self) -> CgroupState {
@@ -137,10 +140,12 @@ impl Cgroups {
 }
 
 impl Owned {
-    fn make(hierarchies: Vec<Hierarchy>, name: &str, spawner: &Spawner) -> Self {
+    fn make(hierarchies: Vec<Hierarchy>, name: &str, spawner: &Spawner, failures: &Failures) -> Self {
         let mut owned = Self::default();
         for hierarchy in hierarchies {
-            sweep(&hierarchy.parent);
+            if let Err(error) = sweep(&hierarchy.parent) {
+                failures.report(FailureKind::Sweep, "cgroups", &error);
+            }
             match own(&hierarchy, name) {
                 Ok((directory, lock)) => owned.directories.push((hierarchy, directory, lock)),
                 Err(error) => owned.problem = Some(format!("{}: {error}", hierarchy.parent.display())),
@@ -150,7 +155,9 @@ impl Owned {
             owned.directories.iter().map(|(_, directory, _)| directory.clone()).collect();
         if !directories.is_empty() {
             // Should this fail, the next server's sweep removes them.
-            spawner.remove_at_end(directories).ok();
+            if let Err(error) = spawner.remove_at_end(directories) {
+                failures.report(FailureKind::Sweep, "own cgroups", &error);
+            }
         }
         owned
     }
@@ -189,15 +196,19 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     match made {
         Ok(lock) => Ok((directory, lock)),
         Err(error) => {
-            remove_tree(&directory);
+            // The error that led here is told; what is left is swept by the next server.
+            remove_tree(&directory).ok();
             Err(error)
         }
     }
 }
 
-/// Removes what servers left that are gone: a live one holds the lock of its directory.
-fn sweep(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
+/// Removes what servers left that are gone: a live one holds the lock of its directory. Gives the last error, after all of
+/// them were tried.
+fn sweep(parent: &Path) -> io::Result<()> {
+    let mut swept = Ok(());
+    // What may not be read was made by nobody of ours.
+    let Ok(entries) = fs::read_dir(parent) else { return swept };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
         if !is_ours || is_new(&entry) {
@@ -205,9 +216,10 @@ fn sweep(parent: &Path) {
         }
         let Ok(lock) = File::open(entry.path()) else { continue };
         if rustix::fs::flock(lock.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove_tree(&entry.path());
+            swept = remove_tree(&entry.path()).and(swept);
         }
     }
+    swept
 }
 
 /// A server that is just starting has made its directory and not locked it yet.
@@ -218,11 +230,19 @@ fn is_new(entry: &fs::DirEntry) -> bool {
 }
 
 /// Removes a group and all groups beneath it. Processes are gone by then; if not, it stays for the next sweep.
-fn remove_tree(directory: &Path) {
+fn remove_tree(directory: &Path) -> io::Result<()> {
     if let Ok(entries) = fs::read_dir(directory) {
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            remove_tree(&entry.path());
+            // One that stays keeps the one above, whose error is the answer.
+            remove_tree(&entry.path()).ok();
         }
     }
-    fs::remove_dir(directory).ok();
+    match fs::remove_dir(directory) {
+        // Another server's sweep was faster, or its processes are about to end and the next sweep finds it.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy) => {
+            tracing::debug!(reason = %error, "cgroup_not_swept");
+            Ok(())
+        }
+        removed => removed,
+    }
 }

@@ -273,7 +273,9 @@ impl CgroupSet {
         let is_nothing = directories.is_empty() && namespaces.is_empty();
         if let Some(spawner) = self.spawner.as_ref().filter(|_| !is_nothing) {
             // Without a spawner the sandbox is gone too, and the next server's sweep removes the groups.
-            spawner.remove(directories, &namespaces).ok();
+            if let Err(error) = spawner.remove(directories, &namespaces) {
+                tracing::debug!(reason = %error, "cgroups_not_removed");
+            }
         }
     }
 }
