@@ -15,10 +15,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
+use sandbox::{FailureKind, Failures};
 use sha2::{Digest, Sha256};
 
 use crate::request::is_plain_path;
@@ -100,11 +102,16 @@ pub(crate) struct BuildFile {
 pub(crate) struct Builds {
     folder: PathBuf,
     kept_bytes_max: u64,
+    failures: Arc<Failures>,
 }
 
+/// What this is called where its failures are told.
+const SUBJECT: &str = "compiled programs";
+
 impl Builds {
-    pub(crate) fn new(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join(FOLDER), kept_bytes_max: KEPT_BYTES_MAX }
+    pub(crate) fn new(state_dir: &Path, failures: &Arc<Failures>) -> Self {
+        let failures = Arc::clone(failures);
+        Self { folder: state_dir.join(FOLDER), kept_bytes_max: KEPT_BYTES_MAX, failures }
     }
 
     /// The product of that key, if it is there and every byte is what was stored.
@@ -121,7 +128,9 @@ impl Builds {
         let files = entry.join(FILES);
         verify(&manifest, key, &files)?;
         // The time of last use decides who stays; an older one is no harm.
-        manifest.set_modified(SystemTime::now()).ok();
+        if let Err(error) = manifest.set_modified(SystemTime::now()) {
+            tracing::debug!(reason = %error, "build_use_not_noted");
+        }
         Some(Build { files, _in_use: manifest })
     }
 
@@ -146,11 +155,21 @@ impl Builds {
             fs::rename(&made, &entry)
         });
         if placed.is_err() {
-            fs::remove_dir_all(&made).ok();
+            self.remove(&made);
         }
         placed?;
         self.make_room(&entry);
         self.recall(key).ok_or_else(|| io::Error::other("what was stored reads differently"))
+    }
+
+    /// Removes a folder; what cannot be removed now is tried again by the next sweep.
+    fn remove(&self, folder: &Path) {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.failures.report(FailureKind::Sweep, SUBJECT, &error);
+            }
+            _ => self.failures.recovered(FailureKind::Sweep, SUBJECT),
+        }
     }
 
     fn unfinished(&self) -> PathBuf {
@@ -172,7 +191,7 @@ impl Builds {
                 rustix::fs::flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err()
             });
             if !in_use {
-                fs::remove_dir_all(path).ok();
+                self.remove(&path);
             }
         }
     }
@@ -200,7 +219,7 @@ impl Builds {
             }
             let away = self.unfinished();
             if fs::rename(&path, &away).is_ok() {
-                fs::remove_dir_all(&away).ok();
+                self.remove(&away);
                 (bytes, count) = (bytes.saturating_sub(size), count - 1);
             }
         }

@@ -13,7 +13,7 @@ impl Place {
     }
 
     fn builds(&self) -> Builds {
-        Builds::new(&self.0)
+        Builds::new(&self.0, &Default::default())
     }
 
     fn entry(&self, key: &Key) -> PathBuf {

@@ -11,12 +11,13 @@
 //! refused at once with the cause; one probe at a time, each later than the one before, looks whether that has passed.
 
 use std::io::ErrorKind;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sandbox::{Backend, BackendError, BoxFuture, Enforced, Sandbox, SandboxSpec};
+use sandbox::{Backend, BackendError, BoxFuture, Enforced, FailureCounts, Sandbox, SandboxSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 /// Builds that fail in a row before the wall itself is doubted.
 const FAILURES_MAX: u32 = 3;
@@ -59,17 +60,6 @@ impl WallFailure {
     }
 }
 
-/// A change that an operator wants to know of.
-#[derive(Debug, Clone, Copy)]
-pub enum WallNews<'a> {
-    /// No sandbox can be built any more.
-    Lost(&'a WallFailure),
-    /// They can be built again, after so long.
-    Regained(Duration),
-}
-
-type Listener = Box<dyn Fn(WallNews<'_>) + Send + Sync>;
-
 /// A backend behind a circuit breaker.
 #[derive(Clone)]
 pub(crate) struct Circuit(Arc<Inner>);
@@ -77,7 +67,6 @@ pub(crate) struct Circuit(Arc<Inner>);
 struct Inner {
     backend: Arc<dyn Backend>,
     state: watch::Sender<State>,
-    listener: OnceLock<Listener>,
 }
 
 #[derive(Debug, Clone)]
@@ -100,12 +89,7 @@ enum State {
 impl Circuit {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         let state = watch::Sender::new(State::Closed { failures: 0, regained_at: None });
-        Self(Arc::new(Inner { backend, state, listener: OnceLock::new() }))
-    }
-
-    /// Has changes told; the first listener is the one.
-    pub(crate) fn listen(&self, listener: Listener) {
-        self.0.listener.get_or_init(|| listener);
+        Self(Arc::new(Inner { backend, state }))
     }
 
     /// Why nothing is built at the moment, if so.
@@ -192,7 +176,8 @@ impl Inner {
             *state = State::Open { failure, since, probe_at: now + pause };
         });
         if is_new {
-            self.tell(WallNews::Lost(&told));
+            let WallFailure { what, cause, remedy, .. } = &*told;
+            tracing::error!(reason = %what, cause, remedy = %remedy, "wall_unavailable");
         }
     }
 
@@ -209,13 +194,8 @@ impl Inner {
             *state = State::Closed { failures: 0, regained_at };
         });
         if let Some(after) = after {
-            self.tell(WallNews::Regained(after));
-        }
-    }
-
-    fn tell(&self, news: WallNews<'_>) {
-        if let Some(listener) = self.listener.get() {
-            listener(news);
+            let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(after_ms, "wall_available_again");
         }
     }
 }
@@ -248,12 +228,17 @@ impl Backend for Circuit {
         self.0.backend.owner_of(identity)
     }
 
+    fn failures(&self) -> FailureCounts {
+        self.0.backend.failures()
+    }
+
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {
         Box::pin(async move {
             self.0.admit().await?;
-            let built = self.0.backend.create(spec).await;
+            let built = self.0.backend.create(spec).instrument(tracing::debug_span!("create")).await;
             match &built {
                 Ok(_) => self.0.succeed(),
+                // Whoever asked is told why.
                 Err(_) => self.0.fail(),
             }
             built

@@ -1,10 +1,9 @@
 //! The circuit over a backend that fails on demand. Time is tokio's own and passes only where a test lets it.
 
-use std::sync::Mutex;
-
 use sandbox::fake::FakeBackend;
 
 use super::*;
+use crate::test_events::Heard;
 
 fn fake() -> FakeBackend {
     FakeBackend::new(drop)
@@ -55,14 +54,7 @@ async fn failures_in_a_row_stop_building_and_are_told_with_their_cause() {
 async fn it_recovers_by_itself_and_tells_each_change_once() {
     let fake = fake();
     let circuit = circuit(&fake);
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = Arc::clone(&told);
-    circuit.listen(Box::new(move |news| {
-        heard.lock().unwrap().push(match news {
-            WallNews::Lost(failure) => failure.summary(),
-            WallNews::Regained(_) => "again".to_owned(),
-        });
-    }));
+    let heard = Heard::begin();
     fake.set_failing(Some("clone"));
     let regained = tokio::spawn({
         let circuit = circuit.clone();
@@ -77,7 +69,11 @@ async fn it_recovers_by_itself_and_tells_each_change_once() {
     regained.await.unwrap();
     assert!(build(&circuit).await.is_ok());
     assert_eq!(circuit.failure(), None);
-    assert_eq!(*told.lock().unwrap(), ["building the sandbox failed at clone (timed out)", "again"]);
+    let told = heard.events();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let wanted = "wall_unavailable reason=building the sandbox failed at clone cause=timed out remedy=";
+    assert!(told[0].starts_with(wanted), "{told:?}");
+    assert!(told[1].starts_with("wall_available_again after_ms="), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

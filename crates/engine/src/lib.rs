@@ -30,6 +30,8 @@ pub mod runtimes;
 mod sandboxes;
 pub mod store;
 pub mod telemetry;
+#[cfg(test)]
+mod test_events;
 mod typed;
 mod unstarted;
 mod validate;
@@ -42,10 +44,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use policy::Policy;
-use sandbox::Backend;
+use sandbox::{Backend, FailureCounts, Failures};
+use tracing::Instrument;
 
 pub use admission::{AdmissionLimits, Busy};
-pub use circuit::{WallFailure, WallNews};
+pub use circuit::WallFailure;
 pub use conversation::{RunEvent, Stop};
 pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
@@ -91,6 +94,7 @@ pub struct Engine {
     admission: Arc<admission::Admission>,
     pool: pool::Pool,
     builds: builds::Builds,
+    failures: Arc<Failures>,
     executable: Option<PathBuf>,
     state_dir: PathBuf,
     /// Whether things are made ready ahead.
@@ -103,14 +107,16 @@ impl Engine {
         let admission = Arc::new(admission::Admission::new(config.admission));
         let circuit = circuit::Circuit::new(backend);
         let backend: Arc<dyn Backend> = Arc::new(circuit.clone());
+        let failures = Arc::<Failures>::default();
         Self {
-            pool: pool::Pool::new(config.pool, &backend, &admission),
+            pool: pool::Pool::new(config.pool, &backend, &admission, &failures),
             backend: circuit,
-            builds: builds::Builds::new(&config.state_dir),
+            builds: builds::Builds::new(&config.state_dir, &failures),
             state_dir: config.state_dir.clone(),
             runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
             policy: config.policy,
             admission,
+            failures,
             executable: config.executable,
             is_warm: config.pool.is_on,
         }
@@ -126,9 +132,9 @@ impl Engine {
         self.backend.failure()
     }
 
-    /// Has it told when sandboxes cannot be built any more, and when they can be again.
-    pub fn on_wall_news(&self, listener: impl Fn(WallNews<'_>) + Send + Sync + 'static) {
-        self.backend.listen(Box::new(listener));
+    /// How often something failed of which no caller heard, here and in the backend.
+    pub fn failures(&self) -> FailureCounts {
+        telemetry::added(self.failures.counts(), self.backend.failures())
     }
 
     /// When sandboxes could be built again, if they once could not.
@@ -157,7 +163,7 @@ impl Engine {
         if missing > 0 {
             self.pool.give_way(missing);
         }
-        self.admission.admit(memory_bytes).await
+        self.admission.admit(memory_bytes).instrument(tracing::debug_span!("admission")).await
     }
 
     /// Destroys all spares; runs that come later have their sandboxes built.

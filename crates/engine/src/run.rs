@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use policy::{Allowed, Ask, Decision};
 use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
+use tracing::{Instrument, debug_span};
 use wire::{Fork, OpenProcess, ToGuest};
 
 use crate::admission::Permit;
@@ -73,7 +74,10 @@ impl Engine {
             prepared = self.prepare(&request, workspace) => prepared,
         };
         match prepared {
-            Ok(prepared) => prepared.run(self, request, audience, StopSignals::new(stop)).await,
+            Ok(prepared) => {
+                let run = prepared.run(self, request, audience, StopSignals::new(stop));
+                run.instrument(debug_span!("conversation")).await
+            }
             Err(unstarted) => unstarted.into_result(name),
         }
     }
@@ -93,7 +97,7 @@ impl Engine {
             }
         };
         // Before the place is taken: a compiler has one of its own.
-        let built = self.compile(request, &runtime).await?;
+        let built = self.compile(request, &runtime).instrument(debug_span!("compile")).await?;
         let permit = self.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // A file of the caller's own may have the customary name.
@@ -257,6 +261,7 @@ impl Prepared {
     fn destroy_in_background(self) {
         let Self { mut lease, permit, .. } = self;
         tokio::spawn(async move {
+            // A backend tells what it cannot destroy.
             lease.sandbox.destroy().await.ok();
             drop(permit);
         });

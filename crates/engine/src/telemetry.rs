@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sandbox::Outcome;
+use sandbox::{FailureCounts, FailureKind, Outcome};
 
 pub use crate::pool::{Discard, PoolLevel, PoolSnapshot, Purpose};
 use crate::result::{Execution, RunResult};
@@ -111,6 +111,8 @@ pub struct Snapshot {
     pub phases: Vec<PhaseTimes>,
     /// The spares.
     pub pool: PoolSnapshot,
+    /// Failures that no caller heard of, by kind; all kinds.
+    pub failures: Vec<(FailureKind, u64)>,
 }
 
 /// How long something took, over and over.
@@ -202,8 +204,14 @@ impl Telemetry {
             waiting: waiting as u64,
             phases: phases.collect(),
             pool,
+            failures: Vec::new(),
         }
     }
+}
+
+/// Counts of two sources together.
+pub(crate) fn added(one: FailureCounts, other: FailureCounts) -> FailureCounts {
+    std::array::from_fn(|kind| one[kind] + other[kind])
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sandbox::{Ending, Limits};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 use wire::{Exit, Stream};
 
 use crate::Engine;
@@ -72,6 +73,10 @@ pub struct MissingImport {
 impl Engine {
     /// Looks at a program without running it.
     pub async fn validate(&self, language: &str, code: &str) -> Result<Validation, RunError> {
+        self.look_at(language, code).instrument(tracing::info_span!("validate")).await
+    }
+
+    async fn look_at(&self, language: &str, code: &str) -> Result<Validation, RunError> {
         let request =
             RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
         request.check()?;

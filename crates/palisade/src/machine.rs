@@ -6,15 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backends::native::{NativeBackend, start_spawner};
-use engine::{
-    Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig, WallNews,
-};
+use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 use mcp::render::INLINE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::json;
 
 use crate::config::Settings;
-use crate::log::{self, LogLevel};
 use crate::options::Options;
 use crate::{config, state};
 
@@ -81,30 +77,11 @@ where
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner).with_zygotes(ZYGOTE));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
-        engine.on_wall_news(log_wall_news);
         work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
     Ok(result)
-}
-
-/// Once for each change, whatever the number of calls that hear of it.
-fn log_wall_news(news: WallNews<'_>) {
-    match news {
-        WallNews::Lost(failure) => {
-            let fields = [
-                ("reason", json!(failure.what)),
-                ("cause", json!(failure.cause)),
-                ("remedy", json!(failure.remedy)),
-            ];
-            log::line(LogLevel::Error, "wall_unavailable", &fields);
-        }
-        WallNews::Regained(after) => {
-            let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-            log::line(LogLevel::Warn, "wall_available_again", &[("after_ms", json!(after_ms))]);
-        }
-    }
 }
 
 /// A shell gives 1024 descriptors at first and more when asked; what can be open at once is counted from there. The

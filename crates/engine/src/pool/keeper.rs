@@ -1,12 +1,14 @@
 //! Who looks after the shelves: sweeps what is no good, builds what is wanted, off the path of every run.
 //!
 //! One per pool, from the first demand until the pool is gone. It builds few at a time and only while the machine has memory to
-//! give; a build that fails is tried again later, each time later, and is nobody's error.
+//! give; a build that fails is tried again later, each time later. No caller hears of it; the operator does, once.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use sandbox::FailureKind;
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use super::spare::Spare;
 use super::{Discard, PoolShared};
@@ -92,13 +94,21 @@ impl PoolShared {
         }
         shelf.building += 1;
         let (place, spec) = (Place { shared: Arc::downgrade(self), id: shelf.id }, Arc::clone(&shelf.spec));
+        let subject = shelf.subject();
         drop(shelves);
+        let span = tracing::debug_span!(parent: None, "refill", spare = %subject);
         let backend = Arc::clone(&self.backend);
-        tokio::spawn(async move {
+        let failures = Arc::clone(&self.failures);
+        let refill = async move {
             let started = Instant::now();
             let built = Spare::build(backend.as_ref(), &spec).await;
+            match &built {
+                Ok(_) => failures.recovered(FailureKind::Spare, &subject),
+                Err(error) => failures.report(FailureKind::Spare, &subject, error),
+            }
             place.fill(built.ok(), started.elapsed());
-        });
+        };
+        tokio::spawn(refill.instrument(span));
         true
     }
 }

@@ -18,8 +18,9 @@ mod spare;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sandbox::{Backend, BackendError, Limits, Sandbox, SandboxSpec, StartPhases};
+use sandbox::{Backend, BackendError, FailureKind, Failures, Limits, Sandbox, SandboxSpec, StartPhases};
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use self::counts::PoolCounts;
 pub use self::counts::{Discard, PoolLevel, PoolSnapshot, Purpose};
@@ -95,10 +96,22 @@ impl Lease {
 impl Engine {
     /// A sandbox that somebody wants: a spare where one is ready, else built now.
     pub(crate) async fn lease(&self, want: &Want<'_>) -> Result<Lease, Unstarted> {
-        match self.pool.lease(want).await {
-            Some(lease) => Ok(lease),
-            None => self.create(want.spec).await.map(Lease::cold),
+        let span = tracing::debug_span!(
+            "lease",
+            language = want.language,
+            purpose = want.purpose.name(),
+            is_spare = tracing::field::Empty
+        );
+        async {
+            let spare = self.pool.lease(want).await;
+            tracing::Span::current().record("is_spare", spare.is_some());
+            match spare {
+                Some(lease) => Ok(lease),
+                None => self.create(want.spec).await.map(Lease::cold),
+            }
         }
+        .instrument(span)
+        .await
     }
 }
 
@@ -117,10 +130,16 @@ struct PoolShared {
     /// There is something to do for the keeper: somebody asked, a build ended, or the last run did.
     wake: Arc<Notify>,
     counts: PoolCounts,
+    failures: Arc<Failures>,
 }
 
 impl Pool {
-    pub(crate) fn new(config: PoolConfig, backend: &Arc<dyn Backend>, admission: &Arc<Admission>) -> Self {
+    pub(crate) fn new(
+        config: PoolConfig,
+        backend: &Arc<dyn Backend>,
+        admission: &Arc<Admission>,
+        failures: &Arc<Failures>,
+    ) -> Self {
         let shared = || PoolShared {
             config,
             backend: Arc::clone(backend),
@@ -128,6 +147,7 @@ impl Pool {
             shelves: Mutex::default(),
             wake: Arc::clone(admission.quiet()),
             counts: PoolCounts::default(),
+            failures: Arc::clone(failures),
         };
         Self { shared: config.is_on.then(|| Arc::new(shared())) }
     }
@@ -165,7 +185,9 @@ impl Pool {
         // All at once: each takes about a millisecond to die.
         let ends: Vec<_> = spares.into_iter().map(|spare| tokio::spawn(spare.destroy())).collect();
         for end in ends {
-            end.await.ok();
+            if let Err(error) = end.await {
+                tracing::debug!(reason = %error, "spare_not_awaited");
+            }
         }
     }
 
@@ -210,15 +232,20 @@ impl PoolShared {
                 self.let_go([spare], Discard::Dead);
                 continue;
             }
+            let subject = want.language;
             match spare.take_limits(&want.spec.limits).await {
-                Ok(()) => return Some(spare.into_parts()),
+                Ok(()) => {
+                    self.failures.recovered(FailureKind::Lease, subject);
+                    return Some(spare.into_parts());
+                }
                 // It is as it was, and good for others.
                 Err(BackendError::Unfit { .. }) => {
                     let unwanted = self.locked().put_back(want, spare);
                     self.let_go(unwanted, Discard::Idle);
                     return None;
                 }
-                Err(_) => {
+                Err(error) => {
+                    self.failures.report(FailureKind::Lease, subject, &error);
                     // Were they all like this, building more at once would help nobody.
                     self.locked().blame(want, Instant::now());
                     self.let_go([spare], Discard::Dead);

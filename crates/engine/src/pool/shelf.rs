@@ -73,6 +73,11 @@ impl Shelf {
         }
     }
 
+    /// What it is called where its failures are told.
+    pub(super) fn subject(&self) -> String {
+        format!("{} {}", self.language, self.purpose.name())
+    }
+
     /// The key: everything but limits. The shortest part that tells them apart comes first.
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;

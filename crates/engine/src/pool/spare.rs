@@ -64,7 +64,9 @@ impl Spare {
         let is_due = std::mem::take(&mut self.can_rehearse);
         if is_due {
             let told = self.writer.control(MAIN, 0, &driver::rehearsal());
-            told.and_then(|()| self.writer.flush_now()).ok();
+            if let Err(error) = told.and_then(|()| self.writer.flush_now()) {
+                tracing::debug!(reason = %error, "rehearsal_not_told");
+            }
         }
         is_due
     }
@@ -84,6 +86,7 @@ impl Spare {
 
     /// Its end.
     pub(super) async fn destroy(mut self) {
+        // A backend tells what it cannot destroy.
         self.sandbox.destroy().await.ok();
     }
 }

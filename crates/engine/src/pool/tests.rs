@@ -11,6 +11,7 @@ use wire::{FromGuest, VERSION};
 
 use super::*;
 use crate::admission::AdmissionLimits;
+use crate::test_events::Heard;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CONFIG: PoolConfig = PoolConfig {
@@ -61,7 +62,7 @@ impl Scene {
         let limits = AdmissionLimits { runs_max: 8, queue_max: 8, memory_bytes: 1 << 30 };
         let admission = Arc::new(Admission::new(limits));
         let backend: Arc<dyn Backend> = Arc::new(fake.clone());
-        let pool = Pool::new(config, &backend, &admission);
+        let pool = Pool::new(config, &backend, &admission, &Arc::default());
         Self { fake, guests, pool, admission, spec: SandboxSpec::default() }
     }
 
@@ -369,4 +370,21 @@ async fn each_interpreter_rehearses_once_and_only_when_it_is_quiet() {
     scene.shared().wake.notify_one();
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(rehearsals(), CONFIG.floor, "once each");
+}
+
+#[tokio::test]
+async fn spares_that_cannot_be_built_are_told_once_with_their_cause_and_counted() {
+    let heard = Heard::begin();
+    let scene = Scene::new(CONFIG);
+    let failures = || scene.shared().failures.counts()[FailureKind::Spare as usize];
+    scene.fake.set_failing(Some("clone"));
+    assert!(scene.lease().await.is_none());
+    scene.until("it failed twice", |_| failures() >= 2).await;
+    scene.fake.set_failing(None);
+    scene.until("it recovered", |scene| scene.ready() >= CONFIG.floor).await;
+    let told = heard.events();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let wanted = "spare_failed subject=x run reason=the wall was not built cause=building the sandbox failed at clone: timed out count=1";
+    assert_eq!(told[0], wanted);
+    assert!(told[1].starts_with("spare_recovered subject=x run failures="), "{told:?}");
 }

@@ -57,6 +57,9 @@ impl Runs {
             log.seal()
         };
         self.telemetry.count_run(&entry.run.language, &result);
+        let span = tracing::Span::current();
+        span.record("outcome", result.outcome.name());
+        span.record("error", result.error.as_ref().map(|error| error.code.as_str()));
         // Nothing was executed: there is nothing to come back to, unless somebody was told so.
         let is_unstarted = matches!(result.phase, RunPhase::NotStarted);
         let Execution { stdout, stderr, .. } = result.execution();
@@ -88,12 +91,14 @@ impl Runs {
         };
         match stored {
             Ok(()) => {
+                self.store.tell_recovered();
                 self.telemetry
                     .time(Phase::Store, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
                 entry.publish(Arc::clone(&run));
             }
             Err(error) => {
                 self.telemetry.count_store_failure();
+                self.store.tell(&error);
                 entry.publish(warned(&run, &error));
                 self.offer_again(entry, &run, &blocks).await;
             }
@@ -105,9 +110,10 @@ impl Runs {
     /// A run that never began, and that somebody wanted kept in the very moment in which that was told.
     async fn keep_anyway(&self, entry: &Entry) {
         if let Some(run) = entry.peek()
-            && self.store_end(run, Vec::new()).await.is_err()
+            && let Err(error) = self.store_end(run, Vec::new()).await
         {
             self.telemetry.count_store_failure();
+            self.store.tell(&error);
         }
         self.forget(entry);
     }

@@ -18,8 +18,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandbox::Outcome;
+use sandbox::{FailureKind, Outcome};
 use tokio::sync::{Notify, oneshot, watch};
+use tracing::Instrument;
 
 pub use id::RunId;
 pub use live::{LiveRun, StartedRun};
@@ -39,7 +40,7 @@ use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
 use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoreError, StoredRun};
-use crate::telemetry::{Snapshot, Telemetry};
+use crate::telemetry::{self, Snapshot, Telemetry};
 
 /// Results that the store did not take are kept up to so many.
 const UNSTORED_MAX: usize = 16;
@@ -231,9 +232,23 @@ impl Runs {
         let entry = Arc::new(Entry::new(run, stop));
         let place = self.take_place(principal, &entry)?;
         let beginning = Beginning { request, stopped, place };
-        let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning));
+        let span = self.span(&entry.run);
+        let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning).instrument(span));
         entry.abort.get_or_init(|| task.abort_handle());
         Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
+    }
+
+    /// Around everything that is done for a run. The language is one of ours: any other word is the caller's.
+    fn span(&self, run: &NewRun) -> tracing::Span {
+        let known = |language: &str| self.engine.runtimes().names().find(|name| *name == language);
+        tracing::info_span!(
+            "run",
+            run_id = run.id.as_str(),
+            principal = %run.principal,
+            language = known(&run.language).unwrap_or(telemetry::OTHER),
+            outcome = tracing::field::Empty,
+            error = tracing::field::Empty,
+        )
     }
 
     fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<Place, RunError> {
@@ -340,9 +355,15 @@ impl Runs {
             }
         };
         let walls = async { tokio::join!(self.sandboxes.shutdown(), self.engine.close_pool()) };
-        tokio::time::timeout(patience, walls).await.ok();
         // What does not work now is put right by the next server.
-        tokio::time::timeout(FLUSH_PATIENCE, last_words).await.ok();
+        if tokio::time::timeout(patience, walls).await.is_err() {
+            tracing::warn!(reason = "sandboxes did not end in time", "shutdown_incomplete");
+        }
+        match tokio::time::timeout(FLUSH_PATIENCE, last_words).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(reason = error.code(), "shutdown_incomplete"),
+            Err(_) => tracing::warn!(reason = "the store did not answer in time", "shutdown_incomplete"),
+        }
     }
 
     /// Runs that have not ended.
@@ -352,7 +373,15 @@ impl Runs {
 
     /// All counts at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        self.telemetry.snapshot(self.live(), self.engine.waiting(), self.engine.pool_snapshot())
+        let counted =
+            self.telemetry.snapshot(self.live(), self.engine.waiting(), self.engine.pool_snapshot());
+        Snapshot { failures: self.failures(), ..counted }
+    }
+
+    /// How often something failed of which no caller heard: in the engine, its backend and its store.
+    pub fn failures(&self) -> Vec<(FailureKind, u64)> {
+        let counts = telemetry::added(self.engine.failures(), self.store.failures().counts());
+        FailureKind::ALL.into_iter().zip(counts).collect()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

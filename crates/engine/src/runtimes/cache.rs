@@ -98,7 +98,7 @@ pub(crate) fn find_out(
     let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
     let question = Question { definition, command, place, folder: &folder, key: &key, work: &work };
     let asked = question.ask();
-    fs::remove_dir_all(&work).ok();
+    discard(&work);
     asked?;
     read(&folder, &key).ok_or_else(|| ProbeError::Late("its answer could not be stored".to_owned()))
 }
@@ -152,7 +152,7 @@ impl Question<'_> {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let Ok(lock) = fs::File::open(entry.path()) else { continue };
             if is_folder && rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                fs::remove_dir_all(entry.path()).ok();
+                discard(&entry.path());
             }
         }
         make_private(self.work)?;
@@ -212,6 +212,7 @@ impl Question<'_> {
         answers.sort();
         let surplus = answers.len().saturating_sub(ANSWERS_MAX);
         for (_, path) in answers.into_iter().take(surplus) {
+            // An answer without a driver has none to remove; what stays is removed when the next one is asked.
             fs::remove_file(path.with_extension("driver")).ok();
             fs::remove_file(path).ok();
         }
@@ -257,6 +258,7 @@ fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
         match child.try_wait().map_err(|error| ProbeError::Late(error.to_string()))? {
             Some(status) => break status,
             None if Instant::now() > deadline => {
+                // It may have ended meanwhile; that it did not end in time is what is told.
                 child.kill().ok();
                 child.wait().ok();
                 let words = format!("its probe did not end within {} s", place.patience.as_secs());
@@ -276,9 +278,20 @@ fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
     Err(if status.code().is_none() { ProbeError::Late(words) } else { ProbeError::Broken(words) })
 }
 
+/// Removes the folder of a probe; what stays is removed before the next one.
+fn discard(folder: &Path) {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::debug!(reason = %error, "probe_folder_not_removed");
+        }
+        _ => {}
+    }
+}
+
 fn bounded(stream: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
+        // What was read before an error is judged like any answer.
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).ok();
     }
     bytes

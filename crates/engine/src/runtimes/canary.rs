@@ -54,7 +54,9 @@ impl Runtimes {
         let stamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let beside = file.with_extension(format!("canary.{}.{stamp}", std::process::id()));
         let text = serde_json::to_vec(&written).unwrap_or_default();
-        if fs::write(&beside, text).and_then(|()| fs::rename(&beside, &file)).is_err() {
+        if let Err(error) = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &file)) {
+            tracing::debug!(reason = %error, "canary_not_remembered");
+            // It may not be there.
             fs::remove_file(&beside).ok();
         }
     }

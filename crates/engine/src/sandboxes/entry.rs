@@ -247,6 +247,11 @@ impl SandboxEntry {
         self.used_ms().saturating_add(self.record.ttl_ms)
     }
 
+    /// Tells that it is put to sleep, and for what.
+    pub(super) fn tell_sleep(&self, reason: &'static str) {
+        tracing::debug!(sandbox_id = self.record.id.as_str(), reason, "sandbox_slept");
+    }
+
     /// Makes its directory usable again by whoever owns it: a program may have closed it to itself.
     pub(super) fn open_up(&self) {
         const OWNER: u32 = 0o700;
@@ -254,7 +259,10 @@ impl SandboxEntry {
         // What cannot be repaired here is told by the run that needs it.
         let Ok(found) = fs::symlink_metadata(&path) else { return };
         if found.is_dir() && found.mode() & OWNER != OWNER {
-            fs::set_permissions(&path, fs::Permissions::from_mode(found.mode() & 0o777 | OWNER)).ok();
+            let mode = fs::Permissions::from_mode(found.mode() & 0o777 | OWNER);
+            if let Err(error) = fs::set_permissions(&path, mode) {
+                tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "workspace_not_opened_up");
+            }
         }
     }
 
@@ -264,7 +272,12 @@ impl SandboxEntry {
         for name in names.iter().filter(|name| name.starts_with(OWN_FILES)) {
             // The name has no separator, so this reaches nothing but an entry of the workspace itself; what the
             // program put in its place is unlinked, not followed.
-            std::fs::remove_file(path.join(name)).ok();
+            match std::fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "own_file_not_removed");
+                }
+                _ => {}
+            }
         }
     }
 }

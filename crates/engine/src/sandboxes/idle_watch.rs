@@ -76,6 +76,7 @@ async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
         }
         Some(_) => {
             if slot.awake.is_some() {
+                entry.tell_sleep("limit");
                 drop(slot.sleep("what was left running went beyond a limit between two runs"));
             }
             entry.memory_bytes.store(0, Ordering::Relaxed);
@@ -119,6 +120,7 @@ impl Sandboxes {
                 return;
             }
             let Some(mut slot) = entry.turn_now() else { continue };
+            entry.tell_sleep("room");
             drop(slot.sleep("others needed the room and the interpreter was put to sleep"));
             bytes = bytes.saturating_sub(held(entry));
             count -= 1;

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use policy::{Ask, Clamp, Decision, Floor};
-use sandbox::{BoxFuture, Limits};
+use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use entry::SandboxRecord;
@@ -54,6 +54,8 @@ const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// An interpreter that nobody used for so long is put to sleep.
 const IDLE_MS_MAX: u64 = 10 * 60 * 1000;
 const UPKEEP_PAUSE: Duration = Duration::from_secs(5);
+/// What these are called where their failures are told.
+const EXPIRED: &str = "expired sandboxes";
 /// A live interpreter of every kind fits.
 const FLOOR: Floor = Floor { memory_mb: 96, processes: 48, open_files: 32 };
 
@@ -147,10 +149,11 @@ impl Sandboxes {
         let entry = SandboxEntry::new(&self.state_dir, record.clone());
         make_folders(&entry).map_err(|error| no_folder(&error))?;
         if let Err(error) = self.store.open_sandbox(record.clone()).await {
-            removal::remove_later(SandboxEntry::place(&self.state_dir, &record.id));
+            removal::remove_later(SandboxEntry::place(&self.state_dir, &record.id), &self.engine.failures);
             return Err(error.to_run_error());
         }
         self.entries().insert(record.id.clone(), Arc::clone(&entry));
+        tracing::debug!(sandbox_id = record.id.as_str(), principal = %principal, "sandbox_opened");
         Ok((info(&entry), allowed.clamped))
     }
 
@@ -184,6 +187,7 @@ impl Sandboxes {
             entry.closing.send_replace(true);
             let awake = entry.last_turn().await.sleep("the server was restarted");
             if let Some(mut awake) = awake {
+                // A backend tells what it cannot destroy.
                 awake.sandbox.destroy().await.ok();
             }
         }
@@ -243,13 +247,15 @@ impl Sandboxes {
             return Err(Unstarted::from(NotHeld::Elsewhere).error);
         }
         if let Some(mut awake) = slot.sleep("the sandbox was closed") {
-            // What could not be killed now is swept with the server.
+            // What could not be killed now is swept with the server; the backend tells of it.
             awake.sandbox.destroy().await.ok();
         }
         let closed = self.store.close_sandbox(entry.record.id.clone()).await;
         if closed.is_ok() {
             self.entries().remove(&entry.record.id);
-            removal::remove_later(SandboxEntry::place(&self.state_dir, &entry.record.id));
+            let folder = SandboxEntry::place(&self.state_dir, &entry.record.id);
+            removal::remove_later(folder, &self.engine.failures);
+            tracing::debug!(sandbox_id = entry.record.id.as_str(), "sandbox_closed");
         }
         entry.let_go(&mut slot);
         closed.map(drop).map_err(|error| error.to_run_error())
@@ -264,6 +270,7 @@ impl Sandboxes {
             if now >= entry.expires_ms() {
                 self.expire(&entry, slot, now).await;
             } else if now.saturating_sub(entry.used_ms()) >= IDLE_MS_MAX {
+                entry.tell_sleep("idle");
                 drop(slot.sleep("the interpreter was idle for long and was put to sleep"));
                 entry.note_awake(&slot);
                 entry.let_go(&mut slot);
@@ -274,7 +281,10 @@ impl Sandboxes {
     /// Closes a sandbox that was not used for its time, by this server or another.
     async fn expire(&self, entry: &Arc<SandboxEntry>, slot: OwnedMutexGuard<Slot>, now: u64) {
         // What cannot be found out or closed now is tried again.
-        let Ok(found) = self.store.find_sandbox(&entry.record.id).await else { return };
+        let found = match self.store.find_sandbox(&entry.record.id).await {
+            Ok(found) => found,
+            Err(error) => return self.engine.failures.report(FailureKind::Sweep, EXPIRED, &error),
+        };
         let used_ms = found.map_or(0, |record| record.used_ms).max(entry.used_ms());
         if now < used_ms.saturating_add(entry.record.ttl_ms) {
             entry.note_used(used_ms);
@@ -283,11 +293,32 @@ impl Sandboxes {
         entry.closing.send_replace(true);
         let ended = self.end(entry, slot).await;
         entry.closing.send_replace(ended.is_ok());
+        match ended {
+            Ok(()) => self.engine.failures.recovered(FailureKind::Sweep, EXPIRED),
+            // Another server uses it, and closes it when its time has come there.
+            Err(error) if error.retryable => {
+                tracing::debug!(sandbox_id = entry.record.id.as_str(), error = %error.code, "sandbox_not_expired");
+            }
+            Err(error) => {
+                self.engine.failures.report_text(
+                    FailureKind::Sweep,
+                    EXPIRED,
+                    &error.message,
+                    Some(&error.code),
+                );
+            }
+        }
     }
 
-    /// Sandboxes that expired while no server ran, and folders of none.
-    async fn sweep(&self) {
-        let Ok(records) = self.store.list_sandboxes(None).await else { return };
+    /// Sandboxes that expired while no server ran, and folders of none; tells whether that could be looked for.
+    async fn sweep(&self) -> bool {
+        let records = match self.store.list_sandboxes(None).await {
+            Ok(records) => records,
+            Err(error) => {
+                self.engine.failures.report(FailureKind::Sweep, EXPIRED, &error);
+                return false;
+            }
+        };
         let now = clock::unix_ms();
         for record in &records {
             if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.entries().contains_key(&record.id)
@@ -299,7 +330,9 @@ impl Sandboxes {
             }
         }
         let known = records.into_iter().map(|record| record.id.as_str().to_owned()).collect();
-        removal::remove_strangers(self.state_dir.join("sandboxes"), known);
+        let failures = Arc::clone(&self.engine.failures);
+        removal::remove_strangers(self.state_dir.join("sandboxes"), known, failures);
+        true
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<SandboxEntry>>> {
@@ -328,8 +361,7 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
         let Some(sandboxes) = sandboxes.upgrade() else { return };
         // A server that never had a sandbox does not open the store for their sake.
         if !is_swept && sandboxes.state_dir.join("sandboxes").is_dir() {
-            sandboxes.sweep().await;
-            is_swept = true;
+            is_swept = sandboxes.sweep().await;
         }
         sandboxes.look_after(clock::unix_ms()).await;
     }

@@ -8,24 +8,27 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use sandbox::{FailureKind, Failures};
 
 use super::id::SandboxId;
 
 /// Folders in removal have this ending; whatever has it is removed at the next start.
 const TRASH: &str = ".removed";
+/// What this is called where its failures are told.
+const SUBJECT: &str = "files of closed sandboxes";
 
 /// Takes a folder away at once, and removes it off the path of the answer.
-pub(super) fn remove_later(folder: PathBuf) {
+pub(super) fn remove_later(folder: PathBuf, failures: &Arc<Failures>) {
     let trash = folder.with_extension(&TRASH[1..]);
     // From now on no sandbox has this folder; what is not removed by us is removed by the next server.
-    if std::fs::rename(&folder, &trash).is_err() {
-        return;
+    if let Err(error) = std::fs::rename(&folder, &trash) {
+        return failures.report(FailureKind::Sweep, SUBJECT, &error);
     }
-    let work = move || {
-        remove(&trash).ok();
-    };
+    let failures = Arc::clone(failures);
+    let work = move || tell(&failures, remove(&trash));
     if tokio::runtime::Handle::try_current().is_ok() {
         drop(tokio::task::spawn_blocking(work));
     } else {
@@ -35,20 +38,31 @@ pub(super) fn remove_later(folder: PathBuf) {
 
 /// Removes every folder of a sandbox that nobody knows. A sandbox is made before it is written down, so one that is
 /// in use by another server may be unknown: its lock tells.
-pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>) {
+pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>, failures: Arc<Failures>) {
     drop(tokio::task::spawn_blocking(move || {
-        let Ok(entries) = std::fs::read_dir(&folder) else { return };
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) => return tell(&failures, Err(error)),
+        };
         for entry in entries.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_stranger = SandboxId::parse(&name).is_some() && !known.contains(&name) && is_old(&entry);
             if is_stranger {
+                // Should this fail, there is nothing to remove, and that is told.
                 std::fs::rename(entry.path(), entry.path().with_extension(&TRASH[1..])).ok();
             }
             if is_stranger || name.ends_with(TRASH) {
-                remove(&entry.path().with_extension(&TRASH[1..])).ok();
+                tell(&failures, remove(&entry.path().with_extension(&TRASH[1..])));
             }
         }
     }));
+}
+
+fn tell(failures: &Failures, removed: io::Result<()>) {
+    match removed {
+        Ok(()) => failures.recovered(FailureKind::Sweep, SUBJECT),
+        Err(error) => failures.report(FailureKind::Sweep, SUBJECT, &error),
+    }
 }
 
 /// Long enough ago that its record would be there.
@@ -131,6 +145,22 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, bool)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_events::Heard;
+
+    #[test]
+    fn files_that_cannot_be_removed_are_told_without_their_path_and_counted() {
+        let heard = Heard::begin();
+        let failures = Arc::<Failures>::default();
+        (0..2).for_each(|_| remove_later(PathBuf::from("/nonexistent/sbx_1"), &failures));
+        assert_eq!(failures.counts()[FailureKind::Sweep as usize], 2);
+        let told = heard.events();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with("sweep_failed subject=files of closed sandboxes reason=No such file"),
+            "{told:?}"
+        );
+        assert!(!told[0].contains("nonexistent"), "{told:?}");
+    }
 
     #[test]
     fn a_tree_deeper_than_any_path_is_removed() {

@@ -7,12 +7,13 @@ use std::time::Instant;
 use policy::{Allowed, Decision};
 use sandbox::{DiskHeld, Ending, Limits, Outcome, Usage};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
-use super::Sandboxes;
 use super::awake::AwakeSandbox;
 use super::entry::{SandboxEntry, Slot};
 use super::idle_watch;
 use super::live_run::{LiveRun, Unbegun};
+use super::{SandboxId, Sandboxes};
 use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
@@ -56,7 +57,9 @@ struct Visit<'a> {
 impl Sandboxes {
     /// Runs one program in the sandbox that the request names, if it is that principal's.
     pub(crate) async fn run(&self, principal: &Principal, request: RunRequest, ties: Ties) -> RunResult {
-        let ran = self.run_or_not(principal, request, ties).await;
+        let span =
+            tracing::info_span!("sandbox_run", sandbox_id = request.sandbox.as_ref().map(SandboxId::as_str));
+        let ran = self.run_or_not(principal, request, ties).instrument(span).await;
         ran.unwrap_or_else(|unstarted| unstarted.into_result(self.engine.backend().name()))
     }
 
@@ -85,7 +88,7 @@ impl Sandboxes {
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
             let visit = Visit { entry: &entry, slot: &mut slot, runtime: &runtime, held };
-            self.run_live(visit, request, ties).await
+            self.run_live(visit, request, ties).instrument(tracing::debug_span!("live_run")).await
         } else {
             let mut request = request;
             let fixed = fix_limits(&mut request, &entry.record.limits);
@@ -111,10 +114,10 @@ impl Sandboxes {
         };
         if slot.languages.len() == languages_before {
             // What is not noted is only how long it was unused.
-            self.store.use_sandbox(used).await.ok();
+            self.store.use_sandbox(used).await.unwrap_or_else(|error| self.store.tell(&error));
         } else {
             // Whoever was told of a state is told when it is gone, also by the server after this one.
-            self.store.use_sandbox_now(used).await.ok();
+            self.store.use_sandbox_now(used).await.unwrap_or_else(|error| self.store.tell(&error));
         }
         ran
     }

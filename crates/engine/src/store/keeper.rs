@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use sandbox::{FailureKind, Failures};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::StoreError;
@@ -62,15 +63,29 @@ pub(super) struct Request {
 
 /// How the store does, for those who only want to know.
 #[derive(Debug, Default)]
-pub(super) struct Health(Mutex<Option<StoreError>>);
+pub(super) struct Health {
+    error: Mutex<Option<StoreError>>,
+    failures: Failures,
+}
+
+/// What the database itself is called where its failures are told.
+const SUBJECT: &str = "database";
 
 impl Health {
     pub(super) fn error(&self) -> Option<StoreError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     fn set(&self, error: Option<StoreError>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        match &error {
+            Some(error) => self.failures.report(FailureKind::Store, SUBJECT, error),
+            None => self.failures.recovered(FailureKind::Store, SUBJECT),
+        }
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use sandbox::{FailureKind, Failures};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use error::StoreError;
@@ -32,6 +33,9 @@ use crate::runs::{FinishedRun, ListedRun, LogBlock, LogPart, LogRange, RunId};
 const PIECE_BYTES: usize = 64 << 10;
 /// Requests waiting, and with their size together at most 32 MiB of data; one larger request goes alone.
 const QUEUE_PIECES_MAX: u32 = 512;
+
+/// Stands where failures are told for a run that was not written down.
+const A_RUN: &str = "run";
 
 /// The built-in bound of the file: some times what is kept, should purging lag behind.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -74,7 +78,9 @@ impl Store {
         let seen = Arc::clone(&health);
         let thread = std::thread::Builder::new().name("palisade-store".to_owned());
         // Without a thread the queue has no other end, and every request is answered with `Closed`.
-        thread.spawn(move || keeper::keep(&waiting, config, &seen)).ok();
+        if let Err(error) = thread.spawn(move || keeper::keep(&waiting, config, &seen)) {
+            tracing::error!(reason = %error, "store_not_started");
+        }
         Self { requests, room: Arc::new(Semaphore::new(QUEUE_PIECES_MAX as usize)), health }
     }
 
@@ -91,6 +97,22 @@ impl Store {
     /// What went wrong last, if it did not go right since.
     pub fn error(&self) -> Option<StoreError> {
         self.health.error()
+    }
+
+    /// What failed of which no caller heard.
+    pub fn failures(&self) -> &Failures {
+        self.health.failures()
+    }
+
+    /// Tells of a run that was not written down, unless the failure is told by the thread of the store.
+    pub(crate) fn tell(&self, error: &StoreError) {
+        if !error.is_lasting() {
+            self.failures().report(FailureKind::Store, A_RUN, error);
+        }
+    }
+
+    pub(crate) fn tell_recovered(&self) {
+        self.failures().recovered(FailureKind::Store, A_RUN);
     }
 
     /// One step of purging now; the store does so by itself as well.

@@ -66,8 +66,10 @@ impl Servers {
         for entry in entries.flatten().take(SWEPT_MAX) {
             let Ok(file) = File::open(entry.path()) else { continue };
             if entry.file_name().to_str() != Some(&self.own) && file.try_lock().is_ok() {
-                // Somebody else may have been quicker.
-                fs::remove_file(entry.path()).ok();
+                // Another server may have been quicker.
+                if let Err(error) = fs::remove_file(entry.path()) {
+                    tracing::debug!(reason = %error, "server_file_not_removed");
+                }
             }
         }
     }

@@ -189,7 +189,9 @@ impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_placed {
             // If it is gone already, or became something else, it is none of ours any more.
-            rustix::fs::unlinkat(&self.folder, &self.draft_name, AtFlags::empty()).ok();
+            if let Err(error) = rustix::fs::unlinkat(&self.folder, &self.draft_name, AtFlags::empty()) {
+                tracing::debug!(reason = %error, "draft_not_removed");
+            }
         }
     }
 }

@@ -1,0 +1,73 @@
+//! Hears what the engine tells operators, in tests.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// What is told on this thread from now on, from warnings upwards.
+pub(crate) struct Heard {
+    events: Arc<Mutex<Vec<String>>>,
+    _guard: DefaultGuard,
+}
+
+impl Heard {
+    pub(crate) fn begin() -> Self {
+        let events = Arc::default();
+        let guard = tracing::subscriber::set_default(Ear(Arc::clone(&events)));
+        Self { events, _guard: guard }
+    }
+
+    /// Events as `name field=value ...`.
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
+}
+
+struct Ear(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Ear {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::INFO
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().unwrap().push(format!("{}{}", text.message, text.fields));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.push_str(&format!(" {}={value}", field.name()));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.fields.push_str(&format!(" {name}={value:?}")),
+        }
+    }
+}
