@@ -132,6 +132,11 @@ impl Engine {
         self.backend.failure()
     }
 
+    /// Where failures are told of which no caller hears.
+    pub fn failure_log(&self) -> &Arc<Failures> {
+        &self.failures
+    }
+
     /// How often something failed of which no caller heard, here and in the backend.
     pub fn failures(&self) -> FailureCounts {
         telemetry::added(self.failures.counts(), self.backend.failures())

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Settings;
 use crate::options::Options;
-use crate::{config, state};
+use crate::{config, log, state};
 
 /// What a warm interpreter loads to give sandboxes: crates/zygote.
 static ZYGOTE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzygote.so"));
@@ -60,7 +60,7 @@ where
 {
     let spawner = start_spawner(become_guest);
     // After the fork: nothing of it is in a sandbox. Whoever starts us tells by it that there is no spawner.
-    crate::log::install();
+    log::install();
     let spawner = spawner?;
     raise_descriptor_limit();
     let runtime = match life {
@@ -77,10 +77,17 @@ where
     let result = runtime.block_on(async {
         let native = Arc::new(NativeBackend::new(spawner).with_zygotes(ZYGOTE));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
+        if let Some(endpoint) = &settings.otlp_endpoint.value
+            && let Err(error) = log::export(endpoint, engine.failure_log())
+        {
+            // Runs are worth more than what is told of them.
+            tracing::warn!(reason = %error, "export_not_started");
+        }
         work(Machine { engine, native, state_dir, settings }).await
     });
     // A blocked read of standard input must not hold up the end.
     runtime.shutdown_background();
+    log::finish();
     Ok(result)
 }
 
@@ -100,7 +107,7 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
 fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
-    crate::log::configure(settings.log_level.value, settings.log_format.value);
+    log::configure(settings.log_level.value, settings.log_format.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;

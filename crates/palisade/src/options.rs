@@ -19,4 +19,7 @@ pub(crate) struct Options {
     /// How log lines look: json, pretty, or auto, which is pretty on a terminal (or PALISADE_LOG_FORMAT)
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
+    /// Send spans of runs to an OpenTelemetry collector, as OTLP/JSON over HTTP (or PALISADE_OTLP_ENDPOINT)
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
 }

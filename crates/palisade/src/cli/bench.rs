@@ -23,7 +23,8 @@ fn flags(options: &Options) -> Vec<String> {
     let allowed = options.allow_missing.iter().map(|name| format!("--allow-missing={name}"));
     let level = options.log_level.iter().map(|level| format!("--log-level={level}"));
     let format = options.log_format.iter().map(|format| format!("--log-format={format}"));
-    allowed.chain(level).chain(format).collect()
+    let endpoint = options.otlp_endpoint.iter().map(|url| format!("--otlp-endpoint={url}"));
+    allowed.chain(level).chain(format).chain(endpoint).collect()
 }
 
 fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Result<Vec<Found>> {
@@ -32,6 +33,7 @@ fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Res
         allow_missing: options.allow_missing.clone(),
         log_level: options.log_level.clone(),
         log_format: options.log_format.clone(),
+        otlp_endpoint: None,
     };
     machine::with_engine(&own, ServerMode::OneShot, |machine| async move {
         let mut found = Vec::new();

@@ -111,6 +111,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
             }
             Key::LogLevel => (json!(settings.log_level.value.name()), &settings.log_level.origin),
             Key::LogFormat => (json!(settings.log_format.value.name()), &settings.log_format.origin),
+            Key::OtlpEndpoint => (json!(settings.otlp_endpoint.value), &settings.otlp_endpoint.origin),
             Key::Interpreter(language) => match settings.interpreters.get(language) {
                 Some(found) => (json!(found.value.display().to_string()), &found.origin),
                 None => (Value::Null, &Origin::Default),
@@ -148,7 +149,7 @@ fn written(row: &Row) -> String {
         }
         (Key::Interpreter(_), Value::Null) => "(found on the PATH)".to_owned(),
         (Key::StateDir, Value::Null) => "(none can be used)".to_owned(),
-        (Key::Serve(_), Value::Null) => "(none)".to_owned(),
+        (Key::Serve(_) | Key::OtlpEndpoint, Value::Null) => "(none)".to_owned(),
         (_, Value::Array(names)) if names.is_empty() => "none".to_owned(),
         (_, Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
         (_, Value::String(text)) => text.clone(),

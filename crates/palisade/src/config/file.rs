@@ -261,7 +261,7 @@ mod tests {
         let message = mistakes("limit = 1\n");
         assert!(
             message.contains(
-                "allowed here: limits, admission, serve, store, pool, allow_missing, state_dir, log, interpreters"
+                "allowed here: limits, admission, serve, store, pool, allow_missing, state_dir, log, otlp, interpreters"
             ),
             "{message}"
         );

@@ -199,6 +199,7 @@ pub(crate) enum Key {
     StateDir,
     LogLevel,
     LogFormat,
+    OtlpEndpoint,
     /// Of that language.
     Interpreter(String),
 }
@@ -208,7 +209,8 @@ impl Key {
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
-        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir, Self::LogLevel, Self::LogFormat]);
+        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir]);
+        all.extend([Self::LogLevel, Self::LogFormat, Self::OtlpEndpoint]);
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -223,6 +225,7 @@ impl Key {
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
             Self::LogFormat => "log.format".to_owned(),
+            Self::OtlpEndpoint => "otlp.endpoint".to_owned(),
             Self::Interpreter(language) => format!("interpreters.{language}"),
         }
     }
@@ -246,8 +249,8 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// alone: Kubernetes makes `PALISADE_SERVICE_HOST` and its kin for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores leave PALISADE_SERVER_URL and PALISADE_STOREFRONT_... to whoever made them.
-    const MEANT: [&str; 9] =
-        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_", "POOL_"];
+    const MEANT: [&str; 10] =
+        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_", "POOL_", "OTLP_"];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }
 

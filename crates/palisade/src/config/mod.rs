@@ -129,9 +129,35 @@ fn load_from(surroundings: &Surroundings, options: &Options) -> Result<Loaded, C
             ignored.extend(given.into_iter().filter_map(|given| settings.tighten(given)));
         }
     }
+    match of_opentelemetry(&surroundings.variables) {
+        Some(Ok(given)) => settings.apply(given),
+        Some(Err(unfit)) => ignored.push(unfit),
+        None => {}
+    }
     from_environment(&surroundings.variables)?.into_iter().for_each(|given| settings.apply(given));
     from_flags(options)?.into_iter().for_each(|given| settings.apply(given));
     Ok(Loaded { settings, ignored, files })
+}
+
+/// What the variables that all programs with OpenTelemetry share say about where spans are sent; weaker than our own. They are
+/// not only for us, so what does not suit us is no mistake.
+fn of_opentelemetry(variables: &BTreeMap<String, OsString>) -> Option<Result<Assignment, Ignored>> {
+    const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let text =
+        |name: &str| variables.get(name).and_then(|value| value.to_str()).filter(|text| !text.is_empty());
+    let endpoint = text(ENDPOINT)?;
+    if text("OTEL_SDK_DISABLED") == Some("true") || text("OTEL_TRACES_EXPORTER") == Some("none") {
+        return None;
+    }
+    let origin = Origin::Variable(ENDPOINT.to_owned());
+    let parsed = match text("OTEL_EXPORTER_OTLP_PROTOCOL") {
+        Some("grpc") => Err("spans are sent as JSON over HTTP, not by gRPC".to_owned()),
+        _ => Setting::parse(&Key::OtlpEndpoint, &Raw::from_text(&Key::OtlpEndpoint, endpoint)),
+    };
+    Some(match parsed {
+        Ok(setting) => Ok(Assignment { setting, origin }),
+        Err(reason) => Err(Ignored { key: Key::OtlpEndpoint, origin, reason }),
+    })
 }
 
 fn same_file(path: &Path) -> Option<(u64, u64)> {
@@ -186,6 +212,7 @@ fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
     }
     texts.extend(options.log_level.iter().map(|level| (Key::LogLevel, "--log-level", level.clone())));
     texts.extend(options.log_format.iter().map(|format| (Key::LogFormat, "--log-format", format.clone())));
+    texts.extend(options.otlp_endpoint.iter().map(|url| (Key::OtlpEndpoint, "--otlp-endpoint", url.clone())));
     for (key, flag, text) in texts {
         let setting = Setting::parse(&key, &Raw::from_text(&key, &text))
             .map_err(|message| ConfigError::Mistakes(vec![Problem { place: flag.to_owned(), message }]))?;

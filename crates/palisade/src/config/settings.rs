@@ -103,6 +103,8 @@ pub(crate) struct Settings {
     pub(crate) state_dir: Valued<Option<PathBuf>>,
     pub(crate) log_level: Valued<LogLevel>,
     pub(crate) log_format: Valued<LogFormat>,
+    /// Where spans are sent.
+    pub(crate) otlp_endpoint: Valued<Option<String>>,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
@@ -132,6 +134,7 @@ impl Settings {
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
             log_format: Valued::default(LogFormat::Auto),
+            otlp_endpoint: Valued::default(None),
             interpreters: BTreeMap::new(),
         }
     }
@@ -159,6 +162,7 @@ impl Settings {
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
             Setting::LogFormat(format) => self.log_format.set(format, origin),
+            Setting::OtlpEndpoint(endpoint) => self.otlp_endpoint.set(endpoint, origin),
             Setting::Interpreter(language, path) => {
                 self.interpreters.insert(language, Valued { value: path, origin });
             }
@@ -194,6 +198,7 @@ impl Settings {
             Setting::LogLevel(_) | Setting::LogFormat(_) => {
                 "a working directory cannot change what is logged".to_owned()
             }
+            Setting::OtlpEndpoint(_) => "a working directory cannot choose who hears of the runs".to_owned(),
             Setting::Interpreter(..) => {
                 "a working directory cannot choose a program that is started outside the sandbox".to_owned()
             }
@@ -351,6 +356,7 @@ mod tests {
             Setting::StateDir(PathBuf::from("/tmp/x")),
             Setting::LogLevel(LogLevel::Error),
             Setting::LogFormat(LogFormat::Pretty),
+            Setting::OtlpEndpoint(Some("http://collector".to_owned())),
             Setting::Interpreter("python".to_owned(), PathBuf::from("/tmp/evil")),
         ];
         for setting in hostile {

@@ -77,7 +77,9 @@ impl Raw {
             Key::Serve(key) => key.raw(text),
             Key::AllowMissing => Self::list_from_text(text),
             Key::PoolEnabled => text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text()),
-            Key::StateDir | Key::LogLevel | Key::LogFormat | Key::Interpreter(_) => as_text(),
+            Key::StateDir | Key::LogLevel | Key::LogFormat | Key::OtlpEndpoint | Key::Interpreter(_) => {
+                as_text()
+            }
         }
     }
 
@@ -110,6 +112,8 @@ pub(crate) enum Setting {
     StateDir(PathBuf),
     LogLevel(LogLevel),
     LogFormat(LogFormat),
+    /// Nothing: spans are not exported.
+    OtlpEndpoint(Option<String>),
     Interpreter(String, PathBuf),
 }
 
@@ -129,6 +133,7 @@ impl Setting {
                 parse_path(raw).map(|path| Self::Interpreter(language.clone(), path))
             }
             Key::LogLevel => parse_word(raw, LogLevel::ALL, LogLevel::name).map(Self::LogLevel),
+            Key::OtlpEndpoint => parse_endpoint(raw).map(Self::OtlpEndpoint),
             Key::LogFormat => parse_word(raw, LogFormat::ALL, LogFormat::name).map(Self::LogFormat),
         }
     }
@@ -142,6 +147,7 @@ impl Setting {
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,
             Self::LogFormat(_) => Key::LogFormat,
+            Self::OtlpEndpoint(_) => Key::OtlpEndpoint,
             Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
         }
     }
@@ -187,6 +193,27 @@ pub(crate) fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
         Raw::Text(text) if text.starts_with('/') && !text.contains('\0') => Ok(PathBuf::from(text)),
         _ => Err(format!("it must be an absolute path such as \"/usr/bin/name\", not {}", raw.shown())),
     }
+}
+
+/// The address of a collector. No TLS: it is meant to be on this machine or in its network, and no credentials, which would
+/// be shown with the settings.
+fn parse_endpoint(raw: &Raw) -> Result<Option<String>, String> {
+    let wrong = || {
+        let shown = raw.shown();
+        format!(
+            "it must be an address such as \"http://127.0.0.1:4318\", without credentials, or none, not {shown}"
+        )
+    };
+    let Raw::Text(text) = raw else { return Err(wrong()) };
+    if text == "none" {
+        return Ok(None);
+    }
+    let uri: http::Uri = text.parse().map_err(|_| wrong())?;
+    let is_fit = uri.scheme_str() == Some("http")
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && uri.query().is_none()
+        && !uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if is_fit { Ok(Some(text.trim_end_matches('/').to_owned())) } else { Err(wrong()) }
 }
 
 fn parse_word<T: Copy, const N: usize>(
@@ -246,6 +273,19 @@ mod tests {
         );
         assert_eq!(from_text(&Key::AllowMissing, "none"), Ok(Setting::AllowMissing(Vec::new())));
         assert!(from_text(&Key::AllowMissing, "all").unwrap_err().contains("files_hidden"));
+    }
+
+    #[test]
+    fn a_collector_has_a_plain_address() {
+        let endpoint = |text: &str| from_text(&Key::OtlpEndpoint, text);
+        let wanted = Ok(Setting::OtlpEndpoint(Some("http://127.0.0.1:4318".to_owned())));
+        assert_eq!(endpoint("http://127.0.0.1:4318/"), wanted);
+        assert_eq!(endpoint("none"), Ok(Setting::OtlpEndpoint(None)));
+        for bad in
+            ["https://collector", "127.0.0.1:4318", "http://", "http://me:secret@host", "http://h/?key=1", ""]
+        {
+            assert!(endpoint(bad).unwrap_err().contains("http://127.0.0.1:4318"), "{bad}");
+        }
     }
 
     #[test]

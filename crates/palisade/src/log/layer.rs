@@ -12,10 +12,14 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::fields::Fields;
+use super::otlp::Traced;
 use super::{Log, LogLevel, filter};
 
 /// Fields of a span that its events have too: they say which run an event is about.
 const IDENTIFYING: [&str; 3] = ["run_id", "sandbox_id", "principal"];
+
+/// Spans up to this level are sent to a collector, whatever is logged.
+const SENT: Level = Level::DEBUG;
 
 /// Takes events.
 pub(super) struct LogLayer {
@@ -28,7 +32,9 @@ impl LogLayer {
     }
 
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        self.log.wants(level_of(*metadata.level())) && filter::is_own(metadata.target())
+        let is_told = self.log.wants(level_of(*metadata.level()));
+        let is_sent = metadata.is_span() && self.log.exporter.get().is_some() && *metadata.level() <= SENT;
+        (is_told || is_sent) && filter::is_own(metadata.target())
     }
 }
 
@@ -44,15 +50,31 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
         let levels = [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN];
-        let highest = levels.into_iter().find(|level| self.log.wants(level_of(*level)));
-        Some(LevelFilter::from_level(highest.unwrap_or(Level::ERROR)))
+        let told = levels.into_iter().find(|level| self.log.wants(level_of(*level))).unwrap_or(Level::ERROR);
+        let sent = self.log.exporter.get().map_or(told, |_| SENT);
+        Some(LevelFilter::from_level(told.max(sent)))
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        span.extensions_mut().insert(fields);
+        let parent = span.parent().and_then(|parent| parent.extensions().get::<Traced>().copied());
+        let mut extensions = span.extensions_mut();
+        extensions.insert(fields);
+        if self.log.exporter.get().is_some()
+            && let Some(traced) = Traced::begin(parent)
+        {
+            extensions.insert(traced);
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let (Some(exporter), Some(span)) = (self.log.exporter.get(), context.span(&id)) else { return };
+        let mut extensions = span.extensions_mut();
+        if let (Some(traced), Some(fields)) = (extensions.remove::<Traced>(), extensions.remove::<Fields>()) {
+            exporter.send(traced.end(span.name(), fields));
+        }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {

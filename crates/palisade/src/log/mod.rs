@@ -7,12 +7,14 @@
 //! Lines say what happened and how long it took, never code, output, arguments or secrets. Only events of Palisade's own
 //! crates get through ([`filter`]): the events of the MCP library, of HTTP and of TLS hold arguments and headers. Writing
 //! never waits: when nobody reads standard error, lines are dropped and the next one that gets through says how many.
+//! Spans can be sent to an OpenTelemetry collector as well ([`otlp`]).
 //! [`crate::machine`] installs this after the spawner was forked, so that no sandbox inherits it.
 
 mod fields;
 mod filter;
 mod json;
 mod layer;
+mod otlp;
 mod pretty;
 mod sink;
 
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use sandbox::Failures;
 use serde_json::Value;
 use terminal::Paint;
 use tracing_subscriber::Registry;
@@ -28,6 +31,7 @@ use tracing_subscriber::layer::SubscriberExt;
 pub(crate) use crate::config::{LogFormat, LogLevel};
 
 use self::layer::LogLayer;
+use self::otlp::Exporter;
 use self::sink::{Sink, Stderr};
 
 static LOG: OnceLock<Arc<Log>> = OnceLock::new();
@@ -51,6 +55,8 @@ struct Log {
     dropped: AtomicU64,
     paint: Paint,
     sink: Box<dyn Sink>,
+    /// Sends spans away, where that is wanted.
+    exporter: OnceLock<Exporter>,
 }
 
 /// How a line looks.
@@ -70,6 +76,7 @@ impl Log {
             dropped: AtomicU64::new(0),
             paint,
             sink,
+            exporter: OnceLock::new(),
         }
     }
 
@@ -125,6 +132,21 @@ pub(crate) fn configure(level: LogLevel, format: LogFormat) {
     log().configure(level, format);
     // What was enabled or not is remembered at every callsite, and the highest level once for all of them.
     tracing::callsite::rebuild_interest_cache();
+}
+
+/// Sends spans to a collector from now on.
+pub(crate) fn export(endpoint: &str, failures: &Arc<Failures>) -> std::io::Result<()> {
+    let exporter = Exporter::start(endpoint, Arc::clone(failures))?;
+    log().exporter.get_or_init(|| exporter);
+    tracing::callsite::rebuild_interest_cache();
+    Ok(())
+}
+
+/// Sends what is left of the spans, as far as that is soon done. None is sent any more.
+pub(crate) fn finish() {
+    if let Some(exporter) = LOG.get().and_then(|log| log.exporter.get()) {
+        exporter.finish();
+    }
 }
 
 /// Writes one line if that level is wanted.
