@@ -56,8 +56,13 @@ impl Client {
 
     /// Any palisade that speaks MCP on its standard streams.
     pub fn start(palisade: Palisade) -> Self {
+        Self::start_logging(palisade, Stdio::null())
+    }
+
+    /// The same with its log.
+    pub fn start_logging(palisade: Palisade, log: impl Into<Stdio>) -> Self {
         let mut command = palisade.into_command();
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.expect("palisade starts");
         let stdin = Mutex::new(child.stdin.take());
         let answers = Answers::default();

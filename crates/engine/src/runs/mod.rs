@@ -38,6 +38,7 @@ use crate::conversation::Stop;
 use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
+use crate::runtimes::known_language;
 use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoreError, StoredRun};
 use crate::telemetry::{self, Snapshot, Telemetry};
@@ -232,23 +233,10 @@ impl Runs {
         let entry = Arc::new(Entry::new(run, stop));
         let place = self.take_place(principal, &entry)?;
         let beginning = Beginning { request, stopped, place };
-        let span = self.span(&entry.run);
+        let span = span(&entry.run);
         let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning).instrument(span));
         entry.abort.get_or_init(|| task.abort_handle());
         Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
-    }
-
-    /// Around everything that is done for a run. The language is one of ours: any other word is the caller's.
-    fn span(&self, run: &NewRun) -> tracing::Span {
-        let known = |language: &str| self.engine.runtimes().names().find(|name| *name == language);
-        tracing::info_span!(
-            "run",
-            run_id = run.id.as_str(),
-            principal = %run.principal,
-            language = known(&run.language).unwrap_or(telemetry::OTHER),
-            outcome = tracing::field::Empty,
-            error = tracing::field::Empty,
-        )
     }
 
     fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<Place, RunError> {
@@ -413,6 +401,18 @@ impl Runs {
         registry.unstored.retain(|id| *id != entry.run.id);
         self.forgotten.notify_waiters();
     }
+}
+
+/// Around everything that is done for a run. The language is one of ours: any other word is the caller's.
+fn span(run: &NewRun) -> tracing::Span {
+    tracing::info_span!(
+        "run",
+        run_id = run.id.as_str(),
+        principal = %run.principal,
+        language = known_language(&run.language),
+        outcome = tracing::field::Empty,
+        error = tracing::field::Empty,
+    )
 }
 
 fn busy(reason: &str) -> RunError {

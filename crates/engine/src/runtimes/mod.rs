@@ -388,6 +388,12 @@ pub(crate) fn live_languages() -> impl Iterator<Item = &'static str> {
     languages().filter(|name| definition::load(name).is_some_and(|definition| definition.drive.live))
 }
 
+/// A language as a log or a figure may name it: one of those that there are, else [`crate::telemetry::OTHER`]. What a caller
+/// asks for may be any text.
+pub fn known_language(asked: &str) -> &'static str {
+    languages().find(|name| *name == asked).unwrap_or(crate::telemetry::OTHER)
+}
+
 /// Names of all languages that there are, for whoever has no engine yet.
 pub fn languages() -> impl Iterator<Item = &'static str> {
     definition::names()
