@@ -113,6 +113,7 @@ impl Circuit {
     /// Completes when sandboxes can be built again after they could not.
     pub(crate) async fn regained(&self) {
         let mut state = self.0.state.subscribe();
+        // The sender is here, so both come to an end with the state they wait for.
         state.wait_for(|state| matches!(state, State::Open { .. })).await.ok();
         state.wait_for(|state| matches!(state, State::Closed { .. })).await.ok();
     }

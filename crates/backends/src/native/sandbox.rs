@@ -337,10 +337,10 @@ impl Drop for NativeSandbox {
     fn drop(&mut self) {
         let (false, Some(mut mortal)) = (self.is_dead, self.mortal.take()) else { return };
         let runtime = tokio::runtime::Handle::try_current();
-        if mortal.try_turn() || runtime.is_err() {
-            if let Err(error) = self.kill() {
-                return mortal.failures().report(FailureKind::Destroy, "sandbox", &error);
-            }
+        if (mortal.try_turn() || runtime.is_err())
+            && let Err(error) = self.kill()
+        {
+            return mortal.failures().report(FailureKind::Destroy, "sandbox", &error);
         }
         let process = match self.process.get_ref().try_clone() {
             Ok(process) => process,

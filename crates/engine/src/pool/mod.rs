@@ -258,6 +258,7 @@ impl PoolShared {
     fn let_go(&self, spares: impl IntoIterator<Item = Spare>, reason: Discard) {
         for mut spare in spares {
             self.counts.discard(reason);
+            tracing::debug!(reason = reason.name(), "spare_discarded");
             // Whoever waits for memory has it now; the machine has it a moment later.
             spare.hold = None;
             tokio::spawn(spare.destroy());

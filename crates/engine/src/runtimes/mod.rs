@@ -374,6 +374,7 @@ impl Runtimes {
             launcher: self.launcher.clone(),
             patience: self.patience,
         };
+        // The semaphore is never closed.
         let _turn = self.asking.acquire().await.ok();
         let asked = tokio::task::spawn_blocking(move || {
             let (found, compiled) = cache::find_out(&definition, &command, &place)?;
