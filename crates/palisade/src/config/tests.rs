@@ -260,3 +260,23 @@ fn a_state_directory_given_as_flag_may_be_relative() {
 fn clients_are_set_up_for_the_address_that_is_served_by_default() {
     assert_eq!(setup::LOCAL_URL, format!("http://{}/mcp", service::DEFAULT_ADDRESS));
 }
+
+#[test]
+fn the_variables_of_opentelemetry_are_honoured_below_our_own_and_are_never_a_mistake() {
+    let endpoint = |variables: &[(&str, &str)]| {
+        let mut scene = Scene::new();
+        variables.iter().for_each(|(name, value)| scene.variable(name, value));
+        let loaded = scene.load().unwrap();
+        (loaded.settings.otlp_endpoint.value, loaded.ignored.len())
+    };
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
+    let own = |address: &str| Some(address.to_owned());
+    assert_eq!(endpoint(&[standard]), (own("http://collector:4318"), 0));
+    assert_eq!(endpoint(&[standard, ("PALISADE_OTLP_ENDPOINT", "http://mine")]), (own("http://mine"), 0));
+    assert_eq!(endpoint(&[standard, ("PALISADE_OTLP_ENDPOINT", "none")]), (None, 0));
+    assert_eq!(endpoint(&[standard, ("OTEL_SDK_DISABLED", "true")]), (None, 0));
+    assert_eq!(endpoint(&[standard, ("OTEL_TRACES_EXPORTER", "none")]), (None, 0));
+    assert_eq!(endpoint(&[standard, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]), (None, 1));
+    assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector")]), (None, 1));
+    assert_eq!(endpoint(&[]), (None, 0));
+}
