@@ -1,27 +1,41 @@
-//! As much HTTP/1.1 as one request over a unix socket needs (RFC 9112).
+//! One HTTP/1.1 request over the control socket, by hyper's client.
 //!
-//! The only place that waits while a response is read is [`Response::fill`], which can be dropped without losing
-//! a byte; all the rest looks at what has come. So a response can be read beside a person's Ctrl-C.
+//! A task of its own drives the connection and ends with the [`Response`]: to drop a response is to close its
+//! connection. What waits ([`Response::head`], [`Response::piece`]) can be dropped and asked again without losing a
+//! byte, so a response can be read beside a person's Ctrl-C. This module adds to hyper how long a server may be
+//! silent, how long an answer may be, and what is said when it breaks.
 
+use std::error::Error;
 use std::fs::File;
+use std::future::Future;
 use std::io::{self, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::channel::{Channel, Sender};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::task::JoinSet;
 
 /// It went well.
 pub(crate) const OK: u16 = 200;
-const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Raw bytes that wait to be taken.
-const READ_BYTES: usize = 64 << 10;
-/// The line with the size of a chunk.
-const CHUNK_LINE_BYTES_MAX: usize = 1024;
+/// Of a head, and of what was read and not taken.
+const READ_BYTES_MAX: usize = 64 << 10;
 const PIECE_BYTES: usize = 256 << 10;
+/// Pieces of a request that wait to be written.
+const PIECES_MAX: usize = 1;
 /// A server that says nothing for so long is gone: it gives a sign of life every ten seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The gate of every server knows this name.
-const HOST: &str = "localhost";
+const SERVER_NAME: HeaderValue = HeaderValue::from_static("localhost");
 
 /// What is sent.
 pub(crate) struct Request<'a> {
@@ -50,104 +64,148 @@ impl Payload<'_> {
     }
 }
 
+type Head = ::http::Response<Incoming>;
+
 /// What came back: a head, and a body that is still coming.
-#[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    headers: Vec<(String, String)>,
-    stream: UnixStream,
-    raw: Vec<u8>,
-    framing: Framing,
+    headers: HeaderMap,
+    state: State,
+    /// Drives the connection until this is dropped.
+    _connection: JoinSet<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
-    /// The head has not come.
-    Unknown,
-    Length {
-        left: u64,
-    },
-    /// Before a line with a size, within a chunk, or before the line end after one.
-    ChunkSize,
-    Chunk {
-        left: u64,
-    },
-    ChunkEnd,
-    UntilClosed,
+enum State {
+    Head(Pin<Box<dyn Future<Output = hyper::Result<Head>> + Send>>),
+    Body(Incoming),
     Over,
-}
-
-enum Taken {
-    Piece(Vec<u8>),
-    Over,
-    /// More must come first.
-    Nothing,
 }
 
 /// Sends a request. The head of its response is read by [`Response::head`]: a server may let us wait for it.
-pub(crate) async fn exchange(mut stream: UnixStream, request: Request<'_>) -> io::Result<Response> {
-    let mut head = format!("{} {} HTTP/1.1\r\nhost: {HOST}\r\n", request.method, request.path);
-    for (name, value) in request.headers {
-        if value.bytes().chain(name.bytes()).any(|byte| byte.is_ascii_control()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a header with a control character"));
-        }
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", request.payload.size_bytes()));
-    let sent = async {
-        stream.write_all(head.as_bytes()).await?;
-        send(&mut stream, request.payload).await
-    };
-    if let Err(error) = sent.await {
-        // A server that refuses does not take the rest, and says why before it closes.
-        if error.kind() != io::ErrorKind::BrokenPipe && error.kind() != io::ErrorKind::ConnectionReset {
-            return Err(error);
-        }
-    }
-    let framing = Framing::Unknown;
-    Ok(Response { status: 0, headers: Vec::new(), stream, raw: Vec::new(), framing })
+pub(crate) async fn exchange(stream: UnixStream, request: Request<'_>) -> io::Result<Response> {
+    let (mut sender, driver) = http1::Builder::new()
+        .max_buf_size(READ_BYTES_MAX)
+        .handshake(TokioIo::new(Patient(stream)))
+        .await
+        .map_err(io::Error::other)?;
+    let mut connection = JoinSet::new();
+    connection.spawn(async move {
+        // What it ends with is told by the response or its body.
+        driver.await.ok();
+    });
+    let (body, pieces) = Channel::new(PIECES_MAX);
+    let head = head(&request, pieces)?;
+    let state = State::Head(Box::pin(sender.send_request(head)));
+    let mut response = Response { status: 0, headers: HeaderMap::new(), state, _connection: connection };
+    response.send(body, request.payload).await?;
+    Ok(response)
 }
 
-async fn send(stream: &mut UnixStream, payload: Payload<'_>) -> io::Result<()> {
-    let (file, size_bytes) = match payload {
-        Payload::Bytes(bytes) => return stream.write_all(bytes).await,
-        Payload::File { file, size_bytes } => (file, size_bytes),
-    };
-    let mut file = file.take(size_bytes);
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut left = size_bytes;
-    while left > 0 {
-        let count = file.read(&mut piece)?;
-        if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter meanwhile"));
-        }
-        let written = tokio::time::timeout(SILENCE_MAX, stream.write_all(&piece[..count])).await;
-        written.map_err(|_| silent())??;
-        left -= count as u64;
+fn head<B>(request: &Request<'_>, body: B) -> io::Result<::http::Request<B>> {
+    let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let mut built = ::http::Request::builder()
+        .method(request.method)
+        .uri(request.path)
+        .body(body)
+        .map_err(|_| refused("a request to no address"))?;
+    let headers = built.headers_mut();
+    headers.insert(HOST, SERVER_NAME);
+    for (name, value) in request.headers {
+        let pair = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()));
+        let (Ok(name), Ok(value)) = pair else {
+            return Err(refused("a header with a control character"));
+        };
+        headers.append(name, value);
     }
-    Ok(())
+    headers.insert(CONTENT_LENGTH, request.payload.size_bytes().into());
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(built)
 }
 
 impl Response {
     /// The first header of that name, in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Sends the body, or as much as the server takes: one that refuses does not take the rest, and says why.
+    async fn send(&mut self, mut body: Sender<Bytes>, payload: Payload<'_>) -> io::Result<()> {
+        let (file, size_bytes) = match payload {
+            Payload::Bytes([]) => return Ok(()),
+            Payload::Bytes(bytes) => {
+                self.send_piece(&mut body, bytes).await?;
+                return Ok(());
+            }
+            Payload::File { file, size_bytes } => (file, size_bytes),
+        };
+        let mut file = file.take(size_bytes);
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut left = size_bytes;
+        while left > 0 {
+            let count = file.read(&mut piece)?;
+            if count == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the file became shorter meanwhile",
+                ));
+            }
+            if self.send_piece(&mut body, &piece[..count]).await? == Sent::Refused {
+                return Ok(());
+            }
+            left -= count as u64;
+        }
+        Ok(())
+    }
+
+    async fn send_piece(&mut self, body: &mut Sender<Bytes>, piece: &[u8]) -> io::Result<Sent> {
+        let sent = async {
+            tokio::select! {
+                biased;
+                sent = body.send_data(Bytes::copy_from_slice(piece)) => {
+                    Ok(if sent.is_ok() { Sent::Queued } else { Sent::Refused })
+                }
+                head = self.head() => head.map(|()| Sent::Refused),
+            }
+        };
+        within_silence(sent).await?
+    }
+
+    /// Waits for the head; may be dropped and asked again.
+    pub(crate) async fn head(&mut self) -> io::Result<()> {
+        let State::Head(waiting) = &mut self.state else { return Ok(()) };
+        let answered = within_silence(waiting).await?;
+        let head = answered.inspect_err(|_| self.state = State::Over).map_err(|error| {
+            let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+            match is_closed {
+                true => broken_off("the server closed without an answer"),
+                false => broken(&error),
+            }
+        });
+        let (parts, body) = head?.into_parts();
+        self.status = parts.status.as_u16();
+        self.headers = parts.headers;
+        self.state = State::Body(body);
+        Ok(())
     }
 
     /// The next part of the body, or its end.
-    pub(crate) async fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) async fn piece(&mut self) -> io::Result<Option<Bytes>> {
         self.head().await?;
+        let State::Body(body) = &mut self.state else { return Ok(None) };
         loop {
-            match self.take()? {
-                Taken::Piece(bytes) => return Ok(Some(bytes)),
-                Taken::Over => return Ok(None),
-                Taken::Nothing => {
-                    if self.fill().await? == 0 {
-                        return match std::mem::replace(&mut self.framing, Framing::Over) {
-                            Framing::UntilClosed => Ok(None),
-                            _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer broke off")),
-                        };
-                    }
+            match within_silence(body.frame()).await? {
+                // Trailers are of no interest.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => return Ok(Some(data)),
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => {
+                    self.state = State::Over;
+                    return Err(broken(&error));
+                }
+                None => {
+                    self.state = State::Over;
+                    return Ok(None);
                 }
             }
         }
@@ -164,116 +222,87 @@ impl Response {
         }
         Ok(whole)
     }
+}
 
-    async fn fill(&mut self) -> io::Result<usize> {
-        self.raw.reserve(READ_BYTES);
-        let mut limited = (&mut self.stream).take(READ_BYTES as u64);
-        tokio::time::timeout(SILENCE_MAX, limited.read_buf(&mut self.raw)).await.map_err(|_| silent())?
-    }
+/// What became of a piece of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Queued,
+    /// The server answered, or closed, before it had everything.
+    Refused,
+}
 
-    /// Waits for the head; may be dropped and asked again.
-    pub(crate) async fn head(&mut self) -> io::Result<()> {
-        if self.framing != Framing::Unknown {
-            return Ok(());
+async fn within_silence<F: Future>(waiting: F) -> io::Result<F::Output> {
+    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the server has said nothing for a minute");
+    tokio::time::timeout(SILENCE_MAX, waiting).await.map_err(silent)
+}
+
+/// What a person is told when hyper does not like an answer.
+fn broken(error: &hyper::Error) -> io::Error {
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        _ if error.is_parse_too_large() => too_long(),
+        _ if error.is_incomplete_message() || error.is_canceled() || error.is_closed() => {
+            broken_off("the answer broke off")
         }
-        let end = loop {
-            if let Some(end) = find(&self.raw, b"\r\n\r\n") {
-                break end;
-            }
-            if self.raw.len() > HEAD_BYTES_MAX {
-                return Err(too_long());
-            }
-            if self.fill().await? == 0 {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "the server closed without an answer",
-                ));
-            }
-        };
-        let rest = self.raw.split_off(end + 4);
-        let head = std::mem::replace(&mut self.raw, rest);
-        let head = String::from_utf8_lossy(&head);
-        let mut lines = head.trim_end().split("\r\n");
-        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
-        self.status = status.ok_or_else(|| garbled("no status line"))?;
-        self.headers = lines
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect();
-        self.framing = match (self.header("transfer-encoding"), self.header("content-length")) {
-            (Some(_), _) => Framing::ChunkSize,
-            (None, Some(length)) => {
-                Framing::Length { left: length.parse().map_err(|_| garbled("no length"))? }
-            }
-            (None, None) => Framing::UntilClosed,
-        };
-        Ok(())
-    }
-
-    /// Takes what can be taken of what has come.
-    fn take(&mut self) -> io::Result<Taken> {
-        loop {
-            match self.framing {
-                Framing::Over | Framing::Length { left: 0 } => return Ok(Taken::Over),
-                Framing::Unknown => return Ok(Taken::Nothing),
-                Framing::Chunk { left: 0 } => self.framing = Framing::ChunkEnd,
-                _ if self.raw.is_empty() => return Ok(Taken::Nothing),
-                Framing::UntilClosed => return Ok(Taken::Piece(std::mem::take(&mut self.raw))),
-                Framing::Length { left } => {
-                    let piece = self.take_up_to(left);
-                    self.framing = Framing::Length { left: left - piece.len() as u64 };
-                    return Ok(Taken::Piece(piece));
-                }
-                Framing::Chunk { left } => {
-                    let piece = self.take_up_to(left);
-                    self.framing = Framing::Chunk { left: left - piece.len() as u64 };
-                    return Ok(Taken::Piece(piece));
-                }
-                Framing::ChunkEnd => {
-                    if self.raw.len() < 2 {
-                        return Ok(Taken::Nothing);
-                    }
-                    if !self.raw.starts_with(b"\r\n") {
-                        return Err(garbled("a chunk longer than its size"));
-                    }
-                    self.raw.drain(..2);
-                    self.framing = Framing::ChunkSize;
-                }
-                Framing::ChunkSize => {
-                    let Some(end) = find(&self.raw, b"\r\n") else {
-                        let is_fine = self.raw.len() <= CHUNK_LINE_BYTES_MAX;
-                        return if is_fine { Ok(Taken::Nothing) } else { Err(garbled("no size of a chunk")) };
-                    };
-                    let line: Vec<u8> = self.raw.drain(..end + 2).collect();
-                    let size = String::from_utf8_lossy(&line);
-                    let size = size.split(';').next().unwrap_or_default().trim();
-                    let left = u64::from_str_radix(size, 16).map_err(|_| garbled("no size of a chunk"))?;
-                    // Trailers are of no interest; the connection closes behind them.
-                    self.framing = if left == 0 { Framing::Over } else { Framing::Chunk { left } };
-                }
-            }
+        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            broken_off("the answer broke off")
         }
-    }
-
-    fn take_up_to(&mut self, left: u64) -> Vec<u8> {
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(self.raw.len());
-        let rest = self.raw.split_off(count);
-        std::mem::replace(&mut self.raw, rest)
+        Some(kind @ (io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)) => {
+            io::Error::new(kind, format!("the answer is not HTTP: {}", cause_of(error)))
+        }
+        Some(kind) => io::Error::new(kind, cause_of(error)),
+        None => io::Error::new(io::ErrorKind::InvalidData, format!("the answer is not HTTP: {error}")),
     }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn cause_of(error: &hyper::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-fn silent() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the server has said nothing for a minute")
+fn broken_off(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, what)
 }
 
 fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the answer is too long")
 }
 
-fn garbled(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the answer is not HTTP: {what}"))
+/// A stream that takes writes after the server closed and forgets them. A server that refuses a request does not take
+/// the rest, and says why before it closes; hyper would fail at the write and not read what was said.
+struct Patient(UnixStream);
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes).map(|written| match written {
+            Err(error) if is_refusal(&error) => Ok(bytes.len()),
+            other => other,
+        })
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -107,8 +107,69 @@ async fn answers_that_make_no_sense_are_errors_and_not_waited_for() {
 #[tokio::test]
 async fn a_head_without_end_is_given_up() {
     let folder = TestFolder::new();
-    let client = server(&folder, vec![vec![b'x'; 1 << 20]]);
+    let mut head = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
+    head.resize(1 << 20, b'x');
+    let client = server(&folder, vec![head]);
     assert!(news(&client).await.unwrap_err().to_string().contains("too long"));
+}
+
+#[tokio::test]
+async fn a_refusal_is_heard_though_the_server_takes_no_more() {
+    let body = "no room for that";
+    let answer = format!("HTTP/1.1 413 Too Large\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    for _ in 0..20 {
+        let folder = TestFolder::new();
+        let path = folder.path().join("s.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let answer = answer.clone();
+        let server = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 4096]).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(folder.path().join("f"))
+            .unwrap();
+        file.set_len(8 << 20).unwrap();
+        let payload = Payload::File { file, size_bytes: 8 << 20 };
+        let request = Request { method: "PUT", path: "/files/x", headers: &[], payload };
+        let response = Client::new(path).send(request).await.unwrap();
+        assert_eq!(
+            refusal(response).await.to_string(),
+            format!("the server answered with status 413: {body}")
+        );
+        server.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_closes_its_connection() {
+    let folder = TestFolder::new();
+    let path = folder.path().join("s.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        read_request(&mut stream);
+        std::io::Read::read(&mut stream, &mut [0; 1]).unwrap_or_default()
+    });
+    let mut call = Client::new(path).call("run", json!({})).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(50), call.next()).await.is_err());
+    drop(call);
+    let read = tokio::task::spawn_blocking(move || server.join().unwrap()).await.unwrap();
+    assert_eq!(read, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_given_up_after_a_minute() {
+    let folder = TestFolder::new();
+    let path = folder.path().join("s.sock");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let error = news(&Client::new(path)).await.unwrap_err().to_string();
+    assert!(error.contains("said nothing for a minute"), "{error}");
 }
 
 #[tokio::test]
