@@ -1,38 +1,64 @@
 //! Puts a server into a JSON file by changing its text where the server goes and nowhere else, in the style
 //! of the file: indentation, line ends, trailing commas and comments stay as they are.
+//!
+//! `jsonc-parser` says where things are. Its own editing would break up an object on one line, and write arrays in
+//! another way than this file does for an empty one; so the text is cut here, by the places of its syntax tree.
 
+use std::ops::Range;
+
+use jsonc_parser::ast::{Object, ObjectProp};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::tokens::{Token, TokenAndRange};
+use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, ast, parse_to_ast};
+use serde::de::IgnoredAny;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Map, Serializer, Value, json};
 
 use super::clients::Format;
-use super::jsonc::{self, Blanked, Object, Twice};
 use super::{FormatError, Position};
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// JSON, but for comments and trailing commas.
+const SYNTAX: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
 
 /// The server's entry as it is now.
 pub(crate) fn find(text: &str, format: Format, path: [&str; 2]) -> Result<Option<Value>, FormatError> {
-    let blanked = check(text, format)?;
-    Ok(locate(&blanked, path)?.entry.map(|(_, value)| value))
+    let parsed = Parsed::new(without_mark(text), format)?;
+    Ok(parsed.locate(path)?.entry.map(|member| member.value.clone().into()))
 }
 
 /// The text with the entry put in, or put in place of the old one.
 pub(crate) fn put(text: &str, format: Format, path: [&str; 2], entry: &Value) -> Result<String, FormatError> {
-    let blanked = check(text, format)?;
+    let body = without_mark(text);
+    let mark = &text[..text.len() - body.len()];
+    let parsed = Parsed::new(body, format)?;
     let [container, name] = path;
-    let found = locate(&blanked, path)?;
-    let style = Style::of(text, &blanked);
-    let edited = match (&found.entry, &found.container, &found.root) {
-        (Some((member, _)), ..) => {
-            let value = style.render(entry, &style.indent_at(text, member.key_start));
-            format!("{}{value}{}", &text[..member.value.start], &text[member.value.end..])
+    let found = parsed.locate(path)?;
+    let style = Style::of(body, found.root);
+    let edited = match (found.entry, found.container, found.root) {
+        (Some(member), ..) => {
+            let value = style.render(entry, &style.indent_at(body, member.range.start));
+            let old = member.value.range();
+            format!("{}{value}{}", &body[..old.start], &body[old.end..])
         }
-        (None, Some(object), _) => insert(text, &blanked, &style, object, (name, entry)),
-        (None, None, Some(root)) => {
-            insert(text, &blanked, &style, root, (container, &json!({ name: entry })))
-        }
-        (None, None, None) => style.fresh(text, &json!({ container: { name: entry } })),
+        (None, Some(object), _) => parsed.insert(&style, object, (name, entry)),
+        (None, None, Some(root)) => parsed.insert(&style, root, (container, &json!({ name: entry }))),
+        (None, None, None) => style.fresh(body, &json!({ container: { name: entry } })),
     };
-    verify(&blanked, &edited, path, entry)?;
-    Ok(edited)
+    verify(parsed, &edited, path, entry)?;
+    Ok(format!("{mark}{edited}"))
 }
 
 /// What a person would add to an empty file.
@@ -41,98 +67,127 @@ pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
     Style::default().render(&json!({ container: { name: entry } }), "")
 }
 
-fn check(text: &str, format: Format) -> Result<Blanked, FormatError> {
-    let blanked = jsonc::blank(text);
-    jsonc::parse(&blanked).map_err(|error| FormatError::Malformed {
-        at: Some(Position { line: error.line(), column: error.column() }),
-        message: "it is not valid JSON here".to_owned(),
-    })?;
-    if format == Format::Json && (blanked.has_comments || !blanked.trailing_commas.is_empty()) {
-        return Err(FormatError::NotStrict);
-    }
-    Ok(blanked)
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
-struct Located {
-    /// Nothing: the file is empty.
-    root: Option<Object>,
-    container: Option<Object>,
-    entry: Option<(jsonc::Member, Value)>,
+/// A text and its syntax tree.
+struct Parsed<'a> {
+    text: &'a str,
+    /// Nothing: the file is empty, but for comments.
+    root: Option<ast::Value<'a>>,
+    tokens: Vec<TokenAndRange<'a>>,
 }
 
-fn locate(blanked: &Blanked, [container, name]: [&str; 2]) -> Result<Located, FormatError> {
-    let text = &blanked.text;
-    if text.trim().is_empty() {
-        return Ok(Located { root: None, container: None, entry: None });
-    }
-    let not_object = |what: &str| FormatError::NotAnObject { what: what.to_owned() };
-    let twice = |key: &str| {
-        let key = key.to_owned();
-        move |Twice| FormatError::Twice { key }
-    };
-    let root = Object::at(text, 0).ok_or_else(|| not_object("the whole file"))?;
-    let Some(member) = root.member(container).map_err(twice(container))? else {
-        return Ok(Located { root: Some(root), container: None, entry: None });
-    };
-    let servers = Object::at(text, member.value.start).ok_or_else(|| not_object(container))?;
-    let entry = servers.member(name).map_err(twice(name))?.map(|member| {
-        let value = serde_json::from_str(&text[member.value.clone()]).unwrap_or(Value::Null);
-        (jsonc::Member { key: member.key.clone(), value: member.value.clone(), ..*member }, value)
-    });
-    Ok(Located { root: Some(root), container: Some(servers), entry })
+struct Located<'a> {
+    root: Option<&'a Object<'a>>,
+    container: Option<&'a Object<'a>>,
+    entry: Option<&'a ObjectProp<'a>>,
 }
 
-/// Adds a member at the end of an object.
-fn insert(
-    text: &str,
-    blanked: &Blanked,
-    style: &Style,
-    object: &Object,
-    (key, value): (&str, &Value),
-) -> String {
-    let outer = style.indent_at(text, object.open);
-    let inner = match object.members.first() {
-        Some(first) if is_first_on_line(text, first.key_start) => style.indent_at(text, first.key_start),
-        _ => format!("{outer}{}", style.unit),
-    };
-    let separator = if style.is_compact { ":" } else { ": " };
-    let member = format!("{}{separator}{}", json!(key), style.render(value, &inner));
-    // After whatever stands last in the object, be it a comment.
-    let end = text[..object.close].trim_end().len();
-    let (newline, rest) = (style.newline, &text[object.close..]);
-    let Some(last) = object.members.last() else {
-        if style.is_compact {
-            return format!("{}{member}{}", &text[..end], &text[end..]);
+impl<'a> Parsed<'a> {
+    fn new(text: &'a str, format: Format) -> Result<Self, FormatError> {
+        let collect = CollectOptions { comments: CommentCollectionStrategy::Off, tokens: true };
+        let malformed = |start: usize| FormatError::Malformed {
+            at: Some(Position::of(text, start)),
+            message: "it is not valid JSON here".to_owned(),
+        };
+        let parsed = parse_to_ast(text, &collect, &SYNTAX).map_err(|error| malformed(error.range().start))?;
+        let tokens = parsed.tokens.unwrap_or_default();
+        if let Some(token) = tokens.iter().find(|token| !is_plain(token, text)) {
+            return Err(malformed(token.range.start));
         }
-        return format!("{}{newline}{inner}{member}{newline}{outer}{rest}", &text[..end]);
-    };
-    let has_trailing =
-        blanked.trailing_commas.iter().any(|comma| (last.value.end..object.close).contains(comma));
-    let (comma, trailing) = if has_trailing { ("", ",") } else { (",", "") };
-    let (before, between) = (&text[..last.value.end], &text[last.value.end..end]);
-    if style.is_compact {
-        return format!("{before}{comma}{between}{member}{trailing}{}", &text[end..]);
+        let is_strict = || text.trim().is_empty() || serde_json::from_str::<IgnoredAny>(text).is_ok();
+        if format == Format::Json && !is_strict() {
+            return Err(FormatError::NotStrict);
+        }
+        Ok(Self { text, root: parsed.value, tokens })
     }
-    let closing = match &text[end..object.close] {
-        own_line if own_line.contains('\n') => own_line.to_owned(),
-        _ => format!("{newline}{outer}"),
-    };
-    format!("{before}{comma}{between}{newline}{inner}{member}{trailing}{closing}{rest}")
+
+    fn locate(&self, [container, name]: [&str; 2]) -> Result<Located<'_>, FormatError> {
+        let Some(root) = &self.root else {
+            return Ok(Located { root: None, container: None, entry: None });
+        };
+        let not_object = |what: &str| FormatError::NotAnObject { what: what.to_owned() };
+        let root = root.as_object().ok_or_else(|| not_object("the whole file"))?;
+        let Some(servers) = only_member(root, container)? else {
+            return Ok(Located { root: Some(root), container: None, entry: None });
+        };
+        let servers = servers.value.as_object().ok_or_else(|| not_object(container))?;
+        let entry = only_member(servers, name)?;
+        Ok(Located { root: Some(root), container: Some(servers), entry })
+    }
+
+    /// Adds a member at the end of an object.
+    fn insert(&self, style: &Style, object: &Object<'_>, (key, value): (&str, &Value)) -> String {
+        let text = self.text;
+        let (open, close) = (object.range.start, object.range.end - 1);
+        let outer = style.indent_at(text, open);
+        let inner = match object.properties.first() {
+            Some(first) if is_first_on_line(text, first.range.start) => {
+                style.indent_at(text, first.range.start)
+            }
+            _ => format!("{outer}{}", style.unit),
+        };
+        let separator = if style.is_compact { ":" } else { ": " };
+        let member = format!("{}{separator}{}", json!(key), style.render(value, &inner));
+        // After whatever stands last in the object, be it a comment.
+        let end = text[..close].trim_end().len();
+        let (newline, rest) = (style.newline, &text[close..]);
+        let Some(last) = object.properties.last() else {
+            if style.is_compact {
+                return format!("{}{member}{}", &text[..end], &text[end..]);
+            }
+            return format!("{}{newline}{inner}{member}{newline}{outer}{rest}", &text[..end]);
+        };
+        let (comma, trailing) = if self.has_comma(last.range.end..close) { ("", ",") } else { (",", "") };
+        let (before, between) = (&text[..last.range.end], &text[last.range.end..end]);
+        if style.is_compact {
+            return format!("{before}{comma}{between}{member}{trailing}{}", &text[end..]);
+        }
+        let closing = match &text[end..close] {
+            own_line if own_line.contains('\n') => own_line.to_owned(),
+            _ => format!("{newline}{outer}"),
+        };
+        format!("{before}{comma}{between}{newline}{inner}{member}{trailing}{closing}{rest}")
+    }
+
+    fn has_comma(&self, range: Range<usize>) -> bool {
+        let mut commas = self.tokens.iter().filter(|token| token.token == Token::Comma);
+        commas.any(|comma| range.contains(&comma.range.start))
+    }
+}
+
+/// Whether a text or a number is as JSON has it: the parser takes line ends and tabs within a text, clients do not.
+fn is_plain(token: &TokenAndRange<'_>, text: &str) -> bool {
+    let written = &text[token.range.start..token.range.end];
+    match token.token {
+        Token::String(_) | Token::Number(_) => serde_json::from_str::<IgnoredAny>(written).is_ok(),
+        _ => true,
+    }
+}
+
+/// The only member of that name; of two, nobody knows which one counts.
+fn only_member<'a>(object: &'a Object<'a>, key: &str) -> Result<Option<&'a ObjectProp<'a>>, FormatError> {
+    let mut found = object.properties.iter().filter(|member| member.name.as_str() == key);
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(FormatError::Twice { key: key.to_owned() }),
+        (one, None) => Ok(one),
+    }
 }
 
 /// Nothing but the entry may have changed; a doubt is our own mistake, and nothing is written.
 fn verify(
-    before: &Blanked,
+    before: Parsed<'_>,
     edited: &str,
     [container, name]: [&str; 2],
     entry: &Value,
 ) -> Result<(), FormatError> {
-    let own_mistake = |_| FormatError::Unsure;
-    let mut expected = jsonc::parse(before).map_err(own_mistake)?;
+    let mut expected = before.root.map_or_else(|| json!({}), Value::from);
     let servers = expected.as_object_mut().map(|root| root.entry(container).or_insert_with(|| json!({})));
     servers.and_then(Value::as_object_mut).map(|servers| servers.insert(name.to_owned(), entry.clone()));
-    let after = jsonc::parse(&jsonc::blank(edited)).map_err(own_mistake)?;
-    if after == expected { Ok(()) } else { Err(FormatError::Unsure) }
+    let after = Parsed::new(edited, Format::Jsonc).map_err(|_| FormatError::Unsure)?;
+    if after.root.map(Value::from) == Some(expected) { Ok(()) } else { Err(FormatError::Unsure) }
 }
 
 fn line_start(text: &str, at: usize) -> usize {
@@ -140,7 +195,7 @@ fn line_start(text: &str, at: usize) -> usize {
 }
 
 fn is_first_on_line(text: &str, at: usize) -> bool {
-    text[line_start(text, at)..at].trim_start_matches('\u{feff}').trim().is_empty()
+    text[line_start(text, at)..at].trim().is_empty()
 }
 
 /// How a file is written.
@@ -158,16 +213,17 @@ impl Default for Style {
 }
 
 impl Style {
-    fn of(text: &str, blanked: &Blanked) -> Self {
+    fn of(text: &str, root: Option<&Object<'_>>) -> Self {
         const UNIT_MAX: usize = 8;
-        let content = blanked.text.trim();
-        let indents = content
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .map(|line| &line[..line.len() - line.trim_start().len()]);
-        let unit = indents.skip(1).find(|indent| !indent.is_empty() && indent.len() <= UNIT_MAX);
+        let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        let Some(root) = root else { return Self { newline, ..Self::default() } };
+        let content = &text[root.range.start..root.range.end];
+        // Lines with a member, so that a comment's own indentation does not count.
+        let members = content.lines().skip(1).filter(|line| line.trim_start().starts_with('"'));
+        let mut indents = members.map(|line| &line[..line.len() - line.trim_start().len()]);
+        let unit = indents.find(|indent| !indent.is_empty() && indent.len() <= UNIT_MAX);
         Self {
-            newline: if text.contains("\r\n") { "\r\n" } else { "\n" },
+            newline,
             unit: unit.unwrap_or("  ").to_owned(),
             is_compact: content.len() > "{}".len() && !content.contains('\n'),
         }
@@ -195,7 +251,7 @@ impl Style {
     /// A file that has no content yet, except perhaps comments.
     fn fresh(&self, text: &str, value: &Value) -> String {
         let kept = text.trim_end();
-        let gap = if kept.trim_start_matches('\u{feff}').is_empty() { "" } else { self.newline };
+        let gap = if kept.is_empty() { "" } else { self.newline };
         format!("{kept}{gap}{}{}", self.render(value, ""), self.newline)
     }
 }
@@ -249,6 +305,44 @@ mod tests {
             let edited = put(before, Format::Jsonc, ["c", "palisade"], &json!({ "k": 1 })).unwrap();
             assert_eq!(edited, after, "from {before:?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_json_stays_an_error() {
+        let bad = [
+            "{,}",
+            "[,]",
+            "{\"a\":1,,}",
+            "{ /* open",
+            "{\"a\" 1}",
+            "{\"a\":1} x",
+            "'a'",
+            "{\"a\": \"open}",
+            "{a: 1}",
+            "{\"a\": 0x1}",
+            "{\"a\": +1}",
+            "{\"a\": .5}",
+            "{\"a\": NaN}",
+            "{\"a\": 1 \"b\": 2}",
+            "{\"a\": 01}",
+            "{\"a\": \"\n\"}",
+            "{\"a\": \"\\x41\"}",
+            "{\"a\": \"\t\"}",
+            "{\"a\": 1.}",
+        ];
+        for text in bad {
+            let found = find(text, Format::Jsonc, ["c", "palisade"]);
+            assert!(matches!(found, Err(FormatError::Malformed { .. })), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_plain_json_is_edited_in_a_file_that_must_be_plain() {
+        for text in ["// note\n{}", "{\"a\": [1,]}", "{\"a\": 1,}", "{} /* end */", "// note"] {
+            let found = find(text, Format::Json, ["c", "palisade"]);
+            assert!(matches!(found, Err(FormatError::NotStrict)), "{text}: {found:?}");
+        }
+        assert!(find("\u{feff}{\"a\": 1e400}", Format::Json, ["c", "palisade"]).is_ok());
     }
 
     #[test]

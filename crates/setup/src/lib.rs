@@ -10,7 +10,6 @@ mod diff;
 mod file;
 mod http;
 mod json_edit;
-mod jsonc;
 mod toml_file;
 
 use std::fmt::Write as _;
@@ -76,6 +75,15 @@ pub struct SetupArguments {
 pub(crate) struct Position {
     line: usize,
     column: usize,
+}
+
+impl Position {
+    /// Of an offset in a text.
+    fn of(text: &str, at: usize) -> Self {
+        let before = &text[..at.min(text.len())];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
 }
 
 /// Why a file's content cannot be edited.

@@ -247,7 +247,7 @@ fn a_malformed_file_stays_as_it_is() {
     }
     let scene = Scene::new();
     scene.before(client("cursor"), "{\n  \"a\": 1\n  \"b\": 2\n}\n");
-    assert!(scene.set_up(client("cursor")).unwrap_err().to_string().contains("line 3, column 3"));
+    assert!(scene.set_up(client("cursor")).unwrap_err().to_string().contains("line 2, column 9"));
 }
 
 #[test]

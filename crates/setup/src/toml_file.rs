@@ -77,14 +77,7 @@ pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
 
 fn parse(text: &str) -> Result<DocumentMut, FormatError> {
     text.parse::<DocumentMut>().map_err(|error| {
-        let at = error.span().map(|span| {
-            let before = &text[..span.start.min(text.len())];
-            let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-            Position {
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
-            }
-        });
+        let at = error.span().map(|span| Position::of(text, span.start));
         FormatError::Malformed { at, message: terminal::plain(error.message()) }
     })
 }
