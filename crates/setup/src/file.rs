@@ -10,6 +10,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use chrono::DateTime;
+
 use super::SetupError;
 use super::clients::Reach;
 
@@ -212,18 +214,10 @@ impl Target {
     }
 }
 
-/// Seconds since 1970 as `20260131-235959`, in UTC. The date by counting in eras of 400 years from the first
-/// of March of the year 0, so that the leap day is the last day of its year.
+/// Seconds since 1970 as `20260131-235959`, in UTC; a moment that has no date is the first one.
 fn timestamp(seconds: u64) -> String {
-    let (days, time) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", time / 3600, time / 60 % 60, time % 60)
+    let moment = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    moment.unwrap_or_default().format("%Y%m%d-%H%M%S").to_string()
 }
 
 #[cfg(test)]
