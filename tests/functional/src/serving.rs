@@ -153,12 +153,17 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `palisade ARGS` for that server.
+    /// Starts `palisade ARGS` for that server, on a terminal without a cursor.
     pub fn start(server: &Server, args: &str) -> Self {
+        Self::start_on("dumb", server, args)
+    }
+
+    /// Starts it on a terminal of that kind.
+    pub fn start_on(kind: &str, server: &Server, args: &str) -> Self {
         let line = format!("exec {} {args}", harness::binary(Build::Real).display());
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_clear();
-        command.env("PATH", "/usr/bin:/bin").env("TERM", "dumb").env("SHELL", "/bin/sh");
+        command.env("PATH", "/usr/bin:/bin").env("TERM", kind).env("SHELL", "/bin/sh");
         command.env("PALISADE_STATE_DIR", &server.state_dir).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
@@ -175,6 +180,15 @@ impl Terminal {
     pub fn prompts(&self, count: usize) {
         let shown = || (self.screen.text().matches("python> ").count() >= count).then_some(());
         until(SOON, &format!("{count} prompts in {:?}", self.screen.text()), shown);
+    }
+
+    /// Waits for a prompt behind the last time that this was shown.
+    pub fn prompt_behind(&self, shown: &str) {
+        let is_ready = || {
+            let text = self.screen.text();
+            text.rsplit_once(shown).is_some_and(|(_, behind)| behind.contains("> ")).then_some(())
+        };
+        until(SOON, &format!("a prompt behind {shown:?} in {:?}", self.screen.text()), is_ready);
     }
 
     /// Waits for its end.

@@ -1,6 +1,8 @@
 //! `palisade shell` against a real `palisade serve`, from a pipe and on a terminal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::os::unix::fs::PermissionsExt;
+
 use functional::serving::{Server, Terminal};
 use functional::{SOON, until};
 use harness::users;
@@ -57,6 +59,60 @@ fn on_a_terminal_ctrl_c_ends_a_program_or_forgets_lines_and_keeps_the_state() {
     terminal.press("\u{4}");
     assert_eq!(terminal.status(), Some(0), "{}", terminal.screen.text());
     assert_eq!(server.sandboxes().len(), 0);
+}
+
+const LEFT: &str = "\u{1b}[D";
+const UP: &str = "\u{1b}[A";
+
+#[test]
+fn on_a_terminal_with_a_cursor_lines_are_edited_completed_and_recalled() {
+    let server = Server::start(users()[0], "editor");
+    let mut terminal = Terminal::start_on("xterm", &server, "shell");
+    terminal.prompt_behind("here");
+    terminal.press(&format!("print('ac'){LEFT}{LEFT}{LEFT}b\r"));
+    terminal.prompt_behind("\nabc\r");
+    terminal.press(&format!("{UP}{LEFT}*2\r"));
+    terminal.prompt_behind("\nabcabc\r");
+    terminal.press("%la\t ba\t\r");
+    terminal.screen.wait_for("bash> ");
+    terminal.press("echo $((40 + 3))\r");
+    terminal.prompt_behind("\n43\r");
+    terminal.press("%lang python\r");
+    terminal.prompt_behind("%lang python");
+    terminal.press("def f():\r\treturn 41\r\rf() + 1\rprint('pa' + 'rt', end='')\r");
+    terminal.prompt_behind("\npart\r\n");
+    assert!(terminal.screen.text().contains("\n42\r"), "{}", terminal.screen.text());
+    terminal.press("\u{4}");
+    assert_eq!(terminal.status(), Some(0), "{}", terminal.screen.text());
+    assert_eq!(server.sandboxes().len(), 0);
+
+    let history = server.state_dir.join("shell_history");
+    assert_eq!(std::fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut later = Terminal::start_on("xterm", &server, "shell");
+    later.prompt_behind("here");
+    later.press(&format!("{UP}{UP}{UP}\rprint(f() + 2)\r"));
+    later.prompt_behind("\n43\r");
+}
+
+#[test]
+fn on_a_terminal_with_a_cursor_ctrl_c_ends_a_program_or_forgets_a_line() {
+    let server = Server::start(users()[0], "editor-ctrl-c");
+    let mut terminal = Terminal::start_on("xterm", &server, "shell");
+    terminal.prompt_behind("here");
+    terminal.press("x = 41\rprint('set')\r");
+    terminal.prompt_behind("\nset\r");
+    terminal.press("import time; print('be' + 'gun', flush=True); time.sleep(600)\r");
+    terminal.screen.wait_for("begun");
+    terminal.press("\u{3}");
+    terminal.prompt_behind("cancelled");
+    terminal.press("x = 7 + (\r  1");
+    terminal.screen.wait_for("  1");
+    terminal.press("\u{3}");
+    terminal.prompt_behind("  1");
+    terminal.press("x + 1\r");
+    terminal.prompt_behind("\n42\r");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.status(), Some(0), "{}", terminal.screen.text());
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl Client {
         Self { socket }
     }
 
+    /// Where the server listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Asks for `path` itself: files by their links.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, ClientError> {
         let mut response = self.begin(request).await?;

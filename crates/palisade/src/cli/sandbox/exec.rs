@@ -77,7 +77,7 @@ pub(super) async fn exec(client: &Client, arguments: &ExecArguments) -> Result<E
     let show = if arguments.json { Show::Nothing } else { Show::Live };
     let ended = live::run(client, asked, show, &mut interrupts).await?;
     match show {
-        Show::Nothing => print_json(&ended.0),
+        Show::Nothing => print_json(&ended.result),
         Show::Live => ended.explain(),
     }
     Ok(ended.exit_code())

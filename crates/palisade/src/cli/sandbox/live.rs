@@ -29,9 +29,14 @@ pub(crate) enum Show {
     Nothing,
 }
 
-/// A run that came to an end: the structured result.
+/// A run that came to an end.
 #[derive(Debug)]
-pub(crate) struct Ended(pub(crate) Value);
+pub(crate) struct Ended {
+    /// The structured result.
+    pub(crate) result: Value,
+    /// Whether the last thing shown did not end its line.
+    pub(crate) is_line_open: bool,
+}
 
 /// Runs what the arguments of the tool `run` say, to its end.
 pub(crate) async fn run(
@@ -41,18 +46,19 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
 ) -> Result<Ended, ClientError> {
     arguments["limits"]["wait_ms"] = json!(WAIT_MS);
-    let mut watched = Watched { client, show, run_id: None, offsets: [0; STREAMS.len()] };
+    let mut watched =
+        Watched { client, show, run_id: None, offsets: [0; STREAMS.len()], is_line_open: false };
     let mut call = client.call("run", arguments).await?;
     loop {
         let result = match watched.follow(call, interrupts).await? {
             Some(answer) => result_of(answer)?,
             // Whatever it was, it ends without us.
-            None => return Ok(Ended(json!({ "outcome": "cancelled" }))),
+            None => return Ok(watched.ended(json!({ "outcome": "cancelled" }))),
         };
         watched.learn(result["run_id"].as_str());
         if result["outcome"] != "running" {
             watched.show_rest(&result).await;
-            return Ok(Ended(result));
+            return Ok(watched.ended(result));
         }
         let run_id = watched.run_id.clone().ok_or(ClientError::Nonsense("a run without an id"))?;
         call = client.call("wait", json!({ "run_id": run_id, "timeout_ms": WAIT_MS })).await?;
@@ -73,9 +79,18 @@ struct Watched<'a> {
     run_id: Option<String>,
     /// How much of each stream was shown.
     offsets: [u64; STREAMS.len()],
+    is_line_open: bool,
 }
 
 impl Watched<'_> {
+    fn ended(&self, result: Value) -> Ended {
+        Ended { result, is_line_open: self.is_line_open }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.is_line_open = text.bytes().next_back().map_or(self.is_line_open, |last| last != b'\n');
+    }
+
     fn learn(&mut self, run_id: Option<&str>) {
         if self.run_id.is_none() {
             self.run_id = run_id.map(str::to_owned);
@@ -122,12 +137,14 @@ impl Watched<'_> {
     /// Shows what came since.
     async fn show_more(&mut self) -> Result<(), ClientError> {
         let Some(run_id) = self.run_id.clone().filter(|_| self.show == Show::Live) else { return Ok(()) };
-        for (stream, offset) in STREAMS.iter().zip(&mut self.offsets) {
+        for (index, stream) in STREAMS.iter().enumerate() {
             loop {
-                let part = self.client.log(&run_id, stream, *offset).await?;
+                let offset = self.offsets[index];
+                let part = self.client.log(&run_id, stream, offset).await?;
                 show(stream, &part.text);
-                let is_stuck = part.next_offset <= *offset;
-                *offset = part.next_offset;
+                self.note(&part.text);
+                let is_stuck = part.next_offset <= offset;
+                self.offsets[index] = part.next_offset;
                 if part.at_end || is_stuck {
                     break;
                 }
@@ -151,7 +168,9 @@ impl Watched<'_> {
             return;
         }
         for stream in STREAMS {
-            show(stream, result[stream].as_str().unwrap_or_default());
+            let text = result[stream].as_str().unwrap_or_default();
+            show(stream, text);
+            self.note(text);
         }
     }
 }
@@ -169,15 +188,15 @@ fn show(stream: &str, text: &str) {
 impl Ended {
     /// How, by its name in the contract.
     pub(crate) fn outcome(&self) -> &str {
-        self.0["outcome"].as_str().unwrap_or_default()
+        self.result["outcome"].as_str().unwrap_or_default()
     }
 
     /// A program that fails speaks for itself; what was done to it is said here.
     pub(crate) fn explain(&self) {
-        for warning in self.0["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for warning in self.result["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             complain(&format!("warning: {warning}"), None);
         }
-        for clamp in self.0["clamped"].as_array().into_iter().flatten() {
+        for clamp in self.result["clamped"].as_array().into_iter().flatten() {
             let limit = clamp["limit"].as_str().unwrap_or_default();
             let message =
                 format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]);
@@ -187,7 +206,7 @@ impl Ended {
         if matches!(outcome, "completed" | "failed") {
             return;
         }
-        let error = &self.0["error"];
+        let error = &self.result["error"];
         let cause = error["cause"].as_str().map(|cause| format!(" ({cause})")).unwrap_or_default();
         match error["message"].as_str() {
             Some(message) => {
@@ -199,7 +218,7 @@ impl Ended {
 
     /// As `palisade run` has it.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        let of_program = match (self.0["exit_code"].as_u64(), self.0["signal"].as_u64()) {
+        let of_program = match (self.result["exit_code"].as_u64(), self.result["signal"].as_u64()) {
             (Some(code), _) => u8::try_from(code).unwrap_or(1),
             (None, Some(signal)) => u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX),
             (None, None) => OWN_FAILURE,

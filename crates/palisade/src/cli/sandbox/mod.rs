@@ -6,7 +6,7 @@ pub(crate) mod interrupt;
 pub(crate) mod live;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -36,6 +36,13 @@ pub(crate) struct ServerChoice {
     /// The server's control socket [default: control.sock of the state directory]
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
+}
+
+impl ServerChoice {
+    /// The state directory in which the server's socket was found; nothing if the socket was named.
+    pub(crate) fn state_dir<'a>(&self, client: &'a Client) -> Option<&'a Path> {
+        if self.socket.is_none() { client.socket().parent() } else { None }
+    }
 }
 
 /// Arguments of `sandbox`.

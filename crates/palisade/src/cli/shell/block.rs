@@ -30,6 +30,21 @@ fn family(language: &str) -> Family {
 /// Words at the end of a line that begin a block which only an empty line ends.
 const OPENING_WORDS: [&str; 4] = ["do", "then", "else", "repeat"];
 
+/// What commands of the shell begin with.
+pub(super) const COMMAND_SIGN: char = '%';
+
+/// Whether a text that a person edits can be run: its last line ends what was begun.
+pub(super) fn is_whole(language: &str, text: &str) -> bool {
+    let mut block = Block::new(Origin::Terminal);
+    for line in text.split('\n') {
+        let is_command = block.is_empty() && line.trim_start().starts_with(COMMAND_SIGN);
+        if !is_command {
+            block.add(language, line);
+        }
+    }
+    block.is_empty()
+}
+
 /// Where lines come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -278,6 +293,16 @@ mod tests {
     #[test]
     fn an_empty_line_at_a_terminal_ends_whatever_is_open() {
         assert_eq!(programs(Origin::Terminal, "python", "f(\n\nx"), ["f(\n\n", "x\n"]);
+    }
+
+    #[test]
+    fn an_edited_text_is_whole_when_its_last_line_ends_what_was_begun() {
+        for text in ["", "x = 1", "f(\n1)", "def f():\n    return 1\n", "%lang (", "a\n\nb", "x = (\n"] {
+            assert!(is_whole("python", text), "{text:?}");
+        }
+        for text in ["f(", "def f():", "def f():\n    return 1", "s = \"\"\"a", "a\nf(", "%lang x\nf("] {
+            assert!(!is_whole("python", text), "{text:?}");
+        }
     }
 
     #[test]

@@ -5,9 +5,12 @@
 //!     Ctrl-C at the prompt: forgets the lines   while it runs: cancels the run, the state stays
 //!     end of input, %quit, a signal             -> (close the sandbox)
 //! ```
-//! The terminal's own line editing is all there is. Without a terminal there are no prompts and no greetings.
+//! At a terminal rustyline edits lines, where the terminal has a cursor (`TERM`). Without a terminal there are no
+//! prompts and no greetings.
 
 mod block;
+mod editor;
+mod input;
 mod lines;
 
 use std::io::{self, IsTerminal, Write};
@@ -15,9 +18,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use self::block::{Block, Origin};
+use self::block::Origin;
+use self::input::{Input, Typed};
 use super::sandbox::interrupt::{Interrupts, Wish};
 use super::sandbox::live::{self, Ended, Show};
 use super::sandbox::{self, OpenArguments, ServerChoice, failed, with_server};
@@ -43,9 +46,11 @@ const COMMANDS: &str = "\
 %help        this
 %quit        the end (or Ctrl-D)
 A line that ends in `:` wants more lines until an empty one; open brackets, texts and here-documents until they are closed.
-Ctrl-C ends a program that runs and keeps the sandbox; at the prompt it forgets what was typed.";
+Ctrl-C ends a program that runs and keeps the sandbox; at the prompt it forgets what was typed.
+Up and Ctrl-R find earlier lines (kept in the state directory; not those that begin with a blank), Tab completes commands.";
 
-const CONTINUED: &str = "... ";
+/// The first words of those.
+const COMMAND_NAMES: [&str; 4] = ["%files", "%help", "%lang", "%quit"];
 
 /// Arguments of `shell`.
 #[derive(Debug, Args)]
@@ -88,7 +93,8 @@ pub(crate) fn main(options: &Options, arguments: &ShellArguments) -> ExitCode {
             interrupts,
             status: ExitCode::SUCCESS,
         };
-        let ended = shell.converse().await;
+        let history = arguments.server.state_dir(&client).and_then(editor::history_file);
+        let ended = shell.converse(Input::new(origin, history)).await;
         if is_ours {
             // It may be gone already, and so may the server: then there is nothing to close.
             client.tool("sandbox_close", json!({ "sandbox_id": sandbox_id })).await.ok();
@@ -115,60 +121,50 @@ enum Next {
 }
 
 impl Shell {
-    async fn converse(&mut self) -> Result<ExitCode, ClientError> {
+    async fn converse(&mut self, mut input: Input) -> Result<ExitCode, ClientError> {
         if self.origin == Origin::Terminal {
             say(&Paint::for_stream(&io::stderr()).dim("%help says what can be done here"));
         }
-        let mut lines = lines::read();
-        let mut block = Block::new(self.origin);
         loop {
-            self.prompt(&block);
-            let line = tokio::select! {
+            let typed = tokio::select! {
                 biased;
                 wish = self.interrupts.next() => {
                     if wish == Wish::End || self.origin == Origin::Pipe {
                         return Ok(ExitCode::from(INTERRUPTED));
                     }
-                    say("");
-                    block.take();
+                    input.forget_block();
                     continue;
                 }
-                line = lines.recv() => line,
+                typed = input.next(&self.language) => typed,
             };
-            let program = match line.transpose() {
-                Ok(Some(line)) if block.is_empty() && line.trim_start().starts_with('%') => {
-                    match self.command(line.trim()).await? {
-                        Next::On => continue,
-                        Next::Over => return Ok(self.end()),
-                    }
-                }
-                Ok(Some(line)) if block.size_bytes() + line.len() > engine::CODE_BYTES_MAX => {
+            let next = match typed {
+                Ok(Typed::Nothing) => Next::On,
+                Ok(Typed::Command(line)) => self.command(&line).await?,
+                Ok(Typed::Program(program)) => self.run(&program, &mut input).await?,
+                Ok(Typed::TooLong) => {
                     complain("the program is longer than a program may be; it was forgotten", None);
-                    block.take();
-                    continue;
+                    Next::On
                 }
-                Ok(Some(line)) => block.add(&self.language, &line),
-                Ok(None) => return self.last(block.take()).await,
+                Ok(Typed::End(program)) => return self.last(&program, &mut input).await,
                 Err(error) => {
                     complain(&format!("standard input cannot be read: {error}"), None);
                     return Ok(ExitCode::from(OWN_FAILURE));
                 }
             };
-            if let Some(program) = program
-                && self.run(&program, &mut lines).await? == Next::Over
-            {
+            if next == Next::Over {
                 return Ok(self.end());
             }
         }
     }
 
     /// What was begun when the input ended is run from a pipe, and forgotten at a terminal.
-    async fn last(&mut self, program: String) -> Result<ExitCode, ClientError> {
+    async fn last(&mut self, program: &str, input: &mut Input) -> Result<ExitCode, ClientError> {
         if self.origin == Origin::Terminal {
-            say("");
+            if !input.needs_own_line() {
+                say("");
+            }
         } else if !program.trim().is_empty() {
-            let (_, mut none) = mpsc::channel(1);
-            self.run(&program, &mut none).await?;
+            self.run(program, input).await?;
         }
         Ok(self.end())
     }
@@ -177,32 +173,19 @@ impl Shell {
         if self.origin == Origin::Terminal { ExitCode::SUCCESS } else { self.status }
     }
 
-    fn prompt(&self, block: &Block) {
-        if self.origin == Origin::Pipe {
-            return;
-        }
-        let text = if block.is_empty() { format!("{}> ", self.language) } else { CONTINUED.to_owned() };
-        let mut error = io::stderr().lock();
-        // Whoever looks may have gone; the end of the input tells.
-        error.write_all(text.as_bytes()).and_then(|()| error.flush()).ok();
-    }
-
-    async fn run(
-        &mut self,
-        program: &str,
-        lines: &mut mpsc::Receiver<io::Result<String>>,
-    ) -> Result<Next, ClientError> {
+    async fn run(&mut self, program: &str, input: &mut Input) -> Result<Next, ClientError> {
         let asked = json!({ "language": self.language, "code": program, "sandbox_id": self.sandbox_id });
         let ended = live::run(&self.client, asked, Show::Live, &mut self.interrupts).await?;
-        if let Some(value) = ended.0["value"]["repr"].as_str() {
+        if let Some(value) = ended.result["value"]["repr"].as_str() {
             // Whoever reads us may have gone.
             writeln!(io::stdout().lock(), "{value}").ok();
+        } else if ended.is_line_open && input.needs_own_line() {
+            say("");
         }
         ended.explain();
         self.status = ended.exit_code();
-        if ended.outcome() == "cancelled" && self.origin == Origin::Terminal {
-            // The terminal forgets what was typed before Ctrl-C; so does the shell.
-            while lines.try_recv().is_ok() {}
+        if ended.outcome() == "cancelled" {
+            input.forget_ahead();
         }
         Ok(if is_gone(&ended) { Next::Over } else { Next::On })
     }
@@ -250,6 +233,6 @@ fn say(text: &str) {
 
 /// Whether the sandbox is not there any more.
 fn is_gone(ended: &Ended) -> bool {
-    let code: &Value = &ended.0["error"]["code"];
+    let code: &Value = &ended.result["error"]["code"];
     code == "unknown_sandbox"
 }

@@ -1,0 +1,151 @@
+//! What to do next, from whatever is at standard input: lines of a pipe or a plain terminal, or an editor.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+
+use super::block::{Block, COMMAND_SIGN, Origin};
+use super::editor::{Answer, Prompter};
+use super::lines;
+
+const CONTINUED: &str = "... ";
+
+/// One thing that was typed.
+#[derive(Debug)]
+pub(super) enum Typed {
+    Command(String),
+    Program(String),
+    TooLong,
+    /// Nothing yet, or nothing any more.
+    Nothing,
+    /// The input is over; this was begun.
+    End(String),
+}
+
+/// Where it comes from.
+pub(super) enum Input {
+    Lines { lines: mpsc::Receiver<io::Result<String>>, block: Block, origin: Origin },
+    Editor { prompter: Prompter, waiting: VecDeque<Typed> },
+}
+
+impl Input {
+    /// Of that origin; an editor keeps its history in that file.
+    pub(super) fn new(origin: Origin, history: Option<PathBuf>) -> Self {
+        let prompter = if origin == Origin::Terminal { Prompter::new(history) } else { None };
+        match prompter {
+            Some(prompter) => Self::Editor { prompter, waiting: VecDeque::new() },
+            None => Self::Lines { lines: lines::read(), block: Block::new(origin), origin },
+        }
+    }
+
+    /// The next thing; may be dropped and asked again.
+    pub(super) async fn next(&mut self, language: &str) -> io::Result<Typed> {
+        match self {
+            Self::Lines { lines, block, origin } => {
+                if *origin == Origin::Terminal {
+                    prompt(language, block);
+                }
+                let line = lines.recv().await.transpose()?;
+                Ok(of_line(line, block, language))
+            }
+            Self::Editor { prompter, waiting } => {
+                if waiting.is_empty() {
+                    match prompter.ask(language).await? {
+                        Answer::Text(text) => waiting.extend(of_text(&text)),
+                        Answer::Forgotten => {}
+                        Answer::End => waiting.push_back(Typed::End(String::new())),
+                    }
+                }
+                Ok(waiting.pop_front().unwrap_or(Typed::Nothing))
+            }
+        }
+    }
+
+    /// After Ctrl-C at the prompt of a plain terminal: what was begun is forgotten. An editor does that by itself.
+    pub(super) fn forget_block(&mut self) {
+        if let Self::Lines { block, .. } = self {
+            block.take();
+            // Whoever looks may have gone; the end of the input tells.
+            writeln!(io::stderr().lock()).ok();
+        }
+    }
+
+    /// The terminal forgets what was typed before Ctrl-C; so does the shell.
+    pub(super) fn forget_ahead(&mut self) {
+        match self {
+            Self::Lines { origin: Origin::Pipe, .. } => {}
+            Self::Lines { lines, .. } => while lines.try_recv().is_ok() {},
+            Self::Editor { prompter, waiting } => {
+                prompter.forget();
+                waiting.clear();
+            }
+        }
+    }
+
+    /// An editor draws its prompt over what stands on the line.
+    pub(super) fn needs_own_line(&self) -> bool {
+        matches!(self, Self::Editor { .. })
+    }
+}
+
+fn prompt(language: &str, block: &Block) {
+    let text = if block.is_empty() { format!("{language}> ") } else { CONTINUED.to_owned() };
+    let mut error = io::stderr().lock();
+    // Whoever looks may have gone; the end of the input tells.
+    error.write_all(text.as_bytes()).and_then(|()| error.flush()).ok();
+}
+
+fn of_line(line: Option<String>, block: &mut Block, language: &str) -> Typed {
+    match line {
+        None => Typed::End(block.take()),
+        Some(line) if block.is_empty() && line.trim_start().starts_with(COMMAND_SIGN) => {
+            Typed::Command(line.trim().to_owned())
+        }
+        Some(line) if block.size_bytes() + line.len() > engine::CODE_BYTES_MAX => {
+            block.take();
+            Typed::TooLong
+        }
+        Some(line) => block.add(language, &line).map_or(Typed::Nothing, Typed::Program),
+    }
+}
+
+/// A text from an editor is one program, but for commands before it: it may have been pasted.
+fn of_text(text: &str) -> Vec<Typed> {
+    let mut all = Vec::new();
+    let mut rest = text;
+    loop {
+        let (line, behind) = rest.split_once('\n').unwrap_or((rest, ""));
+        if rest.trim().is_empty() {
+            return all;
+        }
+        if line.trim_start().starts_with(COMMAND_SIGN) {
+            all.push(Typed::Command(line.trim().to_owned()));
+        } else if !line.trim().is_empty() {
+            let is_long = rest.len() > engine::CODE_BYTES_MAX;
+            all.push(if is_long { Typed::TooLong } else { Typed::Program(format!("{rest}\n")) });
+            return all;
+        }
+        rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edited_text_is_commands_and_then_one_program() {
+        let all = of_text("\n%lang bash\n  %files\necho a\n%b\n");
+        let [Typed::Command(one), Typed::Command(two), Typed::Program(program)] = &all[..] else {
+            panic!("{all:?}");
+        };
+        assert_eq!(
+            (one.as_str(), two.as_str(), program.as_str()),
+            ("%lang bash", "%files", "echo a\n%b\n\n")
+        );
+        assert!(of_text(" \n").is_empty());
+        assert!(matches!(of_text(&"x".repeat(engine::CODE_BYTES_MAX + 1))[..], [Typed::TooLong]));
+    }
+}
