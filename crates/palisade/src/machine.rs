@@ -12,10 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Settings;
 use crate::options::Options;
-use crate::{config, log, state};
-
-/// What a warm interpreter loads to give sandboxes: crates/zygote.
-static ZYGOTE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzygote.so"));
+use crate::{config, log, state, zygote};
 
 /// Everything a command needs to run programs.
 pub(crate) struct Machine {
@@ -75,7 +72,7 @@ where
     }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
-        let native = Arc::new(NativeBackend::new(spawner).with_zygotes(ZYGOTE));
+        let native = Arc::new(NativeBackend::new(spawner).with_zygotes(zygote::library()));
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         if let Some(endpoint) = &settings.otlp_endpoint.value
             && let Err(error) = log::export(endpoint, engine.failure_log())

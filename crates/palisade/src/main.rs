@@ -12,6 +12,7 @@ mod log;
 mod machine;
 mod options;
 mod state;
+mod zygote;
 
 use std::process::ExitCode;
 
