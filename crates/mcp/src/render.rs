@@ -1,5 +1,6 @@
 //! Output, displays and moments as text.
 
+use chrono::DateTime;
 use engine::{Display, RunResult};
 
 /// Of each stream this much is in an answer.
@@ -24,19 +25,8 @@ pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
 
 /// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.
 pub(crate) fn timestamp(unix_ms: u64) -> String {
-    const DAY_S: u64 = 86_400;
-    let (days, second) = (unix_ms / 1000 / DAY_S, unix_ms / 1000 % DAY_S);
-    // Civil date from days, by eras of 400 years that begin with March.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second, ms) = (second / 3600, second / 60 % 60, second % 60, unix_ms % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    let moment = i64::try_from(unix_ms).ok().and_then(DateTime::from_timestamp_millis);
+    moment.unwrap_or_default().format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
 /// Output as text: bytes that are not UTF-8 are shown as `\xNN`, the middle of a long text is left out.

@@ -118,6 +118,10 @@ fn put_runs(page: &mut Page, runs: &Snapshot) {
     for (code, count) in &runs.errors {
         page.sample("palisade_errors_total", &[("code", code)], *count as f64);
     }
+    page.head("palisade_failures_total", "counter", "Failures that no caller sees, by kind.");
+    for (kind, count) in &runs.failures {
+        page.sample("palisade_failures_total", &[("kind", kind.name())], *count as f64);
+    }
     let single = [
         ("palisade_output_bytes_total", "counter", "Bytes that programs wrote.", runs.output_bytes),
         (

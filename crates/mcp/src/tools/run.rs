@@ -122,7 +122,7 @@ fn log_end(run: &FinishedRun) {
     tracing::info!(
         run_id = run.id.as_str(),
         principal = %run.principal,
-        language = run.language,
+        language = engine::runtimes::known_language(&run.language),
         outcome = result.outcome.name(),
         error = result.error.as_ref().map(|error| &*error.code),
         wall_ms = result.execution().usage.wall_ms.round(),

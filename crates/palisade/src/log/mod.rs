@@ -149,12 +149,5 @@ pub(crate) fn finish() {
     }
 }
 
-/// Writes one line if that level is wanted.
-pub(crate) fn line(level: LogLevel, event: &str, fields: &[(&str, Value)]) {
-    if log().wants(level) {
-        log().write(level, event, fields);
-    }
-}
-
 #[cfg(test)]
 mod tests;
