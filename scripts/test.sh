@@ -227,7 +227,9 @@ run_cargo_tests() {
         if [ -n "${PALISADE_QUICK:-}" ]; then return 0; fi
         suite doc-tests libtest "$suite_timeout_s" cargo test --workspace --doc --no-fail-fast
     else
-        suite tests libtest "$suite_timeout_s" cargo test --workspace --no-fail-fast
+        suite tests libtest "$suite_timeout_s" cargo test --workspace --no-fail-fast -- --skip upheaval::
+        suite tests-alone libtest "$suite_timeout_s" cargo test -p functional --test functional --no-fail-fast -- \
+            --test-threads=1 upheaval::
     fi
 }
 

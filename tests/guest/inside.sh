@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What tests/guest/run.sh runs inside the guest, as root: tests/guest/inside.sh FOLDER
 #
-# FOLDER has the programs: palisade, palisade-breach, conformance, suite, filter-ends. One line per check, and at the end
+# FOLDER has the programs: palisade, palisade-breach, conformance, escape, filter-ends. One line per check, and at the end
 # N passed, M failed, K skipped.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
@@ -116,13 +116,13 @@ contract() (
 
 attacks() {
     env PALISADE_BIN="$work/palisade" PALISADE_BREACH_BIN="$work/palisade-breach" PALISADE_PATIENCE="$patience" \
-        PALISADE_ATTACKS=representatives "$work/suite" --test-threads=2
+        PALISADE_ATTACKS=representatives "$work/escape" suite:: --test-threads=2
 }
 
 mkdir -p "$work"/{languages,state-as_root,state-as_user,state-as_user_with_group}
 chmod 755 "$work"
 chown "$user" "$work"/state-as_user*
-cp "$programs"/{palisade,palisade-breach,conformance,suite,filter-ends} "$work/"
+cp "$programs"/{palisade,palisade-breach,conformance,escape,filter-ends} "$work/"
 ln -s /usr/bin/python3 /usr/bin/bash /usr/bin/env "$work/languages/"
 
 kernel=$(uname -r)

@@ -25,7 +25,7 @@ for binary in "$PALISADE_BIN" "$PALISADE_BREACH_BIN"; do
     [ -x "$binary" ] || lose "$binary is not built: run scripts/test.sh --long"
 done
 
-# The executable of one test, as cargo names it: "Executable tests/suite.rs (target/release/deps/suite-0123)".
+# The executable of one test, as cargo names it: "Executable main.rs (target/release/deps/escape-0123)".
 test_binary() {
     local package=$1 test=$2 path
     path=$(cargo test --release --no-run -p "$package" --test "$test" 2>&1 | tee -a "$folder/build.log" |
@@ -38,9 +38,9 @@ mkdir -p "$folder"
 exec 9>"$folder/lock"
 flock 9 # one at a time: they share the folder
 : >"$folder/build.log"
-rm -f "$folder"/{conformance,suite,filter-ends,output}
+rm -f "$folder"/{conformance,escape,filter-ends,output}
 test_binary backends conformance
-test_binary escape suite
+test_binary escape escape
 gcc -O2 -Wall -o "$folder/filter-ends" tests/guest/filter-ends.c 2>>"$folder/build.log" ||
     lose "tests/guest/filter-ends.c does not compile (see $folder/build.log)"
 cp "$PALISADE_BIN" "$folder/palisade"

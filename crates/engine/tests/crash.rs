@@ -1,15 +1,12 @@
 //! A server that is killed at any moment loses nothing that it acknowledged, and leaves nothing running on paper.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use crate::support::{Folder, PATIENCE, find_finished, program, runs};
 use engine::{Durability, Principal, RunId};
 use sandbox::Outcome;
-use support::{Folder, PATIENCE, find_finished, program, runs};
 
 const FOLDER: &str = "PALISADE_TEST_CRASH_FOLDER";
 const KILLS: u32 = 8;
@@ -48,7 +45,7 @@ async fn writes_until_it_is_killed() {
 
 fn child(folder: &Folder) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writes_until_it_is_killed", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

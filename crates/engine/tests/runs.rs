@@ -1,17 +1,14 @@
 //! Runs that outlive their request: handed over, dropped, looked up, stopped, bounded.
 //!
 //! Over the fake backend; `support` has a guest that does what the program says.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::{Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with};
 use engine::{
     Durability, FoundRun, LogRange, Principal, RunEvent, RunId, RunsConfig, Stop, Store, StoreConfig,
 };
 use sandbox::Outcome;
-use support::{Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with};
 use wire::{Exit, Stream};
 
 fn all(stream: Option<Stream>) -> LogRange {

@@ -1,7 +1,4 @@
 //! Runs over spares, from the outside of the engine: what callers see of the pool, which is nothing.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -9,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{Folder, PATIENCE, program, say};
 use engine::{AdmissionLimits, Engine, EngineConfig, PoolConfig, RunRequest, RunResult};
 use policy::Policy;
 use sandbox::Outcome;
 use sandbox::fake::FakeBackend;
-use support::{Folder, PATIENCE, program, say};
 use tokio::sync::oneshot;
 use wire::{Exit, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
 

@@ -1,14 +1,11 @@
 //! The store under what may happen to its files: damage, full and read-only disks, neighbours, time.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use crate::support::{self, Folder, PATIENCE, complete, find_finished, program, runs};
 use engine::{Durability, FoundRun, LogRange, Principal, Retention, Stop, Store, StoreConfig};
 use sandbox::Outcome;
-use support::{Folder, PATIENCE, complete, find_finished, program, runs};
 
 fn store(folder: &Folder) -> Store {
     Store::new(StoreConfig::new(folder.path()))

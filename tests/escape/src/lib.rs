@@ -2,7 +2,7 @@
 //!
 //! `attacks/` holds one program per file; its first lines say what it tries and which walls stop it
 //! ([`attack`]). [`bait`] opens on the host what they aim at, [`trial`] runs one and judges it. The tests
-//! themselves are in `tests/`.
+//! themselves are the modules of `main.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite fails by panicking")]
 
 pub mod attack;

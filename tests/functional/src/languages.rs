@@ -147,7 +147,7 @@ impl Run {
             palisade = palisade.args(&[option]);
         }
         for (number, input) in self.inputs.iter().enumerate() {
-            let name = format!("{language}-input-{number}");
+            let name = format!("{language}-{user:?}-input-{number}");
             let file = crate::readable_file(&name, input.text.as_bytes());
             palisade = palisade.args(&["--input", &format!("{}={}", file.display(), input.path)]);
         }

@@ -1,4 +1,4 @@
-//! What the files in `tests/` share: a palisade that is still running, unique words to find its processes by,
+//! What the modules of the suite share: a palisade that is still running, unique words to find its processes by,
 //! a seeded source of chance, and a look at what palisade leaves behind.
 //!
 //! Nothing here waits for a time to pass: [`until`] looks again and again for a state, and gives up loudly.

@@ -9,6 +9,7 @@ mod layers;
 mod paths;
 mod purity;
 mod shape;
+mod suites;
 mod words;
 
 use std::fmt;
@@ -38,8 +39,8 @@ impl fmt::Display for Violation {
 
 /// All violations of all rules, in the order of the tree.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    let rules: [fn(&Tree) -> Vec<Violation>; 6] =
-        [layers::check, fence::check, purity::check, shape::check, words::check, docs::check];
+    let rules: [fn(&Tree) -> Vec<Violation>; 7] =
+        [layers::check, fence::check, purity::check, shape::check, suites::check, words::check, docs::check];
     let mut violations: Vec<Violation> = rules.iter().flat_map(|rule| rule(tree)).collect();
     violations.sort();
     violations

@@ -1,10 +1,4 @@
 //! Runs over the fake backend: a guest that does what the program's lines say, and a folder of its own.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "each test uses a part; a test fails by panicking"
-)]
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

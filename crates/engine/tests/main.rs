@@ -1,0 +1,10 @@
+//! The engine from outside, over the fake backend: one binary, one module per behaviour. `support` has the guest that
+//! does what a program says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod crash;
+mod lying_guest;
+mod runs;
+mod spares;
+mod store;
+mod support;

@@ -1,0 +1,39 @@
+//! The functional suite: one binary, one module per behaviour. What the modules share is the library in `src/`.
+//!
+//! `upheaval` has the tests that kill palisades or count what is left on the machine: they run alone
+//! (`.config/nextest.toml`). The tests of every language are another binary, `languages/`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod attacks_service;
+mod bench;
+mod command_line;
+mod compiled;
+mod displays;
+mod http_connections;
+mod http_requests;
+mod http_runs;
+mod http_seats;
+mod http_wall;
+mod http_websocket;
+mod javascript;
+mod limits;
+mod log;
+mod manifests;
+mod ordinary_bash;
+mod ordinary_python;
+mod ordinary_runs;
+mod outcomes;
+mod packages;
+mod pool;
+mod refusals;
+mod sandbox_cli;
+mod sandbox_ends;
+mod sandbox_files;
+mod sandbox_owners;
+mod sandboxes;
+mod shell_cli;
+mod typescript;
+mod upheaval;
+mod validate;
+mod wire_fuzz;
+mod zygotes;
