@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 readonly setup_dir=tests/setup
 readonly venv_dir=target/test-venv
 readonly log=target/test-logs/setup.log
-readonly test_user=palisade-test
+readonly test_user=${PALISADE_TEST_USER:-palisade-test}
 readonly install_timeout_s=600
 readonly nextest_timeout_s=1200
 
@@ -99,7 +99,7 @@ create_test_user() {
             skipped "useradd could not create user $test_user (see $log)"
             return 0
         fi
-        did "created user $test_user"
+        did "created the host user $test_user: a system account without login, home or sub-ids; scripts/test.sh --clean removes it"
     fi
     if grep -qs "^$test_user:" /etc/subuid /etc/subgid; then
         skipped "user $test_user has sub-ids in /etc/subuid or /etc/subgid: remove them, the suite counts on none"

@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# The test command: ./scripts/test.sh [--quick | --long]
+# The test command: ./scripts/test.sh [--quick | --long | --clean [--dry-run]]
 #
 # Prepares the machine, checks style and rules, builds the real binary and the one without walls, runs every
 # suite, and ends with one line: N passed, M failed, K skipped. The exit status is 0 only when nothing failed.
-# Each step is bounded in time and keeps its whole output in target/test-logs/.
+# Each step says what it is for as it begins, is bounded in time and keeps its whole output in target/test-logs/. A run that
+# is stopped by a signal ends the step that is running and counts the tests that had ended until then.
+#
+# The set-up changes the host: scripts/setup-tests.sh installs packages and creates the user palisade-test.
 #
 # --quick  leave out the long suites (tests see PALISADE_QUICK=1)
 # --long   run only the suites that need a QEMU guest (docs/TESTING.md), which the others do not include: other kernels,
 #          pure cgroup v2 and v1, AppArmor. Root, QEMU and a Debian mirror are needed; where they are missing, the
 #          suites fail.
+# --clean  run nothing; remove what set-up and suites created, and say what stays (scripts/clean-tests.sh). With --dry-run
+#          only say it.
 #
 # Tests are given PALISADE_BIN (the product) and PALISADE_BREACH_BIN (the test build,
 # `--features breach,conformance`: walls can be switched off, so that an attack can be seen to succeed without
@@ -21,6 +26,7 @@ top=$(pwd -P)
 readonly top
 readonly logs=target/test-logs
 readonly counter=scripts/count-results.awk
+readonly test_user=${PALISADE_TEST_USER:-palisade-test}
 
 readonly setup_timeout_s=2400
 readonly check_timeout_s=1800
@@ -37,11 +43,16 @@ failed=0
 skipped=0
 report=()
 step_pid=
+# The step that is running: its name, its runner (none for a step that is itself one check), when it began.
+step_name=
+step_runner=
+step_begin=0
+is_counted=0
 built=
 breach_in_release=no
 
 usage() {
-    echo "usage: scripts/test.sh [--quick | --long]" >&2
+    echo "usage: scripts/test.sh [--quick | --long | --clean [--dry-run]]" >&2
     exit 2
 }
 
@@ -53,18 +64,52 @@ finish() {
     [ "$failed" -eq 0 ]
 }
 
-# Ends the step that is running. `timeout` leads a process group of its own, so a key on the terminal does not
-# reach it; it passes TERM on to that group.
+# begin NAME PURPOSE [RUNNER]: says what starts now.
+begin() {
+    step_name=$1 step_runner=${3:-} step_begin=$SECONDS is_counted=0
+    printf '%(%H:%M:%S)T %-22s begins: %s\n' -1 "$1" "$2"
+}
+
+# descendants PID: all processes below it.
+descendants() {
+    local child
+    for child in $(cat /proc/"$1"/task/*/children 2>/dev/null || true); do
+        echo "$child"
+        descendants "$child"
+    done
+}
+
+# Ends the step that is running: its runner first, so that it can end its tests and say what became of them. `timeout`
+# leads a process group of its own, so a key on the terminal does not reach it; it passes TERM on to that group. What has
+# yet another group (a `timeout` within the step) is ended afterwards.
+end_step() {
+    local family pid
+    [ -n "$step_pid" ] || return 0
+    family=$(descendants "$step_pid")
+    kill -TERM "$step_pid" 2>/dev/null || true
+    wait "$step_pid" 2>/dev/null || true
+    for pid in $family; do kill -TERM "$pid" 2>/dev/null || true; done
+}
+
+# stop SIGNAL STATUS: the tests that had ended count, and that the run was stopped is one failure.
 stop() {
-    trap - INT TERM HUP
-    if [ -n "$step_pid" ]; then
-        kill -TERM "$step_pid" 2>/dev/null || true
-        wait "$step_pid" 2>/dev/null || true
+    local counts='' p=0 f=0 s=0
+    trap '' INT TERM HUP
+    echo
+    echo "stopped by SIG$1${step_name:+ during $step_name}: ending it, which takes up to $kill_after_s s"
+    end_step
+    if [ -n "$step_runner" ] && [ "$is_counted" -eq 0 ]; then
+        counts=$(awk -v runner="$step_runner" -v partial=1 -f "$counter" "$logs/$step_name.log" 2>/dev/null) || true
+        if [ -n "$counts" ]; then read -r p f s <<<"$counts"; fi
+        ((passed += p, failed += f, skipped += s, 1))
+        note "$step_name" STOPPED "$p passed, $f failed, $s skipped until then, $((SECONDS - step_begin)) s"
+    elif [ -n "$step_name" ]; then
+        note "$step_name" STOPPED "$((SECONDS - step_begin)) s"
     fi
     failed=$((failed + 1))
-    report+=("stopped by a signal")
+    report+=("stopped by SIG$1: counted as one failure; what came after was not run")
     finish || true
-    exit 130
+    exit "$2"
 }
 
 # No binary is better than one without walls where people look for the product.
@@ -106,51 +151,58 @@ show_failure() {
     echo "----"
 }
 
-# check NAME SECONDS COMMAND...: a step that is itself one check.
+# check NAME PURPOSE SECONDS COMMAND...: a step that is itself one check.
 check() {
-    local name=$1 status=0 begin=$SECONDS
-    run_bounded "$@" || status=$?
+    local name=$1 status=0
+    begin "$name" "$2"
+    shift 2
+    run_bounded "$name" "$@" || status=$?
     if [ "$status" -eq 0 ]; then
         passed=$((passed + 1))
-        note "$name" ok "$((SECONDS - begin)) s"
+        note "$name" ok "$((SECONDS - step_begin)) s"
     else
         failed=$((failed + 1))
         show_failure "$name"
-        note "$name" FAILED "$(explain "$status"), $((SECONDS - begin)) s"
+        note "$name" FAILED "$(explain "$status"), $((SECONDS - step_begin)) s"
     fi
+    step_name=
 }
 
-# build NAME COMMAND...: counts only when it fails.
+# build NAME PURPOSE COMMAND...: counts only when it fails.
 build() {
-    local name=$1 status=0 begin=$SECONDS
-    shift
+    local name=$1 status=0
+    begin "$name" "$2"
+    shift 2
     run_bounded "$name" "$build_timeout_s" "$@" || status=$?
     if [ "$status" -eq 0 ]; then
-        note "$name" ok "$((SECONDS - begin)) s"
+        note "$name" ok "$((SECONDS - step_begin)) s"
     else
         failed=$((failed + 1))
         show_failure "$name"
-        note "$name" FAILED "$(explain "$status"), $((SECONDS - begin)) s"
+        note "$name" FAILED "$(explain "$status"), $((SECONDS - step_begin)) s"
     fi
+    step_name=
     return "$status"
 }
 
-# suite NAME RUNNER SECONDS COMMAND...: adds the runner's own counts. A runner that fails without a failed test
+# suite NAME RUNNER PURPOSE SECONDS COMMAND...: adds the runner's own counts. A runner that fails without a failed test
 # (it crashed, was stopped, did not compile) counts as one failure.
 suite() {
-    local name=$1 runner=$2 status=0 begin=$SECONDS counts p=0 f=0 s=0 verdict=ok detail
-    shift 2
+    local name=$1 runner=$2 status=0 counts p=0 f=0 s=0 verdict=ok detail
+    rm -f "$logs/$name.log" # what an earlier run left is not this one's
+    begin "$name" "$3" "$runner"
+    shift 3
     run_bounded "$name" "$@" || status=$?
     counts=$(awk -v runner="$runner" -f "$counter" "$logs/$name.log")
-    detail="$((SECONDS - begin)) s"
+    detail="$((SECONDS - step_begin)) s"
     if [ -n "$counts" ]; then read -r p f s <<<"$counts"; fi
     if [ "$f" -eq 0 ] && { [ "$status" -ne 0 ] || [ -z "$counts" ]; }; then
         f=1
         detail="$(explain "$status"), $detail"
     fi
-    passed=$((passed + p))
-    failed=$((failed + f))
-    skipped=$((skipped + s))
+    # One command, so that no signal comes between: a suite is counted here or in `stop`, never twice.
+    ((passed += p, failed += f, skipped += s, is_counted = 1))
+    step_name=
     if [ "$f" -ne 0 ]; then
         verdict=FAILED
         show_failure "$name"
@@ -160,6 +212,7 @@ suite() {
 
 prepare() {
     local status=0
+    begin set-up "installs what is missing and creates the host user $test_user where it is not there; --clean removes it"
     timeout --kill-after="$kill_after_s" "$setup_timeout_s" bash scripts/setup-tests.sh </dev/null &
     step_pid=$!
     wait "$step_pid" || status=$?
@@ -168,6 +221,7 @@ prepare() {
         failed=$((failed + 1))
         note set-up FAILED "$(explain "$status")"
     fi
+    step_name=
 }
 
 find_cargo() {
@@ -198,10 +252,11 @@ build_binaries() {
     mkdir -p target/real target/breach
     built=$(release_binary)
     breach_in_release=yes
-    if build build-breach cargo build --release -p palisade --features breach,conformance; then
+    if build build-breach "the product with walls that can be switched off, for attacks, and the conformance fixtures" \
+        cargo build --release -p palisade --features breach,conformance; then
         cp "$built" target/breach/palisade
     fi
-    if build build-real cargo build --release -p palisade; then
+    if build build-real "the product" cargo build --release -p palisade; then
         breach_in_release=no
         cp "$built" target/real/palisade
     fi
@@ -216,19 +271,21 @@ run_driver_tests() {
     for file in runtimes/*/test_driver.py; do
         [ -e "$file" ] || continue
         language=$(basename "$(dirname "$file")")
-        suite "driver-$language" unittest "$driver_timeout_s" python3 "$file"
+        suite "driver-$language" unittest "the driver of $language, without a sandbox" "$driver_timeout_s" python3 "$file"
     done
 }
 
 # nextest does not run the examples in the documentation, so those run apart.
 run_cargo_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        suite tests nextest "$suite_timeout_s" cargo nextest run --workspace --no-fail-fast --failure-output final
+        suite tests nextest "unit tests and the suites over the built product: functional, languages, escape" \
+            "$suite_timeout_s" cargo nextest run --workspace --no-fail-fast --failure-output final
         if [ -n "${PALISADE_QUICK:-}" ]; then return 0; fi
-        suite doc-tests libtest "$suite_timeout_s" cargo test --workspace --doc --no-fail-fast
+        suite doc-tests libtest "examples in the documentation of the crates" "$suite_timeout_s" cargo test --workspace --doc --no-fail-fast
     else
-        suite tests libtest "$suite_timeout_s" cargo test --workspace --no-fail-fast -- --skip upheaval::
-        suite tests-alone libtest "$suite_timeout_s" cargo test -p functional --test functional --no-fail-fast -- \
+        suite tests libtest "unit tests and the suites over the built product; no cargo-nextest here" \
+            "$suite_timeout_s" cargo test --workspace --no-fail-fast -- --skip upheaval::
+        suite tests-alone libtest "tests that kill palisades and count what is left" "$suite_timeout_s" cargo test -p functional --test functional --no-fail-fast -- \
             --test-threads=1 upheaval::
     fi
 }
@@ -236,7 +293,7 @@ run_cargo_tests() {
 # Real MCP clients: minutes, and a package registry the first time.
 run_client_tests() {
     if [ -n "${PALISADE_QUICK:-}" ]; then return 0; fi
-    suite clients plain "$suite_timeout_s" bash tests/clients/run.sh
+    suite clients plain "real MCP clients, installed under target/clients" "$suite_timeout_s" bash tests/clients/run.sh
 }
 
 # The official conformance suite: half a minute, and a package registry the first time.
@@ -246,14 +303,14 @@ run_conformance_tests() {
         note conformance SKIPPED "!!!! left out by --quick: whether MCP is spoken conformantly was not tested"
         return 0
     fi
-    suite conformance plain "$suite_timeout_s" bash tests/conformance/run.sh
+    suite conformance plain "the official MCP conformance suite" "$suite_timeout_s" bash tests/conformance/run.sh
 }
 
 # The walls in guests: the kernel of this Debian release on both layouts of control groups, then a newer kernel.
 run_guest_tests() {
-    suite guest-v2 plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2
-    suite guest-v1 plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v1
-    suite guest-newer plain "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2 --release "$newer_release"
+    suite guest-v2 plain "the walls in a QEMU guest with cgroup v2" "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2
+    suite guest-v1 plain "the walls in a QEMU guest with cgroup v1" "$guest_timeout_s" bash tests/guest/run.sh --cgroup v1
+    suite guest-newer plain "the walls on the kernel of Debian $newer_release" "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2 --release "$newer_release"
 }
 
 case $#:${1:-} in
@@ -263,6 +320,7 @@ case $#:${1:-} in
         export PALISADE_QUICK=1
         ;;
     1:--long) which=long ;;
+    1:--clean | 2:--clean) exec bash scripts/clean-tests.sh "${@:2}" ;;
     *) usage ;;
 esac
 
@@ -270,7 +328,9 @@ export CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never NO_COLOR=1
 export PYTHONDONTWRITEBYTECODE=1
 export PALISADE_BIN="$top/target/real/palisade" PALISADE_BREACH_BIN="$top/target/breach/palisade"
 mkdir -p "$logs"
-trap stop INT TERM HUP
+trap 'stop INT 130' INT
+trap 'stop TERM 143' TERM
+trap 'stop HUP 129' HUP
 trap leave EXIT
 
 prepare
@@ -281,12 +341,12 @@ if [ "$which" = long ]; then
     finish
     exit
 fi
-suite self-test libtest "$driver_timeout_s" bash tests/setup/count-results-test.sh
-check fmt "$check_timeout_s" cargo fmt --all --check
-check clippy "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings
-check tidy "$check_timeout_s" cargo xtask tidy
+suite self-test libtest "this command itself: its counts, a stop by a signal, --clean" "$driver_timeout_s" bash tests/setup/self-tests.sh
+check fmt "formatting" "$check_timeout_s" cargo fmt --all --check
+check clippy "lints, over all crates and tests" "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings
+check tidy "rules of the repository: layers, sizes, names, promises with tests" "$check_timeout_s" cargo xtask tidy
 build_binaries
-check manifests "$check_timeout_s" cargo xtask manifests --check
+check manifests "the files of manifests/ say what the code says" "$check_timeout_s" cargo xtask manifests --check
 run_driver_tests
 run_cargo_tests
 run_client_tests

@@ -1,5 +1,4 @@
 //! What is on standard error of a server: readable, and nothing of what callers send or programs write, at any level.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

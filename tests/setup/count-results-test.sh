@@ -7,10 +7,10 @@ cd "$(dirname "$0")/../.."
 passed=0
 failed=0
 
-# expect RUNNER WANTED, sample on standard input
+# expect RUNNER WANTED [partial], sample on standard input
 expect() {
     local got
-    got=$(awk -v runner="$1" -f scripts/count-results.awk)
+    got=$(awk -v runner="$1" ${3:+-v partial=1} -f scripts/count-results.awk)
     if [ "$got" = "$2" ]; then
         passed=$((passed + 1))
     else
@@ -105,6 +105,45 @@ expect unittest "" <<'SAMPLE'
 Traceback (most recent call last):
 ImportError: no module named driver
 OK then
+SAMPLE
+
+expect libtest "3 1 1" partial <<'SAMPLE'
+running 2 tests
+test a::one ... ok
+test a::two ... FAILED
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+running 9 tests
+test three ... ok
+test four ... ignored, no kernel
+test five ... ok
+SAMPLE
+
+expect nextest "2 1 0" partial <<'SAMPLE'
+    Starting 5 tests across 1 binary (1 test skipped)
+        PASS [   0.010s] (1/5) scratch a
+        PASS [   0.013s] (2/5) scratch b
+        FAIL [   0.294s] (3/5) scratch c
+  Cancelling due to signal: 2 tests still running
+     SIGTERM [   3.660s] (4/5) scratch slow
+     SIGTERM [   3.369s] (5/5) scratch slow2
+     Summary [   3.674s] 5 tests run: 2 passed, 3 failed, 1 skipped
+        FAIL [   0.294s] (3/5) scratch c
+SAMPLE
+
+expect nextest "" partial <<'SAMPLE'
+   Compiling engine v0.1.0
+SAMPLE
+
+expect unittest "4 1 1" partial <<'SAMPLE'
+..s.F.
+SAMPLE
+
+expect plain "2 1 1" partial <<'SAMPLE'
+ok one
+FAILED two: exit status 3
+SKIPPED three: no npm
+ok four
+!!!! SKIPPED three: no npm
 SAMPLE
 
 if [ "$failed" -eq 0 ]; then word=ok; else word=FAILED; fi
