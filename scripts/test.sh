@@ -266,6 +266,18 @@ build_binaries() {
     fi
 }
 
+# Compiling cargo-deny takes ten minutes, so the set-up does not; where it is there, it runs. The advisories are left out:
+# their database is a git repository elsewhere (docs/TESTING.md).
+check_dependencies() {
+    if cargo deny --version >/dev/null 2>&1; then
+        check deny "licences, sources and versions of the dependencies (deny.toml)" "$check_timeout_s" \
+            cargo deny --locked check --hide-inclusion-graph licenses bans sources
+    else
+        skipped=$((skipped + 1))
+        note deny SKIPPED "no cargo-deny here: cargo install cargo-deny --locked"
+    fi
+}
+
 run_driver_tests() {
     local file language
     for file in runtimes/*/test_driver.py; do
@@ -345,6 +357,7 @@ suite self-test libtest "this command itself: its counts, a stop by a signal, --
 check fmt "formatting" "$check_timeout_s" cargo fmt --all --check
 check clippy "lints, over all crates and tests" "$check_timeout_s" cargo clippy --workspace --all-targets -- -D warnings
 check tidy "rules of the repository: layers, sizes, names, promises with tests" "$check_timeout_s" cargo xtask tidy
+check_dependencies
 build_binaries
 check manifests "the files of manifests/ say what the code says" "$check_timeout_s" cargo xtask manifests --check
 run_driver_tests
