@@ -35,5 +35,4 @@ mod shell_cli;
 mod typescript;
 mod upheaval;
 mod validate;
-mod wire_fuzz;
 mod zygotes;

@@ -9,7 +9,7 @@ use crate::display::{DISPLAY_BYTES_MAX, Display, Displays};
 
 /// More than this from one driver is ignored; what it shows has bounds of its own.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
-const FIELDS_MAX: usize = 64;
+pub(crate) const FIELDS_MAX: usize = 64;
 /// The first words of every driver.
 const READY: &[u8] = b"1\0ready\0";
 /// The last word of a driver whose process ends.
@@ -17,7 +17,7 @@ const LEAVING: &str = "leaving";
 /// How the words of something that is shown begin: the count of fields, then the first of them.
 const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
 /// The longest such words: content as base64, its type, what is said about it.
-const DISPLAY_SAID_BYTES_MAX: usize = DISPLAY_BYTES_MAX.div_ceil(3) * 4 + (128 << 10);
+pub(crate) const DISPLAY_SAID_BYTES_MAX: usize = DISPLAY_BYTES_MAX.div_ceil(3) * 4 + (128 << 10);
 
 /// A program for a driver to run.
 pub(crate) struct DriverRun<'a> {
@@ -120,7 +120,7 @@ impl DriverDecoder {
                 return;
             }
             self.keep(piece);
-            if piece.ends_with(&[0]) {
+            if piece.ends_with(&[0]) && !self.is_poisoned {
                 self.end_field();
             }
         }
@@ -201,6 +201,12 @@ impl DriverDecoder {
     /// The last `done` that was said, if the words make sense up to there.
     pub(crate) fn done(&self) -> Option<Done> {
         self.answer.clone()
+    }
+
+    /// How much is held of whole messages, and of the one that is being said.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held_bytes(&self) -> (usize, usize) {
+        (self.said.len(), self.unfinished.len())
     }
 
     /// Whether it said that it waits for its first order.

@@ -178,7 +178,7 @@ pub(crate) mod tests {
         [b"RIFF", &u32::try_from(body.len()).unwrap().to_le_bytes()[..], &body].concat()
     }
 
-    fn all() -> Vec<(DisplayKind, Vec<u8>)> {
+    pub(crate) fn all() -> Vec<(DisplayKind, Vec<u8>)> {
         let extended = b"VP8X\0\0\0\0\x1f\0\0\x0f\0\0";
         vec![
             (DisplayKind::Png, png(32, 16)),

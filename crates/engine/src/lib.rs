@@ -6,6 +6,8 @@
 
 mod admission;
 mod builds;
+#[cfg(any(test, fuzzing))]
+pub mod checks;
 mod circuit;
 mod clock;
 mod compile;

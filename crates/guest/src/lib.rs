@@ -4,6 +4,8 @@
 //! nothing it says is believed by the host. One thread, one poll loop ([`Guest::turn`]); every buffer has a
 //! maximum, and when the host does not read, programs wait in their pipes.
 
+#[cfg(any(test, fuzzing))]
+pub mod checks;
 mod files;
 mod host;
 mod idle;

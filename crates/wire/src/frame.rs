@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The longest payload either side may send.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 
-const HEADER_BYTES: usize = 4;
+pub(crate) const HEADER_BYTES: usize = 4;
 /// How much is asked for at a time: little, until a peer has shown that it has more to say.
 const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -93,6 +93,12 @@ impl FrameBuffer {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();
         }
+    }
+
+    /// Bytes that are not messages yet.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.len() - self.start
     }
 
     fn forget_taken(&mut self) {

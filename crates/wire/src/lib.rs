@@ -7,7 +7,11 @@
 //! A frame is a little-endian `u32` length followed by that many bytes of a postcard-encoded message.
 
 mod bytes;
+#[cfg(any(test, fuzzing))]
+pub mod checks;
 mod frame;
+#[cfg(test)]
+mod hostile_tests;
 mod message;
 
 pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode, encode_into};

@@ -1,5 +1,5 @@
-//! What the modules of the suite share: a palisade that is still running, unique words to find its processes by,
-//! a seeded source of chance, and a look at what palisade leaves behind.
+//! What the modules of the suite share: a palisade that is still running, unique words to find its processes by, and a
+//! look at what palisade leaves behind.
 //!
 //! Nothing here waits for a time to pass: [`until`] looks again and again for a state, and gives up loudly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Build, Ended, Palisade, User};
+pub use harness::{Chance, is_quick};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -28,11 +29,6 @@ pub mod serving;
 /// How long something that takes milliseconds may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Whether long loops are to be short (`PALISADE_QUICK=1`).
-pub fn is_quick() -> bool {
-    std::env::var_os("PALISADE_QUICK").is_some_and(|value| value == "1")
-}
 
 /// Looks until something is there; fails with `what` when it does not come.
 pub fn until<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -133,29 +129,6 @@ pub fn abandoned_cgroups() -> BTreeSet<PathBuf> {
 pub fn wait_for_no_new_abandoned_cgroups(before: &BTreeSet<PathBuf>) {
     // A group that is being made right now is free for an instant: look again.
     until(SOON, "abandoned cgroups stay behind", || abandoned_cgroups().is_subset(before).then_some(()));
-}
-
-/// Numbers that look random and are the same in every run (xorshift64).
-pub struct Chance(u64);
-
-impl Chance {
-    /// From a seed above zero.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.max(1))
-    }
-
-    /// Any number.
-    pub fn any(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.any() % bound.max(1) as u64).unwrap()
-    }
 }
 
 /// A palisade that is running; killed when dropped.

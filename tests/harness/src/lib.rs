@@ -6,11 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
 
 pub mod baseline;
+mod chance;
 pub mod http;
 pub mod mcp;
 mod test_folder;
 pub mod warm;
 
+pub use self::chance::{Chance, is_quick};
 pub use self::test_folder::TestFolder;
 
 use std::io::{Read, Write};

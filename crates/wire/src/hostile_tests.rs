@@ -1,13 +1,15 @@
 //! Bytes of a hostile peer through the frame buffer: random, mutated and cut, in both directions.
 //!
-//! Must hold for every stream: no panic, memory bounded by one frame plus one read, and messages before the
-//! first damage come out whole.
+//! What must hold for every stream is [`checks::stream`], which the fuzz targets call too; here messages before the first
+//! damage also come out whole.
 
-use functional::{Chance, is_quick};
 use std::fmt::Debug;
-use wire::{
-    Exit, FRAME_BYTES_MAX, FailureKind, FileEntry, FileKind, FrameBuffer, FromGuest, OpenProcess, Stream,
-    ToGuest, WireError,
+
+use harness::{Chance, is_quick};
+
+use crate::{
+    Exit, FRAME_BYTES_MAX, FailureKind, FileEntry, FileKind, Fork, FrameBuffer, FromGuest, OpenProcess,
+    Stream, ToGuest, WireError, checks,
 };
 
 const HEADER_BYTES: usize = 4;
@@ -16,13 +18,8 @@ fn streams() -> usize {
     if is_quick() { 20_000 } else { 200_000 }
 }
 
-fn bytes(chance: &mut Chance, most: usize) -> Vec<u8> {
-    let length = chance.below(most + 1);
-    (0..length).map(|_| chance.any().to_le_bytes()[3]).collect()
-}
-
 fn text(chance: &mut Chance, most: usize) -> String {
-    String::from_utf8_lossy(&bytes(chance, most)).into_owned()
+    String::from_utf8_lossy(&chance.bytes(most)).into_owned()
 }
 
 fn number(chance: &mut Chance) -> u32 {
@@ -39,17 +36,17 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
             env: (0..chance.below(4)).map(|_| (text(chance, 8), text(chance, 8))).collect(),
             cwd: text(chance, 10),
             has_channel: chance.below(2) == 0,
-            fork: [wire::Fork::Never, wire::Fork::Once, wire::Fork::Again][chance.below(3)],
+            fork: [Fork::Never, Fork::Once, Fork::Again][chance.below(3)],
         }),
-        1 => ToGuest::Control { process, after: number(chance), data: bytes(chance, 200) },
-        2 => ToGuest::Stdin { process, after: number(chance), data: bytes(chance, 200) },
+        1 => ToGuest::Control { process, after: number(chance), data: chance.bytes(200) },
+        2 => ToGuest::Stdin { process, after: number(chance), data: chance.bytes(200) },
         3 => ToGuest::StdinEnd { process },
         4 => ToGuest::Signal { process, signal: number(chance).cast_signed() },
         5 => ToGuest::PutFile {
             request,
             path: text(chance, 30),
             append: chance.below(2) == 0,
-            data: bytes(chance, 100),
+            data: chance.bytes(100),
         },
         6 => {
             ToGuest::ReadFile { request, path: text(chance, 30), offset: chance.any(), bytes: number(chance) }
@@ -73,12 +70,12 @@ fn from_guest(chance: &mut Chance) -> FromGuest {
         1 => FromGuest::Output {
             process,
             stream: [Stream::Stdout, Stream::Stderr][chance.below(2)],
-            data: bytes(chance, 200),
+            data: chance.bytes(200),
         },
-        2 => FromGuest::Control { process, data: bytes(chance, 200) },
+        2 => FromGuest::Control { process, data: chance.bytes(200) },
         3 => FromGuest::StdinTaken { process, bytes: number(chance) },
         4 => FromGuest::Exited { process, exit: Exit::Code(number(chance).cast_signed()) },
-        5 => FromGuest::FileData { request, data: bytes(chance, 200) },
+        5 => FromGuest::FileData { request, data: chance.bytes(200) },
         6 => FromGuest::Files { request, entries: (0..chance.below(5)).map(|_| entry(chance)).collect() },
         7 => FromGuest::Done { request },
         _ => FromGuest::Failed { request, kind: FailureKind::File, errno: number(chance).cast_signed() },
@@ -92,7 +89,7 @@ fn damage(chance: &mut Chance, stream: &mut Vec<u8>) -> usize {
         0 => stream[place] ^= 1 << chance.below(8),
         1 => stream.truncate(place),
         2 => {
-            let extra = bytes(chance, 16);
+            let extra = chance.bytes(16);
             stream.splice(place..place, extra);
         }
         3 => {
@@ -106,32 +103,12 @@ fn damage(chance: &mut Chance, stream: &mut Vec<u8>) -> usize {
             stream.splice(place..(place + 4).min(stream.len()), lie.to_le_bytes());
         }
         _ => {
-            let noise = bytes(chance, 64);
+            let noise = chance.bytes(64);
             stream.truncate(place);
             stream.extend(noise);
         }
     }
     place
-}
-
-/// Feeds a stream in small pieces as the callers do: until nothing more comes, then the next piece.
-fn feed<M: serde::de::DeserializeOwned>(chance: &mut Chance, stream: &[u8]) -> (Vec<M>, Option<WireError>) {
-    let mut buffer = FrameBuffer::default();
-    let mut messages = Vec::new();
-    let mut rest = stream;
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at((1 + chance.below(48)).min(rest.len()));
-        buffer.extend(piece);
-        rest = after;
-        loop {
-            match buffer.next::<M>() {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => break,
-                Err(error) => return (messages, Some(error)),
-            }
-        }
-    }
-    (messages, None)
 }
 
 fn survives<M>(seed: u64, make: fn(&mut Chance) -> M)
@@ -141,7 +118,7 @@ where
     let mut chance = Chance::new(seed);
     for round in 0..streams() / 2 {
         let sent: Vec<M> = (0..=chance.below(4)).map(|_| make(&mut chance)).collect();
-        let frames: Vec<Vec<u8>> = sent.iter().map(|message| wire::encode(message).unwrap()).collect();
+        let frames: Vec<Vec<u8>> = sent.iter().map(|message| crate::encode(message).unwrap()).collect();
         let mut stream = frames.concat();
         let whole_until = if round % 8 == 0 { stream.len() } else { damage(&mut chance, &mut stream) };
         let ends = frames.iter().scan(0, |sum, frame| {
@@ -149,7 +126,7 @@ where
             Some(*sum)
         });
         let whole = ends.take_while(|end| *end <= whole_until).count();
-        let (got, error) = feed::<M>(&mut chance, &stream);
+        let (got, error) = checks::stream::<M>(&stream, 1 + chance.below(48));
         assert!(got.len() >= whole, "round {round}: {} of {whole} whole messages, {error:?}", got.len());
         assert_eq!(got[..whole], sent[..whole], "round {round}");
         if round % 8 == 0 {
@@ -172,57 +149,15 @@ fn damaged_streams_from_the_guest_never_panic_and_keep_what_came_before() {
 fn noise_never_panics() {
     let mut chance = Chance::new(0x5eed_0003);
     for _ in 0..streams() / 4 {
-        let mut noise = bytes(&mut chance, 300);
+        let mut noise = chance.bytes(300);
         if chance.below(2) == 0 && noise.len() > HEADER_BYTES {
             // A true length in front, so that the noise reaches the decoder.
             let length = u32::try_from(noise.len() - HEADER_BYTES).unwrap();
             noise[..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
         }
-        feed::<FromGuest>(&mut chance, &noise);
-        feed::<ToGuest>(&mut chance, &noise);
+        checks::stream::<FromGuest>(&noise, 1 + chance.below(48));
+        checks::stream::<ToGuest>(&noise, 1 + chance.below(48));
     }
-}
-
-/// A count inside a message may claim billions of elements: decoding must not believe it before it has them.
-#[test]
-fn a_count_that_lies_takes_no_memory() {
-    let before = peak_bytes();
-    // Variant, number, then a length of nearly 2^64 (or 2^32) as a varint.
-    for claim in
-        [&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]]
-    {
-        for variant in 0..12_u8 {
-            for fields in 0..4 {
-                let mut payload = vec![variant];
-                payload.extend(vec![0; fields]);
-                payload.extend(claim);
-                payload.extend([0; 64]);
-                assert!(wire::decode::<FromGuest>(&payload).is_err() || variant > 0);
-                wire::decode::<ToGuest>(&payload).ok();
-            }
-        }
-    }
-    let grown = peak_bytes().saturating_sub(before);
-    assert!(grown < 64 << 20, "grew by {grown} bytes");
-}
-
-/// Never more than one frame and one read is held, however long the peer talks.
-#[test]
-fn a_buffer_holds_one_frame_and_one_read() {
-    let frame = wire::encode(&FromGuest::FileData { request: 1, data: vec![7; 200 * 1024] }).unwrap();
-    let mut buffer = FrameBuffer::default();
-    buffer.extend(&frame);
-    assert!(matches!(buffer.next::<FromGuest>(), Ok(Some(FromGuest::FileData { .. }))));
-    let before = peak_bytes();
-    let rounds = if is_quick() { 100 } else { 400 };
-    for _ in 0..rounds {
-        for piece in frame.chunks(4096) {
-            buffer.extend(piece);
-            while buffer.next::<FromGuest>().unwrap().is_some() {}
-        }
-    }
-    let grown = peak_bytes().saturating_sub(before);
-    assert!(grown < 16 << 20, "{rounds} frames of 200 kB made the process grow by {grown} bytes");
 }
 
 #[test]
@@ -232,11 +167,4 @@ fn a_frame_that_is_announced_too_long_is_refused_at_its_header() {
         buffer.extend(&announced.to_le_bytes());
         assert!(matches!(buffer.next::<FromGuest>(), Err(WireError::TooLong { .. })), "{announced}");
     }
-}
-
-/// The most memory this process ever had.
-fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
