@@ -32,6 +32,9 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -42,5 +45,29 @@ mod tests {
         assert_eq!(output.keep(Stream::Stderr, b"defg"), b"de");
         assert!(output.overflowed);
         assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"abc"[..], &b"de"[..]));
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        #[test]
+        fn the_beginning_of_each_stream_is_kept_and_never_more_than_the_budget(
+            budget in 0..200_u64,
+            pieces in vec((any::<bool>(), vec(any::<u8>(), 0..60)), 0..12),
+        ) {
+            let mut output = Output::new(budget);
+            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+            for (is_stderr, data) in &pieces {
+                let (stream, whole) =
+                    if *is_stderr { (Stream::Stderr, &mut stderr) } else { (Stream::Stdout, &mut stdout) };
+                whole.extend_from_slice(data);
+                let kept = output.keep(stream, data);
+                prop_assert!(data.starts_with(kept));
+            }
+            let kept_bytes = output.stdout.len() + output.stderr.len();
+            prop_assert!(stdout.starts_with(&output.stdout) && stderr.starts_with(&output.stderr));
+            prop_assert_eq!(kept_bytes, (stdout.len() + stderr.len()).min(budget as usize));
+            prop_assert_eq!(output.overflowed, stdout.len() + stderr.len() > budget as usize);
+        }
     }
 }

@@ -209,6 +209,9 @@ fn limits(policy: &Policy, floor: Floor, ask: &Ask, clamped: &mut Vec<Clamp>) ->
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

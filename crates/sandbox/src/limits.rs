@@ -60,3 +60,42 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn limits() -> impl Strategy<Value = Limits> {
+        (any::<[u64; 5]>(), any::<[u32; 3]>()).prop_map(|(large, small)| Limits {
+            wall_ms: large[0],
+            memory_bytes: large[1],
+            cpus_milli: small[0],
+            processes: small[1],
+            disk_bytes: large[2],
+            disk_inodes: large[3],
+            open_files: small[2],
+            output_bytes: large[4],
+        })
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        #[test]
+        fn the_larger_of_two_limits_covers_both(one in limits(), other in limits()) {
+            let both = one.or_more(&other);
+            prop_assert_eq!(&both, &other.or_more(&one));
+            prop_assert_eq!(&both, &both.or_more(&one));
+            prop_assert_eq!(&both, &both.or_more(&other));
+        }
+
+        #[test]
+        fn processor_time_is_at_least_the_wall_time_and_never_overflows(one in limits(), more in limits()) {
+            let both = one.or_more(&more);
+            prop_assert!(both.cpu_ms() >= one.cpu_ms());
+            prop_assert!(one.cpu_ms() >= one.wall_ms.min(u64::MAX / 1000));
+        }
+    }
+}

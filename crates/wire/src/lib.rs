@@ -13,6 +13,8 @@ mod frame;
 #[cfg(test)]
 mod hostile_tests;
 mod message;
+#[cfg(test)]
+mod properties;
 
 pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode, encode_into};
 pub use message::{

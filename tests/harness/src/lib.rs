@@ -9,10 +9,12 @@ pub mod baseline;
 mod chance;
 pub mod http;
 pub mod mcp;
+mod properties;
 mod test_folder;
 pub mod warm;
 
 pub use self::chance::{Chance, is_quick};
+pub use self::properties::properties;
 pub use self::test_folder::TestFolder;
 
 use std::io::{Read, Write};

@@ -269,6 +269,9 @@ pub(crate) fn part(range: LogRange, bytes: Vec<u8>, total: u64, is_running: bool
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use Stream::{Stderr, Stdout};
 
@@ -331,9 +334,66 @@ mod tests {
 
     #[test]
     fn hostile_marks_read_as_something() {
-        let block = LogBlock::load(0, LogPlace::default(), b"abc".to_vec(), vec![0xff; 30]);
+        let block = LogBlock::load(0, LogPlace::default(), b"abc".to_vec(), std::vec![0xff; 30]);
         let mut bytes = Vec::new();
         block.copy(None, 0, 10, &mut bytes);
         assert!(bytes.len() <= 3);
+    }
+
+    /// What one did to a log.
+    #[derive(Debug, Clone)]
+    enum Deed {
+        Append(Stream, Vec<u8>),
+        Store,
+    }
+
+    fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+        let stream = || prop_oneof![Just(Stdout), Just(Stderr)];
+        let small = (stream(), vec(any::<u8>(), 0..9)).prop_map(|(stream, data)| Deed::Append(stream, data));
+        let large = (stream(), any::<u8>(), 0..2 * BLOCK_BYTES_MAX)
+            .prop_map(|(stream, byte, count)| Deed::Append(stream, std::vec![byte; count]));
+        vec(prop_oneof![8 => small, 1 => large, 1 => Just(Deed::Store)], 0..40)
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        /// Against a plain list of bytes with their streams.
+        #[test]
+        fn a_range_is_what_was_written_there(
+            deeds in deeds(),
+            stream in prop_oneof![Just(None), Just(Some(Stdout)), Just(Some(Stderr))],
+            place in 0.0..1.1_f64,
+            limit in 0..3 * BLOCK_BYTES_MAX,
+        ) {
+            let (mut log, mut written, mut stored) = (RunLog::default(), Vec::new(), 0);
+            for deed in deeds {
+                match deed {
+                    Deed::Append(stream, data) => {
+                        log.append(stream, &data);
+                        written.extend(data.into_iter().map(|byte| (stream, byte)));
+                    }
+                    Deed::Store => {
+                        let sealed = log.seal();
+                        log.forget(&sealed);
+                        stored = written.len();
+                    }
+                }
+            }
+            let chosen = |all: &[(Stream, u8)]| -> Vec<u8> {
+                let ours = all.iter().filter(|(whose, _)| stream.is_none_or(|stream| stream == *whose));
+                ours.map(|(_, byte)| *byte).collect()
+            };
+            let (all, before) = (chosen(&written), chosen(&written[..stored]).len());
+            let offset = (all.len() as f64 * place) as usize;
+            let wanted = all.get(offset..).unwrap_or_default();
+            let wanted = &wanted[..wanted.len().min(limit)];
+            let read = log.read(range(stream, offset as u64, limit));
+            prop_assert_eq!(log.end().of(stream), all.len() as u64);
+            prop_assert_eq!(log.unstored_bytes(), (written.len() - stored) as u64);
+            prop_assert_eq!(read.as_deref(), (offset >= before).then_some(wanted));
+            let part = part(range(stream, offset as u64, limit), wanted.to_vec(), all.len() as u64, false);
+            prop_assert_eq!(part.at_end, offset + wanted.len() >= all.len());
+        }
     }
 }

@@ -95,6 +95,9 @@ impl fmt::Display for FilePath {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -148,6 +151,26 @@ mod tests {
         let mut chance = harness::Chance::new(0x9e37_79b9_7f4a_7c15);
         for _ in 0..200_000 {
             crate::checks::file_path(&chance.joined(&parts, 6));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        #[test]
+        fn any_text_is_refused_or_stays_in_the_workspace(text in any::<String>()) {
+            crate::checks::file_path(&text);
+        }
+
+        #[test]
+        fn plain_names_are_a_path_however_they_are_joined(
+            names in vec("[^/\\x00]{1,20}", 1..8),
+            joint in prop_oneof![Just("/"), Just("//"), Just("/./")],
+            begin in prop_oneof![Just(""), Just("./"), Just("/workspace/")],
+        ) {
+            prop_assume!(names.iter().all(|name| name != "." && name != ".."));
+            let path = FilePath::parse(&format!("{begin}{}", names.join(joint)));
+            prop_assert_eq!(path.ok().map(String::from), Some(names.join("/")));
         }
     }
 }

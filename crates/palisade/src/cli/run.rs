@@ -357,6 +357,8 @@ pub(crate) fn parse_time_ms(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -367,6 +369,24 @@ mod tests {
         assert_eq!(parse_time_ms("3"), Ok(3000));
         for bad in ["", "x", "-1s", "0s", "NaN", "infs"] {
             assert!(parse_time_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        #[test]
+        fn a_time_means_the_same_in_every_unit(seconds in 1..1_000_000_u64) {
+            let ms = seconds * 1000;
+            prop_assert_eq!(parse_time_ms(&format!("{ms}ms")), Ok(ms));
+            prop_assert_eq!(parse_time_ms(&format!("{seconds}s")), Ok(ms));
+            prop_assert_eq!(parse_time_ms(&seconds.to_string()), Ok(ms));
+            prop_assert_eq!(parse_time_ms(&format!("{seconds}m")), Ok(60 * ms));
+        }
+
+        #[test]
+        fn any_text_is_a_time_above_zero_or_refused(text in "[0-9a-z.+-]{0,8}(ms|s|m)?") {
+            prop_assert!(parse_time_ms(&text).is_err() || parse_time_ms(&text).is_ok_and(|ms| ms > 0));
         }
     }
 
