@@ -338,6 +338,8 @@ esac
 
 export CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never NO_COLOR=1
 export PYTHONDONTWRITEBYTECODE=1
+# A snapshot that differs is a failure and nothing else: no file is written beside it.
+export INSTA_UPDATE="${INSTA_UPDATE:-no}"
 export PALISADE_BIN="$top/target/real/palisade" PALISADE_BREACH_BIN="$top/target/breach/palisade"
 mkdir -p "$logs"
 trap 'stop INT 130' INT

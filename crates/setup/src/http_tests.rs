@@ -26,6 +26,29 @@ fn with_token() -> Remote {
     Remote::new(Some(URL), Some(TOKEN_VARIABLE)).unwrap()
 }
 
+/// Where each client keeps its servers, and what is written there.
+#[test]
+fn what_is_written_for_each_client_is_as_before() {
+    let at = |path: &str| std::path::PathBuf::from(path);
+    let (home, config, project) = (at("HOME"), at("CONFIG"), at("PROJECT"));
+    let places = Places { home, config, claude: None, codex: None, project };
+    let path = |client: &Client, reach| client.path(reach, &places).map(|path| path.display().to_string());
+    let told = CLIENTS.iter().map(|client| {
+        json!({
+            "client": client.name,
+            "file": path(client, Reach::User),
+            "project_file": path(client, Reach::Project),
+            "format": format!("{:?}", client.format),
+            "container": client.container,
+            "program": client.entry("palisade"),
+            "address": client.http.map(|shape| with_token().entry(&shape)),
+            "then": client.after,
+        })
+    });
+    let told: Vec<_> = told.collect();
+    insta::assert_snapshot!("clients", serde_json::to_string_pretty(&told).unwrap());
+}
+
 #[test]
 fn the_entries_have_the_shape_that_their_clients_read() {
     let entry = |name: &str| {

@@ -20,7 +20,7 @@ impl Paint {
         Self { is_on: stream.is_terminal() && !is_plain }
     }
 
-    /// No colours, whoever reads.
+    /// No colours.
     pub fn off() -> Self {
         Self { is_on: false }
     }

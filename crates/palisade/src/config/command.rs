@@ -190,3 +190,15 @@ fn origin(origin: &Origin) -> Value {
         Origin::Flag(name) => json!({ "kind": "flag", "name": name }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_all_settings_are_as_before() {
+        let names: Vec<String> =
+            Key::all().iter().map(|key| format!("{}  {}", key.name(), key.variable())).collect();
+        insta::assert_snapshot!("settings", names.join("\n"));
+    }
+}

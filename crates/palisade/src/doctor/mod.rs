@@ -69,7 +69,10 @@ pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
             return ExitCode::from(125);
         }
     };
-    let shown = if arguments.json { show_json(&findings) } else { show(&findings) };
+    let mut out = io::stdout().lock();
+    let paint = Paint::for_stream(&out);
+    let shown =
+        if arguments.json { show_json(&mut out, &findings) } else { show(&mut out, paint, &findings) };
     let is_well = findings.guarantees.iter().all(|finding| finding.holds)
         && findings.languages.iter().any(|finding| finding.works);
     // Whoever reads us may have gone; the verdict stands.
@@ -178,14 +181,12 @@ async fn run(engine: &Engine, request: RunRequest) -> RunResult {
     engine.run(request, None, stopped).await
 }
 
-fn show_json(findings: &Findings) -> io::Result<()> {
+fn show_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
     let text = serde_json::to_string_pretty(findings).unwrap_or_default();
-    writeln!(io::stdout().lock(), "{text}")
+    writeln!(out, "{text}")
 }
 
-fn show(findings: &Findings) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    let paint = Paint::for_stream(&out);
+fn show(out: &mut impl Write, paint: Paint, findings: &Findings) -> io::Result<()> {
     let mark = |is_good: bool| if is_good { paint.good("ok ") } else { paint.bad("NO ") };
     writeln!(out, "palisade {} on Linux {}, as {}\n", findings.version, findings.kernel, findings.user)?;
     writeln!(out, "{}", paint.bold("Guarantees"))?;
@@ -205,4 +206,57 @@ fn show(findings: &Findings) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine on which one guarantee and one language are missing.
+    fn findings() -> Findings {
+        let guarantee = |guarantee: Guarantee| GuaranteeFinding {
+            name: guarantee.name(),
+            holds: true,
+            by: vec!["cgroup", "watchdog"],
+            note: None,
+        };
+        let mut guarantees: Vec<_> = Guarantee::ALL.into_iter().map(guarantee).collect();
+        guarantees[0] = GuaranteeFinding {
+            holds: false,
+            by: Vec::new(),
+            note: Some(NO_WALL.to_owned()),
+            ..guarantee(Guarantee::ALL[0])
+        };
+        let language = |name: &str, version: Option<&str>, problem: Option<&str>| LanguageFinding {
+            name: name.to_owned(),
+            works: problem.is_none(),
+            version: version.map(str::to_owned),
+            problem: problem.map(str::to_owned),
+        };
+        Findings {
+            version: "0.0.0",
+            kernel: "6.1.0".to_owned(),
+            user: "an ordinary user".to_owned(),
+            guarantees,
+            languages: vec![
+                language("python", Some("3.11.2"), None),
+                language("ruby", None, Some("no ruby on the PATH")),
+            ],
+            remedies: vec!["install ruby".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_report_for_people_is_as_before() {
+        let mut out = Vec::new();
+        show(&mut out, Paint::off(), &findings()).unwrap();
+        insta::assert_snapshot!("report", String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn the_report_for_programs_is_as_before() {
+        let mut out = Vec::new();
+        show_json(&mut out, &findings()).unwrap();
+        insta::assert_snapshot!("report_json", String::from_utf8(out).unwrap());
+    }
 }
