@@ -29,6 +29,7 @@ mod refusals;
 mod sandbox_cli;
 mod sandbox_ends;
 mod sandbox_files;
+mod sandbox_idle;
 mod sandbox_owners;
 mod sandboxes;
 mod shell_cli;

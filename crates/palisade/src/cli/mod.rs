@@ -2,9 +2,9 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
-pub(crate) mod mcp;
 #[cfg(test)]
 mod help_tests;
+pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
