@@ -295,4 +295,60 @@ mod tests {
         assert!(process.hears());
         process.signal(libc::SIGKILL);
     }
+
+    fn shell(script: &str) -> Process {
+        let open = OpenProcess {
+            process: 1,
+            after: 0,
+            argv: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: "/".to_owned(),
+            has_channel: true,
+            fork: Fork::Never,
+        };
+        Process::start(&open, false).unwrap().unwrap()
+    }
+
+    fn until_seen(process: &Process, wanted: Look) {
+        while process.look() != wanted {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_process_is_seen_to_wait_for_its_channel_and_for_nothing_else() {
+        let mut process = shell("read -r line <&3; while [ ! -e /nowhere ]; do :; done");
+        until_seen(&process, Look::Waits);
+        process.send_control(b"word\n".to_vec());
+        until_seen(&process, Look::Busy);
+        for _ in 0..100 {
+            assert_eq!(process.look(), Look::Busy, "it computes");
+        }
+        process.signal(libc::SIGKILL);
+        let mut other = shell("read -r line <&3; read -r line");
+        until_seen(&other, Look::Waits);
+        other.send_control(b"word\n".to_vec());
+        until_seen(&other, Look::Busy);
+        for _ in 0..100 {
+            assert_eq!(other.look(), Look::Busy, "it waits for something else");
+        }
+        other.signal(libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_told_from_one_that_does_not() {
+        let process = shell("read -r line <&3");
+        until_seen(&process, Look::Waits);
+        let count = waiting::sleep_count(process.pid).unwrap();
+        assert_eq!(waiting::sleep_count(process.pid), Some(count));
+        process_ends(process);
+        assert!(sys::can_look_at_children().is_some());
+    }
+
+    fn process_ends(mut process: Process) {
+        process.signal(libc::SIGKILL);
+        while waiting::sleep_count(process.pid).is_some() {
+            std::thread::yield_now();
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
@@ -142,17 +142,7 @@ pub(crate) fn can_look_at_children() -> Option<bool> {
     // SAFETY: this process is single-threaded.
     let number = unsafe { libc::fork() };
     if number == 0 {
-        // Only the pipe is open when others may look at this child.
-        // SAFETY: takes no pointers; nothing of the guest runs in this child any more, whatever these calls give.
-        unsafe {
-            libc::dup2(tell.as_raw_fd(), 0);
-            libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
-            libc::prctl(libc::PR_SET_DUMPABLE, 1);
-            libc::write(0, [0_u8].as_ptr().cast(), 1);
-            loop {
-                libc::pause();
-            }
-        }
+        hold_still(&tell);
     }
     drop(tell);
     let child = Pid::from_raw(number).filter(|_| number > 0)?;
@@ -167,6 +157,21 @@ pub(crate) fn can_look_at_children() -> Option<bool> {
         Ok(_) => Some(true),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(false),
         Err(_) => None,
+    }
+}
+
+/// Runs in the child of [`can_look_at_children`]: only the pipe is open when others may look at it.
+fn hold_still(tell: &OwnedFd) -> ! {
+    // SAFETY: takes no pointers; nothing of the guest runs in this child any more.
+    unsafe { libc::dup2(tell.as_raw_fd(), 0) };
+    // SAFETY: takes no pointers; what it closes nobody uses in this child.
+    unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).ok();
+    // SAFETY: descriptor 0 is the pipe, and stays open.
+    let pipe = unsafe { BorrowedFd::borrow_raw(0) };
+    rustix::io::write(pipe, &[0]).ok();
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
     }
 }
 

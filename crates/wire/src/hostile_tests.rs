@@ -28,7 +28,7 @@ fn number(chance: &mut Chance) -> u32 {
 
 fn to_guest(chance: &mut Chance) -> ToGuest {
     let (process, request) = (number(chance), number(chance));
-    match chance.below(10) {
+    match chance.below(11) {
         0 => ToGuest::Open(OpenProcess {
             process,
             after: number(chance),
@@ -53,6 +53,7 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
         }
         7 => ToGuest::ListFiles { request, entries_max: number(chance) },
         8 => ToGuest::Hears { request, process },
+        9 => ToGuest::AwaitIdle { request, process },
         _ => ToGuest::Shutdown,
     }
 }
