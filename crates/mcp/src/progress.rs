@@ -42,9 +42,10 @@ impl Progress {
     }
 
     /// Takes news; never waits.
-    pub(crate) fn take(&mut self, event: &RunEvent) {
+    pub(crate) fn take(&mut self, event: &RunEvent, left_out_bytes: u64) {
         let RunEvent::Output { data, .. } = event;
         self.news.add(data);
+        self.news.left_out += usize::try_from(left_out_bytes).unwrap_or(usize::MAX);
     }
 
     /// Completes when it is time to tell; safe to cancel.

@@ -74,7 +74,7 @@ async fn answer(
         Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
     };
     tracing::debug!(run_id = started.id().as_str(), "run_began");
-    let mut follower = Follower::new(server, context, principal, started.live());
+    let mut follower = Follower::new(server, context, started.live());
     let run = match follower.follow(wait, OnDisconnect::Stop).await {
         Some(run) => run,
         None => match started.hand_over().await {

@@ -67,7 +67,7 @@ async fn follow(
     context: &RequestContext<RoleServer>,
     patience: Duration,
 ) -> CallToolResult {
-    let mut follower = Follower::new(server, context, principal, run.clone());
+    let mut follower = Follower::new(server, context, run.clone());
     let followed = follower.follow(patience, OnDisconnect::Detach).await;
     follower.end().await;
     match followed {
