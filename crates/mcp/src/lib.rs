@@ -13,6 +13,8 @@ pub mod file_urls;
 #[cfg(feature = "conformance")]
 pub mod fixtures;
 mod handler;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod icon;
 pub mod manifest;
 pub mod percent;

@@ -18,6 +18,8 @@ mod file_urls;
 mod files;
 mod gate;
 mod health;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod keep_alive;
 mod listen;
 mod meter;

@@ -120,6 +120,11 @@ pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
 }
 
 impl ToolEntry {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn properties(&self) -> &'static [&'static str] {
+        self.properties
+    }
+
     fn published(&self, offer: &Offer<'_>) -> Tool {
         let Self { name, title, description, .. } = *self;
         Tool::new(name, description, (self.input)(offer))
