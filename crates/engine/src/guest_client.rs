@@ -220,8 +220,11 @@ impl GuestWriter {
         }
     }
 
-    /// Sends as much of what is queued as the guest takes at once; an error is met again by who waits.
+    /// Sends as much of what is queued as the guest takes at once. An error is found out by [`Self::write_queued`].
     pub(crate) fn write_queued_now(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
         if let Ok(count) = self.stream.write_now(&self.queued) {
             self.queued.drain(..count);
         }

@@ -106,3 +106,56 @@ fn sleeps_on(process: &Process, question: &mut Question) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::{Fork, OpenProcess};
+
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        let open = OpenProcess {
+            process: 1,
+            after: 0,
+            argv: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: "/".to_owned(),
+            has_channel: true,
+            fork: Fork::Never,
+        };
+        Process::start(&open, false).unwrap().unwrap()
+    }
+
+    fn question() -> Question {
+        Question { request: 1, process: 1, next: Instant::now(), pause: PAUSE_MIN, asleep: None }
+    }
+
+    #[test]
+    fn where_nobody_may_look_a_thread_must_sleep_for_a_while() {
+        let (mut sleeps, mut computes) =
+            (shell("read -r line <&3"), shell("while [ ! -e /nowhere ]; do :; done"));
+        let mut asked = question();
+        assert!(!sleeps_on(&sleeps, &mut asked), "a first look shows nothing");
+        while !sleeps_on(&sleeps, &mut asked) {
+            std::thread::yield_now();
+        }
+        assert!(asked.asleep.is_some_and(|(since, _)| since.elapsed() >= SLEEP_MIN));
+        let (mut asked, began) = (question(), Instant::now());
+        while began.elapsed() < 4 * SLEEP_MIN {
+            assert!(!sleeps_on(&computes, &mut asked), "it computes");
+        }
+        sleeps.signal(libc::SIGKILL);
+        computes.signal(libc::SIGKILL);
+    }
+
+    #[test]
+    fn questions_are_one_per_process_and_bounded() {
+        let mut questions = IdleQuestions::default();
+        for number in 0..1000 {
+            questions.ask(number, 7);
+            questions.ask(number, number + 8);
+        }
+        assert_eq!(questions.open.len(), PROCESSES_MAX);
+        assert_eq!(questions.open.iter().filter(|question| question.process == 7).count(), 1);
+    }
+}

@@ -180,8 +180,6 @@ impl<'a> Conversation<'a> {
         }
         self.state = State::Claimed;
         let asked = self.channel.writer.queue(&ToGuest::AwaitIdle { request: IDLE, process: self.process });
-        // At once: what a thread writes that the run left behind must not come before it.
-        self.channel.writer.write_queued_now();
         asked.is_err().then_some(Ended::Limit(End::Lost))
     }
 
@@ -248,35 +246,40 @@ impl<'a> Conversation<'a> {
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
         let is_preparing = match &mut self.state {
             State::CatchingUp(preparation) => preparation.take().is_some(),
-            State::Preparing(_) => true,
+            State::Preparing(_) => {
+                // What it still says about the program gives no order any more.
+                self.state = State::Refused(None);
+                true
+            }
             _ => false,
         };
         if is_preparing {
             // It never got as far as the interpreter.
-            self.signal(PREPARE, SIGKILL).await;
+            self.signal(PREPARE, SIGKILL);
             return match self.hear_for(KILL_PATIENCE, PREPARE).await {
                 Some(Heard::Exited) => InterpreterFate::Kept,
                 _ => InterpreterFate::Gone,
             };
         }
         for patience in INTERRUPTS.iter().filter(|_| !is_hopeless) {
-            self.signal(self.process, SIGINT).await;
+            self.signal(self.process, SIGINT);
             match self.hear_for(*patience, self.process).await {
                 Some(Heard::Over) => return InterpreterFate::Kept,
                 Some(Heard::Exited) => return InterpreterFate::Ended,
                 None => {}
             }
         }
-        self.signal(self.process, SIGKILL).await;
+        self.signal(self.process, SIGKILL);
         match self.hear_for(KILL_PATIENCE, self.process).await {
             Some(_) => InterpreterFate::Killed,
             None => InterpreterFate::Gone,
         }
     }
 
-    async fn signal(&mut self, process: u32, signal: i32) {
-        // A guest that cannot be reached is found out by what does not follow.
-        self.channel.writer.send(&ToGuest::Signal { process, signal }).await.ok();
+    /// A guest that cannot be reached is found out by what does not follow.
+    fn signal(&mut self, process: u32, signal: i32) {
+        self.channel.writer.queue(&ToGuest::Signal { process, signal }).ok();
+        self.channel.writer.write_queued_now();
     }
 
     /// Listens for a while to whether the run, or a process, is over.
@@ -297,6 +300,7 @@ impl<'a> Conversation<'a> {
                 if matches!(self.take(message), Some(Ended::Over(_))) {
                     return Some(Heard::Over);
                 }
+                self.channel.writer.write_queued_now();
                 if let Some(audience) = &mut self.audience {
                     audience.give_up();
                 }

@@ -234,6 +234,8 @@ impl<'a> Conversation<'a> {
             if let Some(ended) = self.take(message) {
                 return ended;
             }
+            // At once: a guest that says much must not keep the host from answering.
+            self.channel.writer.write_queued_now();
         }
     }
 
