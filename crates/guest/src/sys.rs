@@ -155,9 +155,14 @@ pub(crate) fn can_look_at_children() -> Option<bool> {
     match opened {
         _ if !is_there => None,
         Ok(_) => Some(true),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(false),
+        Err(error) if is_withheld(&error) => Some(false),
         Err(_) => None,
     }
+}
+
+/// Whether the kernel does not tell about a process, for want of permission or because it never does.
+pub(crate) fn is_withheld(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
 }
 
 /// Runs in the child of [`can_look_at_children`]: only the pipe is open when others may look at it.

@@ -49,7 +49,8 @@ pub(crate) fn look(pid: Pid, socket: SocketId) -> Look {
     let call = match blocked_in(pid) {
         Ok(Some(call)) => call,
         Ok(None) => return Look::Busy,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Look::Hidden,
+        // A dead child keeps its folder until it is buried, so a file that is missing is one that this kernel does not have.
+        Err(error) if sys::is_withheld(&error) => return Look::Hidden,
         Err(_) => return Look::Busy,
     };
     let waits = match call.kind {
