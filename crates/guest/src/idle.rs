@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::waiting::{self, Look};
 use crate::{PROCESSES_MAX, sys};
 
-const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How long a thread that cannot be looked at must sleep to count as idle.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
