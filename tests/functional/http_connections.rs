@@ -13,7 +13,7 @@ use harness::{Build, Palisade, User, users};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::json;
 
-const SEATS_MAX: f64 = 2048.0;
+const SLOTS_MAX: f64 = 2048.0;
 /// Of a request's head; the server's own.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 const OPEN_FILES: u64 = 7000;
@@ -40,7 +40,7 @@ fn crowd(server: &Server, count: usize, word: &[u8]) -> Vec<TcpStream> {
     use std::io::Write;
     let open = |_| {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        // Whoever has lost his seat already cannot speak any more.
+        // Whoever has lost his slot already cannot speak any more.
         stream.write_all(word).ok();
         stream
     };
@@ -62,15 +62,15 @@ fn thousands_of_idle_connections_keep_nobody_out() {
     let count = if is_quick() { 2500 } else { 5000 };
     while idle.len() < count {
         idle.extend(crowd(&server, 250, b""));
-        // The one that works was never idle for long, so its seat is not the one that is needed.
+        // The one that works was never idle for long, so its slot is not the one that is needed.
         regular.send(&list().bytes(&server));
         assert_eq!(regular.answer().status, 200, "after {} connections", idle.len());
         server.is_well();
     }
-    assert!(server.metric("palisade_http_connections") <= SEATS_MAX);
+    assert!(server.metric("palisade_http_connections") <= SLOTS_MAX);
     assert!(server.metric("palisade_http_refusals_total{reason=\"idle\"}") >= (count - 2100) as f64);
     drop(idle);
-    until(SOON, "the seats are free again", || {
+    until(SOON, "the slots are free again", || {
         (server.metric("palisade_http_connections") < 10.0).then_some(())
     });
     // Spares have a dozen each.
@@ -126,7 +126,7 @@ fn half_requests_from_half_open_sockets_are_dropped() {
         for stream in &crowd {
             stream.shutdown(std::net::Shutdown::Write).ok();
         }
-        until(SOON, "their seats are free", || {
+        until(SOON, "their slots are free", || {
             (server.metric("palisade_http_connections") < 10.0).then_some(())
         });
         server.is_well();
@@ -253,7 +253,7 @@ fn half_handshakes_keep_nobody_out() {
     let silent = crowd(&server, count, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
     let plain = crowd(&server, 200, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     well();
-    let seated = || {
+    let taken = || {
         let page = ask_by_tls(&server, &Request::get("/metrics"), &[]);
         let line = page
             .lines()
@@ -261,7 +261,7 @@ fn half_handshakes_keep_nobody_out() {
         line.unwrap_or_else(|| panic!("{page}"))
     };
     // Nobody left; they were turned out, by time or for others.
-    until(SOON, "half handshakes lose their seats", || (seated() < 10.0).then_some(()));
+    until(SOON, "half handshakes lose their slots", || (taken() < 10.0).then_some(()));
     drop((silent, plain));
     well();
 }

@@ -12,7 +12,8 @@ mod displays;
 mod http_connections;
 mod http_requests;
 mod http_runs;
-mod http_seats;
+mod http_slots;
+
 mod http_wall;
 mod http_websocket;
 mod javascript;

@@ -92,7 +92,7 @@ where
 /// spawner keeps what it had, and sandboxes have limits of their own.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // What cannot be had is done without: see `sandboxes` and `seats`.
+    // What cannot be had is done without: see `sandboxes` and `service`.
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
 }
 

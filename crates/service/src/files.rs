@@ -83,7 +83,7 @@ impl Files {
     }
 
     fn wrong(&self) -> Response {
-        self.counters.refused(Refusal::Link);
+        self.counters.refused(Refusal::FileUrl);
         said(StatusCode::NOT_FOUND, "this link is not valid, or not any more: ask for a new one")
     }
 

@@ -18,7 +18,7 @@ pub(crate) enum Refusal {
     Tls,
     Body,
     /// A link that is not valid, or not any more.
-    Link,
+    FileUrl,
 }
 
 impl Refusal {
@@ -30,7 +30,7 @@ impl Refusal {
         Self::Idle,
         Self::Tls,
         Self::Body,
-        Self::Link,
+        Self::FileUrl,
     ];
 
     fn name(self) -> &'static str {
@@ -42,7 +42,7 @@ impl Refusal {
             Self::Idle => "idle",
             Self::Tls => "tls",
             Self::Body => "body",
-            Self::Link => "link",
+            Self::FileUrl => "link",
         }
     }
 }

@@ -19,15 +19,16 @@ const UNFINISHED_MARK: &str = "FIXME";
 const EMPTY_NAMES: [&str; 5] = ["core", "common", "utils", "helpers", "manager"];
 
 /// Names that were given up for the field's own words (docs/ARCHITECTURE.md, "Glossary"): identifiers of the product, not prose.
-const RETIRED: [(&str, &str); 23] = [
+const RETIRED: [(&str, &str); 24] = [
     ("Room", "SandboxEntry, PoolShared or BodyBudget"),
     ("BodyRoom", "BodyBudget"),
     ("Living", "AwakeSandbox"),
     ("Inside", "GuestChannel"),
     ("Turn", "LiveRun"),
-    ("Played", "RunEnd"),
+    ("Played", "KeptEnd"),
     ("Afterwards", "InterpreterFate"),
     ("Ears", "StopSignals"),
+    ("Night", "IdleWatch"),
     ("Goodbye", "SessionEnd"),
     ("Bond", "OnDisconnect"),
     ("DriverEar", "DriverDecoder"),

@@ -132,7 +132,7 @@ impl SandboxEntry {
     }
 
     /// Waits for its turn; a run that is stopped meanwhile gives up its place.
-    pub(super) async fn live_run(
+    pub(super) async fn take_turn(
         &self,
         stop: &mut oneshot::Receiver<Stop>,
     ) -> Result<OwnedMutexGuard<Slot>, Unstarted> {

@@ -28,7 +28,7 @@ const DESCRIPTORS_KEPT: u64 = 4096;
 
 /// Whether somebody looks.
 #[derive(Default)]
-pub(super) struct Night(AtomicBool);
+pub(super) struct IdleWatch(AtomicBool);
 
 /// Sees to it that somebody looks at a sandbox for as long as it is awake.
 pub(super) fn watch_over(sandboxes: &Sandboxes, entry: &SandboxEntry) {

@@ -13,8 +13,8 @@ mod entry;
 mod id;
 mod idle_watch;
 mod live_run;
+mod persistent_run;
 mod removal;
-mod session;
 #[cfg(test)]
 mod upkeep_tests;
 
@@ -30,10 +30,10 @@ use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
-pub(crate) use session::Ties;
+pub(crate) use persistent_run::Ties;
 
 use self::entry::{NotHeld, SandboxEntry, Slot};
-use self::idle_watch::Night;
+use self::idle_watch::IdleWatch;
 use crate::clock;
 use crate::principal::Principal;
 use crate::result::RunError;
@@ -99,7 +99,7 @@ pub struct Sandboxes {
     store: Store,
     state_dir: PathBuf,
     entries: Mutex<HashMap<SandboxId, Arc<SandboxEntry>>>,
-    idle_watch: Night,
+    idle_watch: IdleWatch,
     own: Weak<Self>,
 }
 
@@ -110,7 +110,7 @@ impl Sandboxes {
             store,
             state_dir,
             entries: Mutex::default(),
-            idle_watch: Night::default(),
+            idle_watch: IdleWatch::default(),
             own: own.clone(),
         });
         if tokio::runtime::Handle::try_current().is_ok() {

@@ -11,11 +11,11 @@ use serde_json::json;
 
 const EVICTIONS: &str = "palisade_http_refusals_total{reason=\"idle\"}";
 
-/// A server with that many seats; one in eight of them is for connections that have yet to show the token.
-fn server_with_seats(seats: usize) -> Server {
+/// A server with that many slots; one in eight of them is for connections that have yet to show the token.
+fn server_with_slots(slots: usize) -> Server {
     let palisade = Palisade::new(Build::Real, users()[0], &["serve", "--listen", "127.0.0.1:0"])
         .env("PALISADE_LOG", "info")
-        .env("PALISADE_SERVE_CONNECTIONS_MAX", &seats.to_string());
+        .env("PALISADE_SERVE_CONNECTIONS_MAX", &slots.to_string());
     Server::start_command(users()[0], palisade.into_command())
 }
 
@@ -47,7 +47,7 @@ fn is_well(socket: &mut Socket) {
 
 #[test]
 fn bare_connections_close_no_connection_that_has_shown_the_token() {
-    let server = server_with_seats(64);
+    let server = server_with_slots(64);
     let word = marker("kept");
     let mut running = Socket::open(&server);
     let code = format!("exec -a {word} sleep 1000");
@@ -74,7 +74,7 @@ fn bare_connections_close_no_connection_that_has_shown_the_token() {
 
 #[test]
 fn requests_without_a_token_close_no_connection_that_has_shown_it() {
-    let server = server_with_seats(16);
+    let server = server_with_slots(16);
     let mut idle = Socket::open(&server);
     is_well(&mut idle);
     let mut strangers = Vec::new();
@@ -91,7 +91,7 @@ fn requests_without_a_token_close_no_connection_that_has_shown_it() {
 #[test]
 fn a_caller_with_the_token_takes_the_seat_of_an_idle_one_and_of_no_busy_one() {
     // One for newcomers, seven for callers.
-    let server = server_with_seats(8);
+    let server = server_with_slots(8);
     let mut busy: Vec<_> = (0..6).map(|_| subscribed(&server)).collect();
     let mut idle = Socket::open(&server);
     assert_eq!(server.ask(&Request::modern("tools/list", json!({}))).status, 200);
@@ -101,7 +101,7 @@ fn a_caller_with_the_token_takes_the_seat_of_an_idle_one_and_of_no_busy_one() {
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.text().contains("serve.connections_max"), "{refused:?}");
     drop(busy.pop());
-    until(SOON, "the seat is free again", || {
+    until(SOON, "the slot is free again", || {
         (server.ask(&Request::modern("tools/list", json!({}))).status == 200).then_some(())
     });
     // The others were left alone.

@@ -74,7 +74,7 @@ impl Sandboxes {
         let entry = self.entry(principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = entry.live_run(&mut ties.stop).await?;
+        let mut slot = entry.take_turn(&mut ties.stop).await?;
         entry.open_up();
         let files = self.files(&entry)?;
         let pace = entry.pace();
