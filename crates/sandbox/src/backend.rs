@@ -1,4 +1,6 @@
-//! The traits every wall implements: make a sandbox, hand back a byte stream, measure, destroy.
+//! The traits that every backend implements: build a sandbox, return its byte stream, measure it, destroy it.
+//!
+//! The engine calls these traits. The contract is checked by [`crate::conformance`].
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
@@ -9,18 +11,18 @@ use crate::{Enforced, FailureCounts, Limits, SandboxSpec};
 /// A boxed future, so that backends can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a backend could not do its part. Never the program's fault.
+/// Why a backend failed. The cause is never the program.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// This machine cannot make such a sandbox.
+    /// This machine cannot build such a sandbox.
     #[error("this machine cannot build the wall: {what}")]
     Unsupported {
         /// What failed, with the operating system's reason.
         what: String,
-        /// What an operator can do.
+        /// What the operator can do.
         remedy: String,
     },
-    /// A step of building failed.
+    /// A build step failed.
     #[error("building the sandbox failed at {step}")]
     Build {
         /// The step, as the backend names it.
@@ -28,146 +30,151 @@ pub enum BackendError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// Several builds in a row failed, so none is tried for a while. Backends do not give this one; the engine does, around
-    /// any backend.
+    /// Several consecutive builds failed, so the engine tries none for a while. Backends do not return this
+    /// variant; the engine does, around any backend.
     #[error("no sandbox can be built at present: {what}")]
     Suspended {
-        /// What failed, as the backend says it.
+        /// What failed, as the backend reported it.
         what: String,
-        /// The operating system's reason, where there is one.
+        /// The operating system's reason, if any.
         cause: Option<String>,
-        /// What an operator can do.
+        /// What the operator can do.
         remedy: String,
-        /// When it may work again; nothing where it will not without an operator.
+        /// When a retry may succeed; `None` if it cannot succeed without an operator.
         retry_after_ms: Option<u64>,
     },
-    /// The wall that was built is not the wall that was asked for.
+    /// The sandbox that was built differs from the sandbox that was requested.
     #[error("the wall was checked from outside and is not complete: {what}")]
     Unverified {
-        /// What was found.
+        /// What the check found.
         what: String,
     },
-    /// A sandbox that stands cannot be given such limits; one that is built for them can have them.
+    /// An existing sandbox cannot be given these limits; a sandbox built for them can.
     #[error("the sandbox cannot be given these limits: {what}")]
     Unfit {
-        /// Which, and why.
+        /// Which limit, and why.
         what: String,
     },
 }
 
-/// Something that can put a wall around a program.
+/// A way to isolate a program.
 pub trait Backend: Send + Sync {
     /// The name reported with each run.
     fn name(&self) -> &'static str;
 
-    /// What this machine can really enforce, found out by building a wall and looking at it.
+    /// What this machine can enforce. The backend finds out by building a sandbox and examining it.
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>>;
 
-    /// User and group on the host that files of a lasting workspace belong to.
+    /// User and group on the host that own the files of a persistent workspace.
     fn owner_of(&self, identity: u32) -> (u32, u32);
 
-    /// How often something failed of which no caller heard.
+    /// How often something failed that no caller was told about.
     fn failures(&self) -> FailureCounts {
         FailureCounts::default()
     }
 
-    /// Builds a sandbox whose guest is waiting on its stream.
+    /// Builds a sandbox whose guest waits on its stream.
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
 }
 
-/// A wall with a guest inside. Dropping it destroys it and every process in it.
+/// An isolated environment with a guest inside. Dropping it destroys it and every process in it.
 pub trait Sandbox: Send {
-    /// What is enforced on this very sandbox, as the host sees it.
+    /// What is enforced on this sandbox, as observed from the host.
     fn enforced(&self) -> &Enforced;
 
-    /// How long each part of building took.
+    /// How long each build step took.
     fn phases(&self) -> &StartPhases;
 
-    /// The byte stream to the guest; given out once.
+    /// The byte stream to the guest. Only the first call returns it.
     fn take_stream(&mut self) -> Option<UnixStream>;
 
-    /// Everything in it is ready and waits for somebody: takes hold of what will be needed then, while nobody waits.
+    /// Called when the sandbox is ready and idle. It acquires what a lease will need, so that no caller waits
+    /// for it later.
     fn settle(&mut self) {}
 
-    /// Gives a sandbox in which no program was started yet the limits of a run: they hold from now on, usage counts
-    /// from now on, and both were looked at from outside. [`BackendError::Unfit`] means that nothing was changed;
-    /// after any other error, also that the guest is gone, it is good for nothing and must be destroyed.
+    /// Gives a sandbox in which no program has started the limits of a run. From then on the limits hold and
+    /// usage is counted, and the host has verified both.
+    ///
+    /// [`BackendError::Unfit`] means that nothing was changed. After any other error, including the end of
+    /// the guest, the sandbox is unusable and must be destroyed.
     fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>>;
 
-    /// What the sandbox has used so far, measured by the host.
+    /// What the sandbox has used so far, as measured by the host.
     fn usage(&mut self) -> Usage;
 
-    /// Begins a new measurement, before the program to be measured starts: usage counts from now on, and these are the
-    /// limits that the host watches. Whoever just looked at a lasting workspace tells what it holds; otherwise it is
-    /// looked at here.
+    /// Begins a new measurement, before the program to be measured starts. Usage counts from now on, and the
+    /// host watches these limits. A caller that has just measured a persistent workspace passes the result in
+    /// `held`; otherwise the backend measures it here.
     fn measure_anew<'a>(&'a mut self, limits: &'a Limits, held: Option<DiskHeld>) -> BoxFuture<'a, ()>;
 
-    /// Whether no process inside ran since the last look, so that another would find what that one found. Cheap; where
-    /// it cannot be told, it is not so.
+    /// Whether no process inside has run since the last look, so that another look would find the same. The
+    /// check is cheap. A backend that cannot tell returns `false`.
     fn is_quiet(&mut self) -> bool {
         false
     }
 
-    /// One look at the limits that only the host can watch, for a sandbox in which no run is on.
+    /// Checks once the limits that only the host can watch, for a sandbox without an active run.
     fn look(&mut self) -> BoxFuture<'_, Option<Ending>>;
 
-    /// Completes when a limit that only the host can watch was passed; pends forever otherwise.
+    /// Completes when a limit that only the host can watch has been exceeded; otherwise stays pending
+    /// forever.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;
 
-    /// Kills everything inside and waits until nothing of it can run any more. What the kernel then still has to take back
-    /// is awaited by [`Sandbox::destroy`], which must follow; what was used is known here already.
+    /// Kills everything inside and waits until none of its processes can run any more. The final usage is
+    /// known at this point. [`Sandbox::destroy`] must follow; it waits for the resources that the kernel
+    /// still has to release.
     fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
         self.destroy()
     }
 
-    /// Kills everything inside and waits until it is dead; calling it again changes nothing.
+    /// Kills everything inside and waits until it is dead. The call is idempotent.
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
 }
 
-/// What a workspace on disk holds.
+/// What a workspace on disk contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskHeld {
     /// Bytes on the disk.
     pub bytes: u64,
-    /// Everything that has a name.
+    /// Number of directory entries.
     pub inodes: u64,
 }
 
-/// Why a backend ended or would end a sandbox by itself.
+/// Why a backend ended or would end a sandbox on its own initiative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Memory beyond the limit.
+    /// Memory limit exceeded.
     Memory,
-    /// Processor time beyond the limit.
+    /// Processor time limit exceeded.
     Cpu,
-    /// Disk beyond the limit.
+    /// Disk limit exceeded.
     Disk,
-    /// More of what all sandboxes share in the kernel (sockets, file locks) than one may have.
+    /// More than one sandbox's share of kernel resources that all sandboxes use (sockets, file locks).
     KernelShare,
-    /// The guest is gone.
+    /// The guest has ended.
     Gone,
 }
 
-/// What a sandbox used, and which limits it ran into, as counted by the host.
+/// What a sandbox used and which limits it reached, as counted by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Processor time of all processes.
     pub cpu_us: u64,
-    /// Highest memory use, files of the sandbox included where the kernel counts them so.
+    /// Peak memory use. It includes the sandbox's files where the kernel counts them as memory.
     pub memory_peak_bytes: u64,
-    /// Highest number of processes and threads, the guest included.
+    /// Peak number of processes and threads, including the guest.
     pub processes_peak: u64,
     /// Processes killed because the memory limit was reached.
     pub oom_kills: u64,
-    /// Times a process or thread was refused.
+    /// How many times the kernel refused to create a process or thread.
     pub process_refusals: u64,
-    /// Whether the writable space was seen full (bytes or inodes).
+    /// Whether the writable space was found full (bytes or inodes).
     pub disk_full: bool,
 }
 
-/// Times of the parts of building a sandbox, in microseconds.
+/// Durations of the build steps of a sandbox, in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct StartPhases {
-    /// Part and duration, in order.
+    /// Step and duration, in order.
     pub parts_us: Vec<(&'static str, u64)>,
 }

@@ -1,7 +1,8 @@
-//! The suite every backend passes, the fake included.
+//! The conformance suite that every backend passes, including the fake one.
 //!
-//! A backend's tests call [`check`] inside their runtime. It examines the contract from outside (what is
-//! promised, streams, destruction), not what a particular wall stops: that is the escape suite's part.
+//! A backend's tests call [`check`] inside their runtime. The suite examines the contract from outside:
+//! guarantees, streams, destruction. It does not test what a particular backend blocks; the escape suite
+//! does.
 
 use std::io::Read;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::{Backend, BackendError, Guarantee, Limits, Sandbox, SandboxSpec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs every check; the error names the first broken clause.
+/// Runs every check. The error names the first violated clause.
 pub async fn check(backend: &dyn Backend) -> Result<(), String> {
     probe_speaks_of_every_guarantee(backend).await?;
     created_sandbox_is_what_probe_promised(backend).await?;
@@ -82,7 +83,7 @@ async fn dropping_destroys(backend: &dyn Backend) -> Result<(), String> {
     ends(stream)
 }
 
-/// A sandbox that was built ahead takes the limits of a run, or says that it cannot and stays as it is.
+/// A spare takes the limits of a run, or reports that it cannot and stays unchanged.
 async fn limits_are_taken_by_the_living_only(backend: &dyn Backend) -> Result<(), String> {
     let usual = Limits::default();
     let most = Limits { memory_bytes: usual.memory_bytes * 2, wall_ms: usual.wall_ms * 2, ..usual.clone() };

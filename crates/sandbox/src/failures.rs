@@ -1,40 +1,42 @@
-//! Failures that no caller hears of: told once with their cause, counted each time, and told again when they pass.
+//! Failures that are not reported to any caller: logged once with their cause, counted each time, and logged
+//! again when they recover.
 //!
-//! A spare that cannot be built, a zygote that dies or a sweep that fails changes no answer: the work is done another way, or
-//! later. An operator must know of it all the same, and must not be told every second. Engine, store and backend have one
-//! [`Failures`] each; the engine adds them up. What is told holds the step and the system's reason, never a caller's data.
+//! A spare that cannot be built, a zygote process that dies or a sweep that fails changes no answer: the
+//! server does the work another way, or later. The operator must still learn of it, but not every second.
+//! Engine, store and backend have one [`Failures`] each, and the engine adds them up. A log entry holds the
+//! step and the system's reason, never a caller's data.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Subjects of one kind that are told apart; the rest is told as one.
+/// How many subjects of one kind are distinguished; the others are grouped under one name.
 const SUBJECTS_MAX: usize = 64;
 const OTHER: &str = "other";
-/// Reasons of one subject that are remembered as told; two that alternate are told once each.
+/// How many reasons of one subject are remembered as logged. Two alternating reasons are logged once each.
 const REASONS_MAX: usize = 4;
-/// The longest reason that is told.
+/// Longest reason that is logged.
 const REASON_CHARACTERS_MAX: usize = 400;
-/// Paths below these are the kernel's; others may be a user's and are left out.
+/// Paths below these belong to the kernel. Other paths may belong to a user and are left out.
 const PUBLIC_PATHS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
-    /// A sandbox that was to be built ahead of a run.
+    /// A spare could not be built.
     Spare,
-    /// A sandbox that was built ahead could not be given the limits of its run.
+    /// A spare could not be given the limits of its run.
     Lease,
-    /// A warm interpreter did not start, died, or gave no copy of itself.
+    /// A zygote process did not start, died, or produced no copy of its interpreter.
     Zygote,
     /// A sandbox could not be destroyed.
     Destroy,
-    /// Something left behind could not be removed.
+    /// A leftover resource could not be removed.
     Sweep,
     /// The store could not be opened, written or purged.
     Store,
-    /// Spans could not be sent to where they are collected.
+    /// Spans could not be sent to their collector.
     Export,
 }
 
@@ -43,7 +45,7 @@ impl FailureKind {
     pub const ALL: [Self; 7] =
         [Self::Spare, Self::Lease, Self::Zygote, Self::Destroy, Self::Sweep, Self::Store, Self::Export];
 
-    /// The name used in figures; the events are `<name>_failed` and `<name>_recovered`.
+    /// The name used in metrics; the events are `<name>_failed` and `<name>_recovered`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spare => "spare",
@@ -60,7 +62,7 @@ impl FailureKind {
 /// How often something failed, by kind.
 pub type FailureCounts = [u64; FailureKind::ALL.len()];
 
-/// What fails at present, and how often anything failed.
+/// What fails at present, and how often each kind has failed.
 #[derive(Debug, Default)]
 pub struct Failures {
     kinds: [Failing; FailureKind::ALL.len()],
@@ -69,12 +71,12 @@ pub struct Failures {
 #[derive(Debug, Default)]
 struct Failing {
     count: AtomicU64,
-    /// How many subjects fail now: nearly always none, and then nothing else is looked at.
+    /// How many subjects fail now. It is nearly always zero, and then the map is not examined.
     now: AtomicUsize,
     subjects: Mutex<BTreeMap<String, Told>>,
 }
 
-/// What was told of one subject since it began to fail.
+/// What was logged about one subject since it began to fail.
 #[derive(Debug, Default)]
 struct Told {
     reasons: Vec<String>,
@@ -82,8 +84,8 @@ struct Told {
 }
 
 impl Failures {
-    /// Counts a failure; tells it unless the same was told before and has not passed since. The subject says which of its
-    /// kind, in few words and without anything of a caller's.
+    /// Counts a failure. Logs it unless the same failure was logged before and has not recovered since. The
+    /// subject identifies the failing item within its kind, briefly and without any caller's data.
     pub fn report(&self, kind: FailureKind, subject: &str, error: &dyn Error) {
         let mut causes = Vec::new();
         let mut next = error.source();
@@ -95,7 +97,7 @@ impl Failures {
         self.report_text(kind, subject, &error.to_string(), cause.as_deref());
     }
 
-    /// The same for what is no error but words.
+    /// The same for a failure that is described by text instead of an error.
     pub fn report_text(&self, kind: FailureKind, subject: &str, reason: &str, cause: Option<&str>) {
         let failing = &self.kinds[kind as usize];
         let count = failing.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -106,7 +108,7 @@ impl Failures {
         }
     }
 
-    /// Something worked; tells so where it had failed.
+    /// Notes a success; logs a recovery if the subject had failed.
     pub fn recovered(&self, kind: FailureKind, subject: &str) {
         let failing = &self.kinds[kind as usize];
         if failing.now.load(Ordering::Relaxed) == 0 {
@@ -142,7 +144,7 @@ impl Failing {
     }
 }
 
-/// Words of the system without a user's paths, and not too long.
+/// A system message without a user's paths, shortened to the maximum length.
 fn presentable(text: &str) -> String {
     let is_hidden = |word: &str| {
         let word = word.trim_start_matches(['"', '\'', '(', '`']);

@@ -1,7 +1,7 @@
-//! A backend without a wall, for the engine's tests: the "guest" is a closure on a thread of this process.
+//! A backend without isolation, for the engine's tests: the "guest" is a closure on a thread of this process.
 //!
-//! It keeps the contract (streams, destroy, usage) and nothing else, and says so in [`Backend::probe`]:
-//! a test chooses which guarantees it claims.
+//! It keeps the contract (streams, destroy, usage) and enforces nothing. A test chooses which guarantees
+//! [`Backend::probe`] claims.
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -66,19 +66,19 @@ impl FakeBackend {
         self
     }
 
-    /// The same fake, whose sandboxes cannot be given another size of disk.
+    /// The same fake, whose sandboxes cannot change their disk size.
     #[must_use]
     pub fn with_fixed_disk(mut self) -> Self {
         self.disk_is_fixed = true;
         self
     }
 
-    /// Makes every build and probe hang at that step, as told by a deadline, or work again.
+    /// Makes every build and probe fail as if a deadline had passed at that step, or work again.
     pub fn set_failing(&self, step: Option<&'static str>) {
         *self.failing_step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
-    /// How often it was asked what it can enforce.
+    /// How many times it was probed.
     pub fn probed(&self) -> usize {
         self.probed.load(Ordering::SeqCst)
     }
@@ -97,22 +97,22 @@ impl FakeBackend {
         }
     }
 
-    /// Makes it build nothing any more, or again.
+    /// Makes every build fail, or work again.
     pub fn set_broken(&self, is_broken: bool) {
         self.is_broken.store(is_broken, Ordering::SeqCst);
     }
 
-    /// Sandboxes that were ever asked for.
+    /// How many sandboxes were ever requested.
     pub fn made(&self) -> usize {
         self.made.load(Ordering::SeqCst)
     }
 
-    /// The limits that sandboxes were given after they were built, in order.
+    /// The limits that sandboxes received after they were built, in order.
     pub fn taken(&self) -> Vec<Limits> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sandboxes that exist now.
+    /// How many sandboxes exist now.
     pub fn alive(&self) -> usize {
         self.alive.load(Ordering::SeqCst)
     }
@@ -167,7 +167,7 @@ struct FakeSandbox {
     usage: Usage,
     phases: StartPhases,
     alive: Arc<AtomicUsize>,
-    /// The only size of disk that it can have.
+    /// The only disk size that it can have.
     disk_bytes: Option<u64>,
     taken: Arc<Mutex<Vec<Limits>>>,
 }
@@ -175,7 +175,7 @@ struct FakeSandbox {
 impl FakeSandbox {
     fn end(&mut self) {
         if let Some(stream) = self.kill.take() {
-            // The peer may have closed already: nothing to do about that.
+            // The peer may have closed the stream already, which needs no action.
             stream.shutdown(Shutdown::Both).ok();
             self.alive.fetch_sub(1, Ordering::SeqCst);
         }

@@ -1,25 +1,25 @@
-//! What a wall promises, and what really keeps each promise.
+//! What a sandbox guarantees, and which mechanism enforces each guarantee.
 //!
-//! A [`Guarantee`] is stated by its effect. [`Enforced`] is filled in by a backend from the host's view of
-//! the very process it made, never from what it planned; the engine refuses a run whose required guarantees
-//! are not all there.
+//! A [`Guarantee`] is stated by its effect. A backend fills in [`Enforced`] from the host's view of the
+//! actual process it made, never from its plan. The engine refuses a run whose required guarantees are not
+//! all enforced.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A promise, stated by effect.
+/// A guarantee, stated by its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
     /// Files of the host that the runtime does not need are absent.
     FilesHidden,
-    /// What is there of the host cannot be changed.
+    /// The host's files that are visible cannot be changed.
     FilesReadonly,
-    /// Bytes and files written are bounded.
+    /// The bytes and files that a program writes are bounded.
     DiskLimited,
-    /// Nothing outside can be reached by network.
+    /// No address outside the sandbox can be reached over a network.
     NetworkNone,
     /// Processes of the host and of other sandboxes cannot be seen or signalled.
     ProcessesHidden,
@@ -33,9 +33,9 @@ pub enum Guarantee {
     TimeLimited,
     /// Output is bounded.
     OutputLimited,
-    /// No capability, and no way to gain one.
+    /// The program has no capability and no way to gain one.
     PrivilegesNone,
-    /// Only listed system calls reach the kernel.
+    /// Only listed system calls are allowed.
     SyscallsFiltered,
     /// No process survives the sandbox.
     TreeKilled,
@@ -44,7 +44,7 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// All of them, in the order in which they are reported.
+    /// Every guarantee, in the order in which they are reported.
     pub const ALL: [Self; 14] = [
         Self::FilesHidden,
         Self::FilesReadonly,
@@ -82,7 +82,7 @@ impl Guarantee {
         }
     }
 
-    /// The guarantee of that name.
+    /// The guarantee with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|guarantee| guarantee.name() == name)
     }
@@ -94,13 +94,13 @@ impl fmt::Display for Guarantee {
     }
 }
 
-/// What keeps a promise.
+/// What enforces a guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// A kernel namespace.
     Namespace,
-    /// A root file system made from nothing.
+    /// A root file system built from an empty one.
     Root,
     /// A control group.
     Cgroup,
@@ -114,7 +114,7 @@ pub enum Mechanism {
     Capabilities,
     /// A size limit of a memory file system.
     Tmpfs,
-    /// The host measures and kills.
+    /// The server measures and kills.
     Watchdog,
 }
 
@@ -135,48 +135,48 @@ impl Mechanism {
     }
 }
 
-/// Whether and how one promise is kept.
+/// Whether and how one guarantee is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// Kept, by these, strongest first.
+    /// Enforced by these mechanisms, strongest first.
     By {
-        /// What keeps it.
+        /// What enforces it.
         mechanisms: Vec<Mechanism>,
-        /// A limitation that the caller should know.
+        /// A limitation that the caller should know about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
-    /// Not kept.
+    /// Not enforced.
     Absent {
-        /// Why, in words for an operator.
+        /// Why, in words for the operator.
         reason: String,
     },
 }
 
-/// All promises with what keeps them.
+/// All guarantees with the mechanisms that enforce them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Enforced(BTreeMap<Guarantee, Enforcement>);
 
 impl Enforced {
-    /// Records that these mechanisms keep a promise.
+    /// Records that these mechanisms enforce a guarantee.
     pub fn keep(&mut self, guarantee: Guarantee, mechanisms: &[Mechanism]) {
         self.0.insert(guarantee, Enforcement::By { mechanisms: mechanisms.to_vec(), note: None });
     }
 
-    /// Records that a promise is kept, with a limitation.
+    /// Records that a guarantee is enforced, with a limitation.
     pub fn keep_with_note(&mut self, guarantee: Guarantee, mechanisms: &[Mechanism], note: &str) {
         let note = Some(note.to_owned());
         self.0.insert(guarantee, Enforcement::By { mechanisms: mechanisms.to_vec(), note });
     }
 
-    /// Records that a promise is not kept.
+    /// Records that a guarantee is not enforced.
     pub fn lack(&mut self, guarantee: Guarantee, reason: &str) {
         self.0.insert(guarantee, Enforcement::Absent { reason: reason.to_owned() });
     }
 
-    /// How one promise is kept; a promise nobody spoke of is absent.
+    /// How one guarantee is enforced. A guarantee without a record is absent.
     pub fn get(&self, guarantee: Guarantee) -> Enforcement {
         self.0
             .get(&guarantee)
@@ -184,12 +184,12 @@ impl Enforced {
             .unwrap_or_else(|| Enforcement::Absent { reason: "not examined".to_owned() })
     }
 
-    /// Whether a promise is kept.
+    /// Whether a guarantee is enforced.
     pub fn keeps(&self, guarantee: Guarantee) -> bool {
         matches!(self.0.get(&guarantee), Some(Enforcement::By { .. }))
     }
 
-    /// The promises that are not kept, but for those whose absence was allowed.
+    /// The guarantees that are not enforced, except those whose absence was allowed.
     pub fn missing(&self, absence_allowed: &[Guarantee]) -> Vec<Guarantee> {
         let absent = Guarantee::ALL.into_iter().filter(|guarantee| !self.keeps(*guarantee));
         absent.filter(|guarantee| !absence_allowed.contains(guarantee)).collect()

@@ -1,8 +1,8 @@
-//! The contract between Palisade and any wall.
+//! The contract between Palisade and any isolation backend.
 //!
-//! Policy produces a [`SandboxSpec`], a [`Backend`] turns it into a [`Sandbox`], the engine talks to what is
-//! inside through the sandbox's byte stream and reports an [`Outcome`]. This crate holds only those types, a
-//! fake backend and the suite that every backend must pass; it never starts anything itself.
+//! Policy produces a [`SandboxSpec`] and a [`Backend`] turns it into a [`Sandbox`]. The engine talks to the
+//! guest through the sandbox's byte stream and reports an [`Outcome`]. This crate holds only those types, a
+//! fake backend and the conformance suite that every backend must pass. It never starts a process itself.
 
 mod backend;
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! How much one sandbox may use. Policy fills it in, backends enforce it, the engine measures against it.
+//! How much one sandbox may use. Policy fills it in, backends enforce it, and the engine measures against it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Wall-clock time of one run.
     pub wall_ms: u64,
-    /// Memory of all processes together, without the files of the sandbox.
+    /// Memory of all processes together, excluding the files of the sandbox.
     pub memory_bytes: u64,
     /// Processor share in thousandths of a core.
     pub cpus_milli: u32,
@@ -15,22 +15,22 @@ pub struct Limits {
     pub processes: u32,
     /// Bytes in all writable directories together.
     pub disk_bytes: u64,
-    /// Files and directories in them.
+    /// Files and directories in all writable directories together.
     pub disk_inodes: u64,
     /// Open files of one process.
     pub open_files: u32,
-    /// Output kept of one run; more ends it.
+    /// Output kept of one run; a program that writes more is ended.
     pub output_bytes: u64,
 }
 
 impl Limits {
-    /// Processor time that a run may use: its wall time on every core it may have.
+    /// Processor time that a run may use: its wall-clock time on every core it may use.
     pub fn cpu_ms(&self) -> u64 {
         let cores_milli = u64::from(self.cpus_milli).max(1000);
         self.wall_ms.saturating_mul(cores_milli) / 1000
     }
 
-    /// The larger of each.
+    /// The larger value of each limit.
     #[must_use]
     pub fn or_more(&self, other: &Self) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! How a run ended, in the words of the contract.
+//! How a run ended.
 //!
-//! A failing program is an outcome, never an error of ours. The engine decides it from what the host
-//! measured; see `engine::verdict`.
+//! A failing program is an outcome, never an error of the server. The engine determines the outcome from what
+//! the host measured; see `engine::verdict`.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,34 @@ use serde::{Deserialize, Serialize};
 pub enum Outcome {
     /// The program succeeded.
     Completed,
-    /// The program's own exit status or signal says it failed.
+    /// The program's exit status or signal reports a failure.
     Failed,
     /// The program did not compile.
     CompileFailed,
-    /// Wall-clock or processor time was used up.
+    /// The run reached its wall-clock or processor time limit.
     TimedOut,
-    /// The memory limit ended it.
+    /// The memory limit ended the program.
     OutOfMemory,
-    /// It failed with its disk full.
+    /// The program failed while its disk was full.
     DiskFull,
-    /// It failed at the limit of processes.
+    /// The program failed at the limit of processes.
     ProcessLimit,
-    /// It wrote more than is kept.
+    /// The program wrote more output than the limit.
     OutputLimit,
-    /// An operator, a close or a shutdown ended it.
+    /// An operator, the closing of its sandbox or a shutdown ended the run.
     Killed,
-    /// The caller ended it.
+    /// The caller ended the run.
     Cancelled,
-    /// It is still running.
+    /// The run is still active.
     Running,
     /// The request was refused; nothing ran.
     Refused,
-    /// It cannot run now, but may later.
+    /// The run cannot start now, but may later.
     Unavailable,
 }
 
 impl Outcome {
-    /// All of them.
+    /// Every outcome.
     pub const ALL: [Self; 13] = [
         Self::Completed,
         Self::Failed,
@@ -55,7 +55,7 @@ impl Outcome {
         Self::Unavailable,
     ];
 
-    /// The outcome of that name.
+    /// The outcome with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.name() == name)
     }

@@ -1,42 +1,43 @@
-//! What a sandbox must be: produced by policy, understood by every backend.
+//! What a sandbox must provide. The engine builds a spec from policy; every backend understands it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{Guarantee, Limits};
 
-/// Where the program's own files are, in every sandbox.
+/// The directory of the program's files, in every sandbox.
 pub const WORKSPACE: &str = "/workspace";
 
-/// What a sandbox must be.
+/// What a sandbox must provide.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxSpec {
     /// How much it may use.
     pub limits: Limits,
-    /// The most that [`crate::Sandbox::take_limits`] will give it, where it is built ahead: what can only be lowered
-    /// later begins there. Nothing: it has its limits for good.
+    /// The highest limits that [`crate::Sandbox::take_limits`] may give to a spare. Settings that can only be
+    /// lowered later start at these values. `None`: the sandbox keeps its limits.
     pub headroom: Option<Limits>,
     /// Parts of the host that the runtime needs, beyond the system's own directories.
     pub binds: Vec<ReadOnlyBind>,
     /// Small files placed read-only in the sandbox (drivers).
     pub files: Vec<PlacedFile>,
-    /// First bytes for the guest, which it may act on before the wall was examined: at most the start of an
-    /// interpreter, never a program.
+    /// First bytes for the guest, which the guest may act on before the host has verified the sandbox. They
+    /// may start an interpreter, but never contain a program.
     pub opening: Vec<u8>,
-    /// An interpreter that runs already somewhere, of which a copy may be the one that `opening` starts.
+    /// A warm interpreter, a copy of which may serve as the interpreter that `opening` starts.
     pub zygote: Option<ZygoteSpec>,
-    /// A directory of the host that is the workspace and outlives the sandbox; nothing: one in memory.
+    /// A directory of the host that is the workspace and outlives the sandbox. `None`: the workspace is in
+    /// memory.
     pub workspace: Option<LastingWorkspace>,
     /// Guarantees whose absence the operator allowed by name.
     pub absence_allowed: Vec<Guarantee>,
 }
 
-/// A warm interpreter from which sandboxes are cloned, where the backend can do that.
+/// A warm interpreter from which sandboxes are cloned, if the backend supports that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZygoteSpec {
-    /// Program and arguments that start it; its copies take the place of the program that is opened with `fork`.
+    /// Program and arguments that start it. Its copies replace the program that is opened with `fork`.
     pub argv: Vec<String>,
-    /// Its whole environment, and that of its copies.
+    /// Its complete environment, which its copies inherit.
     pub env: Vec<(String, String)>,
 }
 
@@ -45,9 +46,9 @@ pub struct ZygoteSpec {
 pub struct LastingWorkspace {
     /// The directory on the host.
     pub path: PathBuf,
-    /// The directory above it that holds all such workspaces.
+    /// The parent directory that holds all such workspaces.
     pub among: PathBuf,
-    /// Chooses the identity that its files belong to, the same for every sandbox that shows it.
+    /// Selects the identity that owns its files. It is the same for every sandbox that shows this workspace.
     pub identity: u32,
 }
 
@@ -61,17 +62,17 @@ pub struct ReadOnlyBind {
 }
 
 impl ReadOnlyBind {
-    /// The same place outside and inside.
+    /// A bind with the same path outside and inside.
     pub fn in_place(path: PathBuf) -> Self {
         Self { target: path.clone(), path }
     }
 }
 
-/// A file made in the sandbox before anything runs there.
+/// A file created in the sandbox before anything runs there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedFile {
     /// Absolute path inside.
     pub path: PathBuf,
-    /// Its content, shared by all that place it: what is the same is then also quickly seen to be.
+    /// Its content. All specs that place it share one allocation, which also makes comparing specs cheap.
     pub content: Arc<[u8]>,
 }
