@@ -1,8 +1,9 @@
-//! Decides what a run may have, and explains. Pure: no clock, no I/O; the same question gets the same answer.
+//! Decides which limits a run gets, and explains the decision.
 //!
-//! Called by the engine with what the caller asked for; answers with limits for the spec and a list of what
-//! was changed on the way, or with a refusal that says what to do instead. For now there is one built-in
-//! policy: it clamps.
+//! The engine calls [`decide`] with the caller's request. The answer is either the limits for the spec with a
+//! list of the values that were changed, or a refusal that says what to do instead. There is one built-in
+//! policy at present: it clamps. This crate is pure: it uses no clock and no I/O, so the same question gets
+//! the same answer.
 
 mod scope;
 
@@ -14,7 +15,7 @@ pub use self::scope::Scope;
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;
 
-/// What a caller asked for; nothing means the default.
+/// What a caller asked for; `None` means the default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ask {
@@ -37,16 +38,16 @@ pub struct Ask {
 /// What the operator allows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Given when nothing is asked for.
+    /// Used when the caller asks for nothing.
     pub defaults: Limits,
-    /// The most that can be had.
+    /// The highest limits that a caller can get.
     pub maxima: Limits,
     /// Guarantees whose absence is accepted.
     pub absence_allowed: Vec<Guarantee>,
 }
 
 impl Policy {
-    /// The built-in policy for a machine with so many processor cores.
+    /// The built-in policy for a machine with this many processor cores.
     pub fn built_in(cores: u32) -> Self {
         let maxima = Limits {
             wall_ms: 600_000,
@@ -62,7 +63,7 @@ impl Policy {
     }
 }
 
-/// What a runtime needs at least, whatever the defaults say.
+/// The minimum that a runtime needs, regardless of the defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Floor {
@@ -74,39 +75,39 @@ pub struct Floor {
     pub open_files: u64,
 }
 
-/// The answer.
+/// The decision about one run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// It may run, with these limits.
+    /// The run may start, with these limits.
     Allow(Allowed),
-    /// It may not.
+    /// The run is refused.
     Deny(Denial),
 }
 
-/// A run that may go ahead.
+/// A run that may start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allowed {
     /// Its limits.
     pub limits: Limits,
-    /// What was asked for and not given.
+    /// Requested values that were changed.
     pub clamped: Vec<Clamp>,
 }
 
-/// One wish that was changed.
+/// One requested value that was changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Clamp {
     /// The limit, as the caller names it.
     pub limit: String,
     /// What was asked for.
     pub asked: f64,
-    /// What is given.
+    /// What the run gets.
     pub given: f64,
 }
 
-/// A refusal, in words a model can act on.
+/// A refusal, worded so that a model can act on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Stable.
+    /// A stable code.
     pub code: &'static str,
     /// What is wrong.
     pub reason: String,
@@ -201,7 +202,7 @@ fn limits(policy: &Policy, floor: Floor, ask: &Ask, clamped: &mut Vec<Clamp>) ->
         cpus_milli: (cpus * 1000.0) as u32,
         processes: processes as u32,
         disk_bytes,
-        // One file per 8 kB, as the default has it.
+        // One file per 8 kB, the same ratio as in the default.
         disk_inodes: (disk_bytes / 8192).clamp(1024, maxima.disk_inodes),
         open_files: open_files as u32,
         output_bytes: output_kb as u64 * KB,

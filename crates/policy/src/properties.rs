@@ -1,11 +1,11 @@
-//! Properties of decisions, over arbitrary wishes and arbitrary rules of an operator.
+//! Properties of decisions, over arbitrary requests and arbitrary policies.
 
 use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
 
-/// Maxima that an operator can set: whole units, at least the smallest that a run can be given.
+/// Maxima that an operator can set: whole units, and at least the smallest values that a run can be given.
 fn maxima() -> impl Strategy<Value = Limits> {
     let times = (1..10_000_000_u64, 16..1_000_000_u64, 100..256_000_u32);
     let counts = (1..100_000_u32, 1..1_000_000_u64, 1024..10_000_000_u64, 32..100_000_u32, 1..1_000_000_u64);
@@ -21,7 +21,7 @@ fn maxima() -> impl Strategy<Value = Limits> {
     })
 }
 
-/// Defaults may be above the maxima, and a runtime may need more than there is.
+/// Defaults may exceed the maxima, and a runtime may need more than the maxima allow.
 fn policies() -> impl Strategy<Value = Policy> {
     (maxima(), maxima()).prop_map(|(defaults, maxima)| Policy {
         defaults,

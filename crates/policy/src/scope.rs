@@ -1,9 +1,9 @@
-//! Scopes: what a caller may do, as keys and tokens name it.
+//! Scopes: the actions that a key or token allows its caller.
 
-/// One kind of action that a caller can be allowed.
+/// One kind of action that a caller can be allowed to perform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Run programs in fresh sandboxes, and ask what the server can do.
+    /// Run programs in fresh sandboxes, and query the server's abilities.
     Run,
     /// Open persistent sandboxes and use their files.
     Sandbox,
