@@ -1,4 +1,5 @@
-//! Data as one piece: what serde does with a `Vec<u8>` by itself goes byte by byte. The bytes on the wire are the same.
+//! Serializes data in one piece, where serde handles a `Vec<u8>` byte by byte. The encoded bytes are the
+//! same.
 
 use std::fmt;
 

@@ -1,5 +1,7 @@
-//! What must hold for every stream of a peer, however hostile. Called by the seeded tests and by the fuzz targets
-//! (`fuzz/`), so that both assert the same; absent from the product.
+//! Properties that must hold for every stream of a peer, including a hostile one.
+//!
+//! The seeded tests and the fuzz targets (`fuzz/`) call this module, so that both assert the same. It is
+//! absent from the product.
 
 use std::fmt::Debug;
 
@@ -9,10 +11,10 @@ use serde::de::DeserializeOwned;
 use crate::frame::HEADER_BYTES;
 use crate::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode};
 
-/// Feeds a stream in pieces of that size and gives back its messages and what ended it.
+/// Feeds a stream in pieces of the given size. Returns its messages and the error that ended it.
 ///
-/// Asserts that nothing panics, that the pieces change nothing, that no more than one frame and one piece is held, and
-/// that every message can be sent on as it came.
+/// Asserts that nothing panics, that the piece size does not change the result, that at most one frame and
+/// one piece are held, and that every message can be encoded again unchanged.
 pub fn stream<M>(bytes: &[u8], piece_bytes: usize) -> (Vec<M>, Option<WireError>)
 where
     M: Serialize + DeserializeOwned + PartialEq + Debug,
@@ -28,7 +30,7 @@ where
     in_pieces
 }
 
-/// As the callers do: a piece, then messages until no more come.
+/// Feeds as the callers do: one piece, then messages until none is left.
 fn feed<M: DeserializeOwned>(bytes: &[u8], piece_bytes: usize) -> (Vec<M>, Option<WireError>) {
     let mut buffer = FrameBuffer::default();
     let mut messages = Vec::new();

@@ -1,7 +1,7 @@
 //! Length-prefixed frames: the only place where bytes of the other side become messages.
 //!
-//! Called by `engine::guest_client` and `guest`. Must hold: memory used while reading is bounded by one
-//! frame plus one read, whatever the peer sends. Does no I/O: callers feed bytes in and take messages out.
+//! Called by `engine::guest_client` and `guest`. Must hold: memory used while reading is bounded by one frame
+//! plus one read, whatever the peer sends. Does no I/O: callers feed bytes in and take messages out.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -9,11 +9,11 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 
 pub(crate) const HEADER_BYTES: usize = 4;
-/// How much is asked for at a time: little, until a peer has shown that it has more to say.
+/// How much is read at a time. It starts small and grows once the peer has sent more.
 const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a conversation cannot go on.
+/// Why a conversation cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The peer announced a frame longer than [`FRAME_BYTES_MAX`].
@@ -25,7 +25,7 @@ pub enum WireError {
     /// The payload is not a message of this version.
     #[error("frame does not decode as a message")]
     Malformed,
-    /// A message of our own does not fit a frame.
+    /// One of this side's messages does not fit a frame.
     #[error("message does not fit a frame")]
     Unencodable,
 }
@@ -37,7 +37,8 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     Ok(frame)
 }
 
-/// Adds one message as a frame to others, so that several leave together; after an error there are none.
+/// Appends one message as a frame to others, so that several are sent together. After an error `frames` is
+/// empty.
 pub fn encode_into<M: Serialize>(message: &M, frames: &mut Vec<u8>) -> Result<(), WireError> {
     let mut all = std::mem::take(frames);
     let start = all.len() + HEADER_BYTES;
@@ -61,7 +62,7 @@ pub fn decode<M: DeserializeOwned>(payload: &[u8]) -> Result<M, WireError> {
     }
 }
 
-/// Collects bytes and gives back whole messages.
+/// Collects bytes and returns whole messages.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
@@ -69,14 +70,14 @@ pub struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// Adds bytes read from the peer. Call [`Self::next`] until it gives `None` before adding more.
+    /// Adds bytes read from the peer. Call [`Self::next`] until it returns `None` before adding more.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.forget_taken();
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Where to read to: what is put behind its end came from the peer. Call [`Self::next`] until it gives `None`
-    /// before. Who is silent for long costs no more than a small buffer.
+    /// The buffer to read into: the caller appends bytes from the peer. Call [`Self::next`] until it returns
+    /// `None` first. A peer that is silent for long costs no more than a small buffer.
     pub fn room(&mut self) -> &mut Vec<u8> {
         let was_filled = !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity();
         self.forget_taken();
@@ -87,7 +88,7 @@ impl FrameBuffer {
         &mut self.bytes
     }
 
-    /// Gives its memory back, if nothing is in it.
+    /// Releases the buffer's memory if the buffer is empty.
     pub fn settle(&mut self) {
         self.forget_taken();
         if self.bytes.is_empty() {
@@ -95,7 +96,7 @@ impl FrameBuffer {
         }
     }
 
-    /// Bytes that are not messages yet.
+    /// Number of bytes that are not messages yet.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len() - self.start
@@ -108,7 +109,7 @@ impl FrameBuffer {
         }
     }
 
-    /// Takes the next whole message, if one is there.
+    /// Takes the next whole message, if there is one.
     #[allow(clippy::should_implement_trait, reason = "not an iterator: it can fail and be fed again")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, WireError> {
         let waiting = &self.bytes[self.start..];

@@ -1,7 +1,7 @@
 //! Bytes of a hostile peer through the frame buffer: random, mutated and cut, in both directions.
 //!
-//! What must hold for every stream is [`checks::stream`], which the fuzz targets call too; here messages before the first
-//! damage also come out whole.
+//! [`checks::stream`] holds for every stream; the fuzz targets call it too. The tests here also require that
+//! the messages before the first damaged byte come out whole.
 
 use std::fmt::Debug;
 
@@ -83,7 +83,7 @@ fn from_guest(chance: &mut Chance) -> FromGuest {
     }
 }
 
-/// Damages a stream in one of the ways that a peer might; says from which byte on it is damaged.
+/// Damages a stream in one of the ways that a peer might. Returns the position of the first damaged byte.
 fn damage(chance: &mut Chance, stream: &mut Vec<u8>) -> usize {
     let place = chance.below(stream.len());
     match chance.below(6) {
@@ -98,7 +98,7 @@ fn damage(chance: &mut Chance, stream: &mut Vec<u8>) -> usize {
             stream.drain(place..end);
         }
         4 => {
-            // A length that lies.
+            // A false length.
             let lie = [0_u32, 1, 0xffff, FRAME_BYTES_MAX as u32, FRAME_BYTES_MAX as u32 + 1, u32::MAX]
                 [chance.below(6)];
             stream.splice(place..(place + 4).min(stream.len()), lie.to_le_bytes());
@@ -152,7 +152,7 @@ fn noise_never_panics() {
     for _ in 0..streams() / 4 {
         let mut noise = chance.bytes(300);
         if chance.below(2) == 0 && noise.len() > HEADER_BYTES {
-            // A true length in front, so that the noise reaches the decoder.
+            // A correct length in front, so that the noise reaches the decoder.
             let length = u32::try_from(noise.len() - HEADER_BYTES).unwrap();
             noise[..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
         }

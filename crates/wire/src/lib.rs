@@ -1,10 +1,14 @@
 //! Frames and messages between the host and the guest inside a sandbox.
 //!
-//! The engine speaks this to every backend's byte stream; the guest answers it. Both sides parse the other
-//! as hostile: a length is checked before a byte is buffered, a message that does not decode ends the
-//! conversation, and nothing here allocates more than one frame ahead. No I/O happens in this crate.
+//! The engine speaks this protocol over every backend's byte stream, and the guest answers it. Both sides
+//! treat the other as hostile:
 //!
-//! A frame is a little-endian `u32` length followed by that many bytes of a postcard-encoded message.
+//! - A length is checked before a byte is buffered.
+//! - A message that does not decode ends the conversation.
+//! - Nothing here allocates more than one frame ahead.
+//!
+//! This crate does no I/O. A frame is a little-endian `u32` length followed by that many bytes of a
+//! postcard-encoded message.
 
 mod bytes;
 #[cfg(any(test, fuzzing))]

@@ -1,29 +1,30 @@
-//! What host and guest say to each other.
+//! The messages between host and guest.
 //!
-//! A sandbox may hold several processes (one per interpreter), each named by a number the host chose. What
-//! an interpreter's driver says travels as opaque bytes (`Control`): the guest never reads it, so a driver
-//! protocol can grow without a new guest. No message carries a credential.
+//! A sandbox may hold several processes (one per interpreter), each identified by a number that the host
+//! chose. The bytes of an interpreter's driver are opaque (`Control`): the guest never parses them, so a
+//! driver protocol can grow without a new guest. No message carries a credential.
 
 use serde::{Deserialize, Serialize};
 
-/// Version of these messages; the guest tells it in its first frame and the host refuses any other.
+/// Version of these messages. The guest sends it in its first frame, and the host refuses any other version.
 pub const VERSION: u32 = 7;
-/// The most data one message carries.
+/// The maximum amount of data in one message.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
-/// How much standard input may be on its way to one process before the guest reports it taken.
+/// How much standard input may be in flight to one process before the guest acknowledges it.
 pub const STDIN_WINDOW_BYTES: usize = 256 * 1024;
-/// The longest path of a file in a request.
+/// The longest file path in a request.
 pub const PATH_BYTES_MAX: usize = 4096;
-/// The most entries one `Files` message carries.
+/// The maximum number of entries in one `Files` message.
 pub const LIST_ENTRIES_MAX: usize = 256;
 
 /// Host to guest.
 ///
-/// Files and the order that needs them are sent together, without waiting: an order names in `after` the number of the
-/// files before it, and is dropped when one of them could not be placed. 0 is the number of no files.
+/// The host sends files and the order that needs them together, without waiting. An order names in `after`
+/// the number of the files that precede it. The guest drops the order when one of those files could not be
+/// placed. The number 0 means no files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// Start a program; a driver's channel is descriptor 3.
+    /// Start a program. A driver's channel is file descriptor 3.
     Open(OpenProcess),
     /// Bytes for the driver of a process.
     Control {
@@ -50,31 +51,31 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
-    /// Send a signal to a process and those it leads (see setpgid(2)).
+    /// Send a signal to a process and its process group (see setpgid(2)).
     Signal {
         /// The process.
         process: u32,
         /// Signal number.
         signal: i32,
     },
-    /// Send on everything that a process has written by now, and let it go on if something stopped it (SIGCONT); answered
-    /// by `Done`.
+    /// Send everything that a process has written by now, and resume the process if it is stopped (SIGCONT).
+    /// Answered by `Done`.
     Drain {
         /// Number of the answer.
         request: u32,
         /// The process.
         process: u32,
     },
-    /// Kill every process but the guest: what a program left behind.
+    /// Kill every process except the guest. These are the processes that a program left behind.
     KillRest,
-    /// Write a file beneath the workspace; parents are made. Nothing is answered unless it fails; then the rest of the
-    /// files with this number are not placed either.
+    /// Write a file beneath the workspace and create its parent directories. The guest answers only on
+    /// failure; it then places no further files with this number.
     PutFile {
-        /// Answered by `Failed` with this number, once.
+        /// The number of the single `Failed` answer.
         request: u32,
         /// Relative to the workspace.
         path: String,
-        /// Start a new file (`false`) or add to the one begun.
+        /// Whether to append to the file that was begun (`true`) or to start a new one (`false`).
         append: bool,
         /// At most [`CHUNK_BYTES_MAX`] bytes.
         #[serde(with = "crate::bytes")]
@@ -86,31 +87,31 @@ pub enum ToGuest {
         request: u32,
         /// Relative to the workspace.
         path: String,
-        /// Where to begin.
+        /// The offset of the first byte.
         offset: u64,
-        /// How much, at most [`CHUNK_BYTES_MAX`].
+        /// Number of bytes, at most [`CHUNK_BYTES_MAX`].
         bytes: u32,
     },
     /// List all files beneath the workspace; answered by `Files` messages, then `Done`.
     ListFiles {
         /// Number of the answers.
         request: u32,
-        /// Entries after which the guest stops.
+        /// Number of entries after which the guest stops.
         entries_max: u32,
     },
     /// End the sandbox from inside.
     Shutdown,
-    /// Whether a process takes what it is told: answered by `Done`, or by `Failed` if it is stopped and has not read
-    /// everything that was written to its driver.
+    /// Ask whether a process reads its input. Answered by `Done`, or by `Failed` if the process is stopped
+    /// and has not read everything that was written to its driver.
     Hears {
         /// Number of the answer.
         request: u32,
         /// The process.
         process: u32,
     },
-    /// Answered by `Done` once the first thread of a process waits for what its driver is told next, whenever that is, after
-    /// everything that the driver had said by then. Not answered for a process that ends before. One question per process:
-    /// another takes its place.
+    /// Answered by `Done` once the first thread of a process waits for the next message to its driver. The
+    /// answer follows everything that the driver had sent by then. There is no answer for a process that ends
+    /// before. A process has at most one such question; a new one replaces the old one.
     AwaitIdle {
         /// Number of the answer.
         request: u32,
@@ -122,31 +123,31 @@ pub enum ToGuest {
 /// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenProcess {
-    /// The number by which both sides will name it.
+    /// The number by which both sides identify it.
     pub process: u32,
     /// Not started when one of these files could not be placed.
     pub after: u32,
     /// Program and arguments; the program is an absolute path.
     pub argv: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
     /// Working directory, absolute.
     pub cwd: String,
-    /// Whether it is a driver: others get no descriptor beyond their streams.
+    /// Whether it is a driver. Other programs get no file descriptor beyond their standard streams.
     pub has_channel: bool,
-    /// Whether a copy of the interpreter that the guest carries will do, if it carries one: it was started with these
-    /// arguments and this environment.
+    /// Whether a copy of the guest's warm interpreter may be used instead, if the guest carries one. The
+    /// interpreter was started with these arguments and this environment.
     pub fork: Fork,
 }
 
-/// Whether a program may be a copy of the interpreter that the guest carries.
+/// Whether a program may be a copy of the guest's warm interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fork {
-    /// It is started.
+    /// No: the guest starts the program.
     Never,
-    /// It may, and it is the last: the guest need not carry the interpreter any longer.
+    /// Yes, for the last time: the guest need not carry the interpreter any longer.
     Once,
-    /// It may, and others after it.
+    /// Yes, and further programs may be copies too.
     Again,
 }
 
@@ -168,7 +169,7 @@ pub enum FromGuest {
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
-    /// Bytes from the driver of a process; all output that it wrote before them has been sent.
+    /// Bytes from the driver of a process. All output that the process wrote before them has been sent.
     Control {
         /// The process.
         process: u32,
@@ -176,14 +177,14 @@ pub enum FromGuest {
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
-    /// So much standard input has left the guest.
+    /// This many bytes of standard input have left the guest.
     StdinTaken {
         /// The process.
         process: u32,
         /// Bytes since the last such message.
         bytes: u32,
     },
-    /// A process ended; all output it wrote before has been sent.
+    /// A process ended. All output that it wrote has been sent.
     Exited {
         /// The process.
         process: u32,
@@ -224,9 +225,9 @@ pub enum FromGuest {
 /// One of the two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Stream {
-    /// Descriptor 1.
+    /// File descriptor 1.
     Stdout,
-    /// Descriptor 2.
+    /// File descriptor 2.
     Stderr,
 }
 
@@ -239,23 +240,23 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// What a request failed at.
+/// Which part of a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
     /// The program could not be started.
     Start,
     /// The file could not be reached or written.
     File,
-    /// The request made no sense (unknown process, path outside, too long).
+    /// The request is invalid (unknown process, path outside the workspace, too long).
     Refused,
 }
 
 /// A file of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Relative to the workspace; bytes that are not UTF-8 were replaced.
+    /// Relative to the workspace; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// Length of a regular file.
     pub size_bytes: u64,
@@ -263,7 +264,7 @@ pub struct FileEntry {
     pub modified_ns: i64,
 }
 
-/// What an entry is; devices, sockets and pipes are `Other`.
+/// The type of an entry; devices, sockets and pipes are `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
     /// A regular file.

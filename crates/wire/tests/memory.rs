@@ -1,10 +1,12 @@
-//! Memory that a hostile peer can make this process take: measured on the process, so this is a program of its own.
+//! Measures the memory that a hostile peer can make a process allocate. The measurement covers the whole
+//! process, so this test is a separate program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use harness::is_quick;
 use wire::{FrameBuffer, FromGuest, ToGuest};
 
-/// A count inside a message may claim billions of elements: decoding must not believe it before it has them.
+/// A count inside a message may claim billions of elements. Decoding must not allocate for elements that have
+/// not arrived.
 #[test]
 fn a_count_that_lies_takes_no_memory() {
     let before = peak_bytes();
@@ -27,7 +29,7 @@ fn a_count_that_lies_takes_no_memory() {
     assert!(grown < 64 << 20, "grew by {grown} bytes");
 }
 
-/// Never more than one frame and one read is held, however long the peer talks.
+/// The buffer never holds more than one frame and one read, however much the peer sends.
 #[test]
 fn a_buffer_holds_one_frame_and_one_read() {
     let frame = wire::encode(&FromGuest::FileData { request: 1, data: vec![7; 200 * 1024] }).unwrap();
@@ -46,7 +48,7 @@ fn a_buffer_holds_one_frame_and_one_read() {
     assert!(grown < 16 << 20, "{rounds} frames of 200 kB made the process grow by {grown} bytes");
 }
 
-/// The most memory this process ever had.
+/// The peak memory of this process.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
