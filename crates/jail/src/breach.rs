@@ -1,8 +1,9 @@
-//! Walls that test builds can switch off, so that every attack is seen to succeed without its wall.
+//! Walls that test builds can switch off, to show that every attack succeeds without its wall.
 //!
-//! In a build without the feature `breach` the answer is a constant and nothing is read.
+//! The escape suite uses this. In a build without the feature `breach` the answer is a constant and no input
+//! is read.
 
-/// A wall that has attacks of its own in the escape suite.
+/// A wall that the escape suite attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wall {
     /// The system-call filter.
@@ -13,15 +14,15 @@ pub enum Wall {
     Network,
     /// The process namespace.
     Pid,
-    /// The System V and message queue namespace.
+    /// The namespace of System V IPC and POSIX message queues.
     Ipc,
     /// The host name namespace.
     Uts,
-    /// The root made from nothing: off shows the host's root at `/host`, writable.
+    /// The private root. When it is off, the host's root is visible at `/host`, writable.
     Root,
     /// Read-only binds.
     Readonly,
-    /// Masks over procfs.
+    /// Masks that cover parts of procfs.
     Masks,
     /// Limits of each process.
     Rlimits,
@@ -33,11 +34,11 @@ pub enum Wall {
     Dumpable,
     /// Empty capability sets.
     Capabilities,
-    /// Closing inherited descriptors.
+    /// Closing of inherited file descriptors.
     Descriptors,
-    /// The host's look at the wall before code is sent.
+    /// The host's examination of the process before a program is sent.
     Verify,
-    /// Limits on time, memory and output kept by the host itself.
+    /// Limits on time, memory and output that the server itself enforces.
     Watchdog,
 }
 
@@ -83,12 +84,12 @@ impl Wall {
     }
 }
 
-/// Reads the list before the environment is scrubbed.
+/// Reads the list of disabled walls before the environment is scrubbed.
 pub(crate) fn remember() {
     switch::remember();
 }
 
-/// Lets a zygote know the list.
+/// Passes the list to a zygote process.
 pub(crate) fn pass_on(command: &mut std::process::Command) {
     switch::pass_on(command);
 }

@@ -1,7 +1,7 @@
-//! Which identity a sandbox has outside, and how the kernel is told.
+//! Which identity a sandbox has on the host, and how the id maps are written.
 //!
-//! Inside there is one user and one group, number 1000. Real root is never mapped: limits do not bind it.
-//! See user_namespaces(7), "Defining user and group ID mappings".
+//! Inside there is one user and one group, number 1000. The host's root is never mapped, because limits do
+//! not apply to it. See user_namespaces(7), "Defining user and group ID mappings".
 
 use std::fs;
 use std::io;
@@ -20,12 +20,12 @@ pub const INSIDE_ID: u32 = 1000;
 /// The identity of a sandbox on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdMap {
-    /// An id that nobody else has; the spawner is root.
+    /// An id that no account uses; the spawner is root.
     Unused {
         /// User and group number outside.
         id: u32,
     },
-    /// A subordinate id of an ordinary user, written by the set-uid tools of shadow.
+    /// A subordinate id of an ordinary user, mapped by the set-uid tools of shadow.
     Subordinate {
         /// User number outside.
         uid: u32,
@@ -36,36 +36,37 @@ pub enum IdMap {
         /// `newgidmap`.
         newgidmap: PathBuf,
     },
-    /// The ordinary user's own id.
+    /// The ordinary user's id.
     Own {
         /// User number outside.
         uid: u32,
         /// Group number outside.
         gid: u32,
     },
-    /// One of the ids that a zygote has (see [`ZygoteIds`]).
+    /// One of the ids of a zygote process (see [`ZygoteIds`]).
     OfZygote {
-        /// User and group number among the zygote's.
+        /// User and group number in the zygote's user namespace.
         id: u32,
         /// The same identity as the host knows it.
         outside: Box<Self>,
     },
 }
 
-/// A zygote's own number among its identities. There is no number 0: what the kernel would give to root belongs to nobody.
+/// The number of the zygote process in its user namespace. The number 0 is not mapped, so whatever the kernel
+/// would assign to root has no owner there.
 pub const ZYGOTE_ID: u32 = 1;
 
-/// The identities among which a zygote chooses those of its sandboxes.
+/// The identities from which a zygote process chooses those of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteIds {
-    /// First number in the zygote, first user outside, first group outside, how many.
+    /// First number in the zygote, first user outside, first group outside, count.
     pub ranges: Vec<(u32, u32, u32, u32)>,
-    /// `newuidmap` and `newgidmap`, where an ordinary user has more than the own id.
+    /// `newuidmap` and `newgidmap`, if an ordinary user has subordinate ids.
     pub tools: Option<(PathBuf, PathBuf)>,
 }
 
 impl ZygoteIds {
-    /// Tells the kernel, from outside, who `zygote` may be.
+    /// Writes the id maps of `zygote`, from outside.
     pub(crate) fn write(&self, zygote: Pid) -> io::Result<()> {
         let users: Vec<[u32; 3]> =
             self.ranges.iter().map(|(id, uid, _, count)| [*id, *uid, *count]).collect();
@@ -83,7 +84,7 @@ impl ZygoteIds {
         fs::write(proc.join("gid_map"), lines(&groups))
     }
 
-    /// Whether there is only the own id of an ordinary user.
+    /// Whether the only id is that of an ordinary user.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self.ranges.as_slice(), [(_, _, _, 1)])
     }
@@ -110,7 +111,7 @@ impl IdMap {
         }
     }
 
-    /// Tells the kernel, from outside, who `child` is.
+    /// Writes the id maps of `child`, from outside.
     pub(crate) fn write(&self, child: Pid) -> io::Result<()> {
         let proc = PathBuf::from(format!("/proc/{}", child.as_raw_nonzero()));
         match self {
@@ -119,7 +120,7 @@ impl IdMap {
                 fs::write(proc.join("gid_map"), format!("{INSIDE_ID} {id} 1"))
             }
             Self::Own { uid, gid } => {
-                // Without privilege the kernel wants setgroups off first (CVE-2014-8989).
+                // Without privilege the kernel requires that setgroups is denied first (CVE-2014-8989).
                 fs::write(proc.join("setgroups"), "deny")?;
                 fs::write(proc.join("uid_map"), format!("{INSIDE_ID} {uid} 1"))?;
                 fs::write(proc.join("gid_map"), format!("{INSIDE_ID} {gid} 1"))
@@ -132,7 +133,8 @@ impl IdMap {
         }
     }
 
-    /// Becomes one of the zygote's identities. Capabilities stay: the zygote saw to that ([`crate::zygote`]).
+    /// Switches to one of the zygote's identities. The capabilities stay: the zygote process has prepared for
+    /// that ([`crate::zygote`]).
     pub(crate) fn take_of_zygote(&self) -> io::Result<()> {
         let Self::OfZygote { id, outside } = self else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -140,7 +142,8 @@ impl IdMap {
         take(*id, matches!(**outside, Self::Own { .. }))
     }
 
-    /// Moves into a user namespace of its own, in which the identity taken is the inner one and there is no other.
+    /// Moves into a new user namespace, in which the current identity is the inner one and no other id is
+    /// mapped.
     pub(crate) fn leave_zygote(&self) -> io::Result<()> {
         let Self::OfZygote { id, .. } = self else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -151,13 +154,14 @@ impl IdMap {
         fs::write("/proc/self/gid_map", format!("{INSIDE_ID} {id} 1"))
     }
 
-    /// Handover the mapped identity, inside, after everything that needs the outer one was opened.
+    /// Switches to the mapped identity, inside, after everything that needs the outer identity was opened.
     pub(crate) fn take(&self) -> io::Result<()> {
         take(INSIDE_ID, matches!(self, Self::Own { .. }))
     }
 }
 
-/// Becomes that user and group alone; an ordinary user who has only the own id keeps the own groups.
+/// Switches to exactly that user and group. An ordinary user without subordinate ids keeps the supplementary
+/// groups.
 pub(crate) fn take(id: u32, keeps_groups: bool) -> io::Result<()> {
     if !keeps_groups {
         rustix::thread::set_thread_groups(&[])?;

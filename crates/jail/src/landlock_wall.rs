@@ -1,7 +1,8 @@
-//! Landlock as a second wall for files: even a mistake in the mounts lets nothing be written elsewhere.
+//! Landlock as a second wall for files: even with a mistake in the mounts, a program cannot write elsewhere.
 //!
-//! The root was made from nothing, so reading is allowed all over it; writing only where the plan put
-//! writable space. From ABI 6 on, abstract sockets and signals stay inside too. See landlock(7).
+//! The root was built from an empty one, so reading is allowed everywhere in it. Writing is allowed only
+//! where the plan put writable space. From ABI 6 on, Landlock also confines abstract sockets and signals. See
+//! landlock(7).
 
 use std::io;
 
@@ -16,10 +17,11 @@ use crate::breach::Wall;
 /// Devices and terminals that programs write to.
 const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/pts"];
-/// A process writes its own attributes here (comm, oom_score_adj, uid_map attempts are refused elsewhere).
+/// A process writes its own attributes here (comm, oom_score_adj). Attempts to write uid_map are refused
+/// elsewhere.
 const WRITABLE_PROC: &str = "/proc";
 
-/// Restricts this process for good; gives back the version in force, 0 where the kernel has none.
+/// Restricts this process irrevocably. Returns the ABI version in force, 0 if the kernel has no Landlock.
 pub(crate) fn restrict(plan: &JailPlan) -> io::Result<u32> {
     if Wall::Landlock.off() {
         return Ok(0);

@@ -1,13 +1,16 @@
-//! Turns a [`JailPlan`] into a process behind walls.
+//! Turns a [`JailPlan`] into an isolated process.
 //!
-//! The native backend sends plans to a [`Spawner`]: a small single-threaded process forked from the server
-//! before it has threads or secrets. The spawner clones; the clone raises its own walls (`raise`), reports,
-//! and becomes the guest without another exec. It may start an interpreter at once; a program is sent only
-//! after the host has looked at it from outside and consented. Everything unsafe is in `sys`.
+//! A *wall* in this crate is one isolation layer: a namespace, the private root, Landlock, the system-call
+//! filter, and so on. The native backend sends plans to a [`Spawner`]: a small single-threaded process,
+//! forked from the server before the server has threads or secrets. The spawner clones itself. The clone
+//! raises its own walls (`raise`), reports, and becomes the guest without another exec. The guest may start
+//! an interpreter at once. The host sends a program only after it has examined the process from outside and
+//! given its consent.
 //!
-//! A [`Zygote`] is a second kind of spawner, which carries a warm interpreter: a copy of it comes with each clone.
+//! A [`Zygote`] is a second kind of spawner: it carries a warm interpreter, and each clone receives a copy of
+//! it.
 //!
-//! This crate knows nothing of users, policies or languages.
+//! All unsafe code is in `sys`. This crate knows nothing about users, policies or languages.
 
 mod breach;
 mod identity;

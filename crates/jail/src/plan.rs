@@ -1,4 +1,4 @@
-//! What the native backend asks the jail to build. Plain data, decided entirely by the trusted side.
+//! What the native backend asks the jail to build. Plain data, decided entirely by the server.
 
 use std::path::{Path, PathBuf};
 
@@ -6,59 +6,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::{IdMap, ZygoteIds};
 
-/// Everything needed to raise one set of walls.
+/// Everything needed to build one jail.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JailPlan {
     /// Which identity the sandbox has on the host.
     pub id_map: IdMap,
-    /// Directory of the unified hierarchy to be born into.
+    /// Directory in the unified hierarchy into which the process is cloned.
     pub unified_cgroup: Option<PathBuf>,
     /// Whether the host will send `tasks` files of version 1 hierarchies to join (see [`crate::send_groups`]).
     pub joins_groups: bool,
     /// Parts of the host that appear inside, read-only, in the order given.
     pub binds: Vec<Bind>,
-    /// Symbolic links made in the new root: where, and what they say.
+    /// Symbolic links in the new root: path and target.
     pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// Files made in the new root.
     pub files: Vec<PlanFile>,
-    /// A directory of the host that is the workspace, writable: its path there, and where it appears inside.
+    /// A directory of the host that is the workspace, writable: its path on the host, and its path inside.
     pub workspace: Option<(PathBuf, PathBuf)>,
     /// The writable space.
     pub scratch: Scratch,
     /// Limits of each process.
     pub rlimits: Rlimits,
-    /// Whether a cgroup counts memory; else calls whose memory no process shows are refused.
+    /// Whether a control group counts memory. If not, the filter refuses calls whose memory no process's
+    /// figures show.
     pub memory_counted: bool,
     /// Host name inside.
     pub hostname: String,
-    /// How long process 1 stays when its stream has ended and nobody ends it; everything else inside is killed at once. At
-    /// most [`LINGER_MS_MAX`].
+    /// How long process 1 stays after its stream has ended, unless the server kills it. All other processes
+    /// inside are killed at once. At most [`LINGER_MS_MAX`].
     pub linger_ms: u32,
 }
 
-/// The longest time that a sandbox may stay behind a server that is gone.
+/// The longest time that a sandbox may outlive its server.
 pub const LINGER_MS_MAX: u32 = 5_000;
 
 impl JailPlan {
-    /// Places inside where something can be written.
+    /// Paths inside that are writable.
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         let scratch = self.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
         scratch.chain(self.workspace.iter().map(|(_, inside)| inside.as_path()))
     }
 }
 
-/// A process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
+/// A process behind its own walls that carries a warm interpreter, and from which sandboxes are cloned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ZygotePlan {
-    /// The wall that its sandboxes have in common: what they show, and where their own parts will be.
+    /// The jail that its sandboxes have in common: what they show, and where their own parts are attached.
     pub wall: JailPlan,
-    /// The identities that it may give them.
+    /// The identities that it may give to its sandboxes.
     pub ids: ZygoteIds,
-    /// A directory of the host that holds the workspaces of sandboxes that last; none of them sees it.
+    /// A directory of the host that holds the workspaces of persistent sandboxes. No sandbox sees it.
     pub workspaces: Option<PathBuf>,
     /// The interpreter: program and arguments.
     pub argv: Vec<String>,
-    /// Its whole environment, and that of its copies.
+    /// Its complete environment, which its copies inherit.
     pub env: Vec<(String, String)>,
 }
 
@@ -69,12 +70,12 @@ pub struct Bind {
     pub path: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
-    /// Whether a missing source is skipped rather than an error.
+    /// Whether a missing source is skipped instead of being an error.
     pub optional: bool,
 }
 
 impl Bind {
-    /// The same place outside and inside.
+    /// A bind with the same path outside and inside.
     pub fn in_place(path: PathBuf, optional: bool) -> Self {
         Self { target: path.clone(), path, optional }
     }
@@ -89,14 +90,14 @@ pub struct PlanFile {
     pub content: Vec<u8>,
 }
 
-/// One memory file system holding everything the program may write.
+/// One memory file system that holds everything the program may write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scratch {
     /// Its size.
     pub bytes: u64,
     /// Files and directories it may hold.
     pub inodes: u64,
-    /// Its directories: name within, where it appears inside, permission bits.
+    /// Its directories: name within, path inside, permission bits.
     pub directories: Vec<(String, PathBuf, u32)>,
 }
 

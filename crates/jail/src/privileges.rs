@@ -1,4 +1,4 @@
-//! Giving up what a process may do: limits, capabilities, visibility.
+//! Reduces what a process may do: resource limits, capabilities, visibility.
 
 use std::io;
 
@@ -8,20 +8,22 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use crate::Rlimits;
 use crate::breach::Wall;
 
-/// A size that no honest program needs: locked memory, message queues.
+/// A size that no legitimate program exceeds: locked memory, message queues.
 const SMALL_BYTES: u64 = 64 << 10;
 const PENDING_SIGNALS: u64 = 1024;
-/// No core file, and no core handler of the host either: 0 would still start one, 1 is the kernel's word for
-/// neither. See core(5) and the kernel's coredump.c. Programs may not change it (`seccomp::profile`).
+/// No core file, and no core handler of the host either. With the value 0 the kernel would still start a
+/// handler; 1 disables both. See core(5) and the kernel's coredump.c. Programs may not change it
+/// (`seccomp::profile`).
 pub(crate) const CORE_BYTES: u64 = 1;
 const LAST_CAPABILITY_MAX: u32 = 63;
 
-/// Lets the host read this process's namespaces: a change of identity made it private. See proc(5).
+/// Lets the host read this process's namespaces, because a change of identity cleared the dumpable flag. See
+/// proc(5).
 pub(crate) fn be_visible_to_host() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Keeps programs of the sandbox, which have the same user, from opening /proc/1/mem and /proc/1/exe.
+/// Prevents programs of the sandbox, which have the same user, from opening /proc/1/mem and /proc/1/exe.
 pub(crate) fn be_hidden_from_siblings() -> io::Result<()> {
     if Wall::Dumpable.off() {
         return Ok(());
@@ -29,8 +31,8 @@ pub(crate) fn be_hidden_from_siblings() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Lets the server, which measures this sandbox, have the processor first where no group limits its share. It cannot be undone:
-/// RLIMIT_NICE is 0. See setpriority(2).
+/// Gives the server, which measures this sandbox, priority for the processor where no control group limits
+/// the sandbox's share. The program cannot undo it: RLIMIT_NICE is 0. See setpriority(2).
 pub(crate) fn yield_to_watch() -> io::Result<()> {
     const NICE: i32 = 5;
     Ok(rustix::process::setpriority_process(None, NICE)?)
@@ -40,12 +42,12 @@ pub(crate) fn set_hostname(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
-/// The child ends when the spawner ends; a spawner that ended before this line closed the report socket.
+/// Ends the child when the spawner ends. A spawner that ended before this call has closed the report socket.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Sets the limits that the kernel keeps per process, never above what this process has itself.
+/// Sets the limits that the kernel keeps per process, never above this process's own limits.
 pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
     if Wall::Rlimits.off() {
         return Ok(());
@@ -69,7 +71,7 @@ pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps what this process may do, and no more, when it becomes another program. See capabilities(7), ambient.
+/// Keeps exactly the current capabilities across exec. See capabilities(7), ambient.
 pub(crate) fn keep_over_exec() -> io::Result<()> {
     let own = rustix::thread::capabilities(None)?.permitted;
     rustix::thread::set_capabilities(
@@ -85,13 +87,13 @@ pub(crate) fn keep_over_exec() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
-/// Empties every capability set and makes sure that none can come back. See capabilities(7).
+/// Empties every capability set and prevents regaining any capability. See capabilities(7).
 pub(crate) fn drop_all() -> io::Result<()> {
     if Wall::Capabilities.off() {
         return Ok(rustix::thread::set_no_new_privs(true)?);
     }
     for number in 0..=LAST_CAPABILITY_MAX {
-        // The kernel has fewer; the first unknown number ends the list.
+        // The kernel knows fewer capabilities; the first unknown number ends the list.
         let Some(capability) = CapabilitySet::from_bits(1 << number) else { break };
         if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
             break;

@@ -1,4 +1,8 @@
-//! The procfs of a new root: its own, verified, with the parts covered that tell about the host or reach into it.
+//! The procfs of a new root: a fresh mount, verified, with the parts covered that reveal the host or reach
+//! into it.
+//!
+//! Called by the clone while it builds its root (`raise`), and by the zygote process, which prepares this for
+//! its clones.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,7 +19,7 @@ use crate::network::NetworkSettings;
 use crate::root::{Root, attach, copy_mount, new_filesystem, write_file};
 use crate::sys::{self, MountAttributes};
 
-/// Parts of procfs that tell about the host or reach into it; each is covered by something empty.
+/// Parts of procfs that reveal the host or reach into it. An empty file or directory covers each.
 const MASKED: [&str; 27] = [
     "acpi",
     "asound",
@@ -45,25 +49,25 @@ const MASKED: [&str; 27] = [
     "vmstat",
     "zoneinfo",
 ];
-/// Directories of procfs in which nothing may be written.
+/// Directories of procfs that are made read-only.
 const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
-/// A number that names the running machine; every sandbox gets one of its own.
+/// A number that identifies the running machine. Every sandbox gets its own.
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
 const EMPTY_FILE: &str = ".empty";
 const EMPTY_DIRECTORY: &str = ".void";
 
 impl Root {
-    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered; `blank` is where files
-    /// can be made to cover them with.
-    /// Gives back the settings of the network, which can be written through that descriptor only.
+    /// A fresh procfs of the new process namespace, verified, with the dangerous parts covered. `blank` is a
+    /// directory in which the covering files can be created. Returns the network settings, which can be
+    /// written only through that file descriptor.
     pub(crate) fn procfs(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
         let proc = self.bare_procfs()?;
         self.finish_procfs(&proc, blank)
     }
 
-    /// The same in place of the zygote's, which may be let go of only when this one is there to take its place: the kernel
-    /// gives a new procfs only to who can see one.
+    /// The same in place of the zygote's procfs. That one may be unmounted only when the new one is ready,
+    /// because the kernel allows mounting a new procfs only to a process that can see one.
     pub(crate) fn procfs_for_zygotes(&self, blank: &OwnedFd) -> io::Result<NetworkSettings> {
         let proc = new_procfs()?;
         rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
@@ -103,8 +107,9 @@ impl Root {
             let first = here.masked.iter().find(|(_, alike)| alike == is_directory);
             match first.filter(|(first, _)| first != name) {
                 None => self.cover((blank, Path::new(from)), &in_proc(name))?,
-                // A copy of what covers already is as read-only as that. By name, which costs the kernel less than by
-                // descriptor: nobody else is here who could change one.
+                // A copy of an existing cover inherits its read-only flag. Binding by name costs the kernel
+                // less than binding by descriptor. It is safe here because no other process is in this mount
+                // namespace that could swap a name.
                 Some((first, _)) => rustix::mount::mount_bind(in_proc(first), in_proc(name))?,
             }
         }
@@ -112,7 +117,7 @@ impl Root {
             self.cover((root, &in_proc(name)), &in_proc(name))?;
         }
         self.boot_id(blank)?;
-        // What covers stays mounted; the originals need no name.
+        // The covers stay mounted; their originals need no name.
         rustix::fs::unlinkat(blank, EMPTY_FILE, AtFlags::empty())?;
         Ok(rustix::fs::unlinkat(blank, EMPTY_DIRECTORY, AtFlags::REMOVEDIR)?)
     }
@@ -137,14 +142,15 @@ impl Root {
     }
 }
 
-/// What of a procfs is covered on this kernel.
+/// The entries of procfs that are covered on this kernel.
 struct Covered {
     /// Name, and whether it is a directory.
     masked: Vec<(&'static str, bool)>,
     readonly: Vec<&'static str>,
 }
 
-/// Found out once: these entries are the kernel's, the same in every procfs. Clones of a process that knows know it too.
+/// Computed once, because these entries belong to the kernel and are the same in every procfs. Clones inherit
+/// the result.
 fn covered(proc: BorrowedFd<'_>) -> &'static Covered {
     static COVERED: OnceLock<Covered> = OnceLock::new();
     COVERED.get_or_init(|| {
@@ -159,7 +165,7 @@ fn covered(proc: BorrowedFd<'_>) -> &'static Covered {
     })
 }
 
-/// Finds that out ahead, for clones.
+/// Computes it ahead of time, for clones.
 pub(crate) fn look_at_procfs() -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     covered(rustix::fs::open("/proc", flags, Mode::empty())?.as_fd());
@@ -173,7 +179,8 @@ fn new_procfs() -> io::Result<OwnedFd> {
     new_filesystem("proc", &[], attributes)
 }
 
-/// When the host runs out of memory, sandboxes go before anything else. Inherited by clones of a zygote; see proc(5).
+/// When the host runs out of memory, the kernel kills sandboxes before any other process. Clones of a zygote
+/// inherit this; see proc(5).
 fn be_killed_first(proc: &OwnedFd) -> io::Result<()> {
     const FIRST_OF_ALL: &[u8] = b"1000";
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -181,7 +188,7 @@ fn be_killed_first(proc: &OwnedFd) -> io::Result<()> {
     Ok(rustix::io::write(&file, FIRST_OF_ALL).map(drop)?)
 }
 
-/// A procfs that is not one, or not of this process namespace, would show the host's processes.
+/// A mount that is not a procfs, or not of this process namespace, would show the host's processes.
 fn verify_procfs(proc: &OwnedFd) -> io::Result<()> {
     const PROC_SUPER_MAGIC: i64 = 0x9fa0;
     let kind = rustix::fs::fstatfs(proc)?.f_type;

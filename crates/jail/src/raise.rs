@@ -1,9 +1,13 @@
-//! The sequence that raises the walls, run by the clone itself: one step per line, in the order that works.
+//! The sequence that raises the walls, executed by the clone itself: one step per line, in the required
+//! order.
 //!
-//! Called by the spawner's clone, single-threaded. When it returns, the process holds exactly two
-//! descriptors beyond the standard ones (stream and report), is behind every wall, and has seen no user code;
-//! the host will look at it before it sees any.
-//! A step that fails is named and the process ends: there is no wall with a hole.
+//! The spawner's clone calls it, single-threaded. When it returns, the process
+//!
+//! - holds exactly two file descriptors beyond the standard ones (stream and report),
+//! - is behind every wall,
+//! - has not seen any user code; the host examines it before it sends any.
+//!
+//! A step that fails is reported by name and the process ends. A jail with a missing wall never runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,11 +21,12 @@ use crate::root::{self, Root};
 use crate::zygote::Handover;
 use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, step, sys};
 
-/// Where the guest's stream is; the same number in every sandbox.
+/// The number of the guest's stream, the same in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
 const REPORT_FD: i32 = 4;
 const SCRATCH_FD: i32 = 5;
-/// Where a failing step is reported; closed by the spawner's side before the guest starts.
+/// The number of the socket on which a failing step is reported. The spawner's side closes it before the
+/// guest starts.
 pub(crate) const FAILURES_FD: i32 = 6;
 
 /// What the spawner hands to its clone.
@@ -30,34 +35,37 @@ pub(crate) struct InheritedFds {
     pub(crate) report: OwnedFd,
 }
 
-/// Raises every wall and reports; gives back the guest's stream and the socket for the host's consent.
+/// Raises every wall and reports. Returns the guest's stream and the socket for the host's consent.
 pub(crate) fn raise(
     plan: &JailPlan,
     filter: &seccomp::Filter,
     fds: InheritedFds,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
-    // The spawner has written the id maps: without them the kernel lets a process do nothing useful.
-    // A sub-id has no right to join: then before the change of identity.
+    // The spawner has written the id maps already; without them the kernel allows almost nothing to this
+    // process. A subordinate id has no right to join a control group, so it joins before the change of
+    // identity.
     let joins_first = matches!(plan.id_map, IdMap::Subordinate { .. });
     steps.take("cgroups", || if joins_first { join_groups(plan, &fds.report) } else { Ok(()) })?;
-    // Sources may lie in a home that only the outer identity can walk into.
+    // Sources may lie in a home directory that only the outer identity can traverse.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
     let workspace = steps.take("workspace source", || root::open_workspace(plan.workspace.as_ref()))?;
-    // From here on every file made belongs to the inner user. Capabilities stay: inner root is not mapped.
+    // From here on every created file belongs to the inner user. The capabilities stay, because inner root is
+    // not mapped.
     steps.take("identity", || plan.id_map.take())?;
     steps.take("visible to the host", privileges::be_visible_to_host)?;
-    // A root made from nothing; only then the old one is let go.
+    // The new root starts empty. The old one is detached only when the new one is complete.
     let root = steps.take("root", Root::new)?;
-    // Before the binds: an interpreter may lie in a place that is writable inside, such as /tmp.
+    // Before the binds: an interpreter may lie in a directory that is writable inside, such as /tmp.
     let scratch = steps.take("scratch", || root.scratch(&plan.scratch))?;
-    // By value, as the sources: no descriptor may outlive this and close what takes its number.
+    // Passed by value, like the sources: an owner that lives longer could close a file descriptor that reuses
+    // its number.
     steps.take("workspace", || workspace.map_or(Ok(()), |workspace| root.workspace(workspace)))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices().and_then(|()| root.terminals()))?;
     let settings = steps.take("procfs", || root.procfs(&scratch))?;
-    // The host has made the groups meanwhile; they count from here on.
+    // The host has created the control groups meanwhile. They count from here on.
     steps.take("cgroups", || if joins_first { Ok(()) } else { join_groups(plan, &fds.report) })?;
     steps.take("pivot", || root.enter())?;
     steps.take("network", || network::enter(None, &settings))?;
@@ -68,8 +76,8 @@ pub(crate) fn raise(
     close_up(plan, filter, (fds, scratch), steps)
 }
 
-/// The same for a clone of a zygote: it stands in a copy of the zygote's root already, with privilege over nothing but that, and
-/// what is left is to make its own what sandboxes do not share.
+/// The same for a clone of a zygote process. It is already in a copy of the zygote's root and has privilege
+/// over nothing else. It only replaces the parts that sandboxes do not share with its own.
 pub(crate) fn raise_in_zygote(
     plan: &JailPlan,
     filter: &seccomp::Filter,
@@ -87,31 +95,31 @@ pub(crate) fn raise_in_zygote(
     let settings = steps.take("procfs", || root.procfs_for_zygotes(&scratch))?;
     steps.take("scratch", || root.leave_staging())?;
     steps.take("network", || network::enter(handover.network, &settings))?;
-    // By value: no descriptor may outlive this and close what takes its number.
+    // By value: an owner that lives longer could close a file descriptor that reuses its number.
     drop((root, settings));
     steps.take("streams", streams_of_its_own)?;
-    // From here on it has privilege over nothing that was there before.
+    // From here on the process has no privilege over anything that existed before.
     steps.take("user namespace", || plan.id_map.leave_zygote())?;
     close_up(plan, filter, (fds, scratch), steps)
 }
 
-/// What every clone does last: keeps what it needs, gives up everything else, and says so.
+/// The last steps of every clone: it keeps what it needs, gives up everything else, and reports.
 fn close_up(
     plan: &JailPlan,
     filter: &seccomp::Filter,
     (fds, scratch): (InheritedFds, OwnedFd),
     mut steps: Steps,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
-    // Nothing after this opens a file but Landlock, which closes what it opens.
+    // After this step only Landlock opens files, and it closes them again.
     let (stream, report, scratch) = steps.take("descriptors", || keep_only(fds, scratch))?;
-    // After the descriptors are in place: there may be room for few.
+    // After the file descriptors are in place, because the new limit may allow only a few.
     steps.take("limits", || privileges::limit(&plan.rlimits))?;
     steps.take("priority", || if plan.memory_counted { Ok(()) } else { privileges::yield_to_watch() })?;
     steps.take("capabilities", privileges::drop_all)?;
-    // After the last change of credentials, which would clear it; see prctl(2), PR_SET_PDEATHSIG.
+    // After the last change of credentials, which would clear this setting; see prctl(2), PR_SET_PDEATHSIG.
     steps.take("parent death", privileges::die_with_parent)?;
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
-    // Last: the filter forbids nearly everything above.
+    // Last, because the filter forbids nearly every call above.
     let memory = if plan.memory_counted { seccomp::Memory::Counted } else { seccomp::Memory::Shown };
     let disk = if plan.workspace.is_some() { seccomp::Disk::Watched } else { seccomp::Disk::Limited };
     steps.take("seccomp", || filter.install(memory, disk))?;
@@ -121,8 +129,9 @@ fn close_up(
     Ok((stream, report))
 }
 
-/// The guest's answer when the host has spoken: hides from its siblings, then closes the socket, which tells
-/// the host to look once more before it sends a program. An error means the host is gone or did not agree.
+/// Called by the guest when the host has answered. It hides from its siblings, then closes the socket, which
+/// tells the host to look once more before it sends a program. An error means that the host is gone or
+/// refused.
 pub fn accept_consent(report: OwnedFd) -> io::Result<()> {
     report::wait_for_go(report.as_fd())?;
     privileges::be_hidden_from_siblings()
@@ -154,8 +163,8 @@ impl Steps {
     }
 }
 
-/// Joins the groups that the host made and whose `tasks` files it opened, then hides their path. A thread that
-/// writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
+/// Joins the control groups that the host created and whose `tasks` files it opened, then hides their path. A
+/// thread that writes 0 there moves itself, which is far cheaper than `cgroup.procs` on version 1.
 fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
     if plan.joins_groups {
         for file in report::wait_for_groups(report.as_fd())? {
@@ -165,7 +174,8 @@ fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
     sys::unshare_cgroup_namespace()
 }
 
-/// Those of a zygote are pipes, which two of its clones could open again and speak through.
+/// Replaces the standard streams. Those of a zygote process are pipes, which two of its clones could reopen
+/// to communicate.
 fn streams_of_its_own() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;
@@ -175,7 +185,8 @@ fn streams_of_its_own() -> io::Result<()> {
 
 fn keep_only(fds: InheritedFds, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
     let InheritedFds { stream, report } = fds;
-    // Away from the numbers in use, so that placing one cannot close another; the others are high already.
+    // Above the numbers in use, so that placing one descriptor cannot close another. The others have high
+    // numbers already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;
     let stream = sys::place(stream, STREAM_FD)?;
     let report = sys::place(report, REPORT_FD)?;

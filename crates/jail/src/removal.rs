@@ -1,7 +1,7 @@
-//! Taking away what sandboxes leave in the kernel, off the path of any answer.
+//! Removes what sandboxes leave in the kernel, without delaying any answer.
 //!
-//! A group is busy for an instant after its last process died: what cannot go now is tried again while the
-//! spawner waits for its next request.
+//! The spawner uses it. A control group is busy for a short time after its last process died. A removal that
+//! fails is tried again while the spawner waits for its next request.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Before the first try, in which the answer is written, and between two.
+/// Pause before the first attempt, in which the server writes its answer, and between two attempts.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How long a group is tried; after that the next server's sweep has it.
+/// How long the removal of a group is tried. After that the next server's sweep removes it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long sandboxes may take to end when the server is gone. Longer than the longest [`crate::LINGER_MS_MAX`].
+/// How long sandboxes may take to end when the server is gone. Longer than [`crate::LINGER_MS_MAX`].
 const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 
-/// Groups and namespaces that are to go.
+/// Control groups and namespaces to be removed.
 #[derive(Default)]
 pub(crate) struct Removal {
     waiting: Vec<Remains>,
@@ -42,7 +42,7 @@ impl Removal {
         self.at_end.extend(groups);
     }
 
-    /// Waits for the next request, taking away meanwhile what is due.
+    /// Waits for the next request and removes meanwhile what is due.
     pub(crate) fn until_readable(&mut self, requests: &OwnedFd) {
         loop {
             self.attempt();
@@ -56,8 +56,9 @@ impl Removal {
         }
     }
 
-    /// The server is gone: its guests end by themselves as their streams closed, one after the other
-    /// ([`crate::JailPlan::linger_ms`]); then everything goes. What is left of them ends with the spawner.
+    /// The server is gone. Its guests end by themselves because their streams closed, one after the other
+    /// ([`crate::JailPlan::linger_ms`]). Then everything is removed. Sandboxes that still run end with the
+    /// spawner.
     pub(crate) fn at_end(&mut self) {
         let deadline = Instant::now() + PATIENCE_AT_END;
         while Instant::now() < deadline {
@@ -81,7 +82,8 @@ impl Removal {
     }
 }
 
-/// Whether a child of this process lives. None is ever waited for: the kernel reaps them (`sys::ignore_child_signal`).
+/// Whether a child of this process lives. The spawner never waits for one: the kernel reaps them
+/// (`sys::ignore_child_signal`).
 fn has_children() -> bool {
     rustix::process::wait(rustix::process::WaitOptions::NOHANG).is_ok()
 }
@@ -93,7 +95,7 @@ fn is_gone(removed: std::io::Result<()>) -> bool {
     }
 }
 
-/// Removes a group and those beneath it; `false` while something is still in them.
+/// Removes a group and the groups beneath it; `false` while a process is still in one.
 fn remove_tree(group: &Path) -> bool {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,7 +1,7 @@
-//! What a jail in the making tells the host, over a socket that is gone before the guest starts.
+//! What a jail reports to the host while it is built, over a socket that is closed before the guest starts.
 //!
-//! Sent by the spawner (`Cloned`) and by the clone itself (`Built`, `Failed`); read by the native backend.
-//! All of it is said by our own code before any program runs, and still the host checks what it can see.
+//! The spawner sends `Cloned`, and the clone itself sends `Built` or `Failed`. The native backend reads them.
+//! Our own code sends all of it before any program runs, but the host still verifies what it can observe.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,13 +18,13 @@ pub const RECEIVE_BYTES_MAX: usize = 4096;
 
 const GO: &[u8] = b"go";
 const GROUPS: &[u8] = b"groups";
-/// The most descriptors in one message.
+/// The maximum number of file descriptors in one message.
 const DESCRIPTORS_MAX: usize = 8;
 
-/// The longest reason in words; a report has one length for all.
+/// The longest reason in words, so that a report never exceeds its maximum length.
 const REASON_CHARACTERS_MAX: usize = 500;
 
-/// A step of building that failed.
+/// A build step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailError {
     /// The step's name.
@@ -38,7 +38,7 @@ pub struct JailError {
 pub enum Reason {
     /// The operating system's error number.
     Errno(i32),
-    /// The step's own words: no system call failed.
+    /// A description by the step itself: no system call failed.
     Words(String),
 }
 
@@ -51,7 +51,7 @@ impl JailError {
         Self { step: step.to_owned(), reason }
     }
 
-    /// The operating system's error number, where a system call failed.
+    /// The operating system's error number, if a system call failed.
     pub fn errno(&self) -> Option<i32> {
         match self.reason {
             Reason::Errno(errno) => Some(errno),
@@ -71,21 +71,21 @@ impl JailError {
 /// A report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The process exists; comes with a descriptor for it.
+    /// The process exists. The message carries a pidfd.
     Cloned {
         /// How long the clone took.
         clone_us: u32,
     },
-    /// All walls stand; comes with a descriptor of the writable space.
+    /// All walls are in place. The message carries a file descriptor of the writable space.
     Built {
         /// Step and duration in microseconds.
         steps_us: Vec<(String, u32)>,
-        /// Version of Landlock in force, 0 if the kernel has none.
+        /// ABI version of Landlock in force, 0 if the kernel has none.
         landlock_abi: u32,
     },
-    /// A zygote has its interpreter ready and takes requests.
+    /// A zygote process has its interpreter ready and accepts requests.
     Ready,
-    /// It could not be built; the process is gone.
+    /// The jail could not be built; the process is gone.
     Failed(JailError),
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn send_with_descriptors(
     Ok(())
 }
 
-/// Receives bytes and a few descriptors; zero bytes mean the other side is gone.
+/// Receives bytes and a few file descriptors. Zero bytes mean that the other side is gone.
 pub(crate) fn receive_with_descriptors(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -130,7 +130,7 @@ pub(crate) fn receive_with_descriptors(
     Ok((message.bytes, descriptors))
 }
 
-/// Reads one report; `None` when the process is gone. A non-blocking socket gives `WouldBlock`.
+/// Reads one report; `None` when the process is gone. A non-blocking socket returns `WouldBlock`.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut bytes = [0_u8; RECEIVE_BYTES_MAX];
     let (length, mut descriptors) = receive_with_descriptors(socket, &mut bytes)?;
@@ -146,7 +146,7 @@ pub fn send_go(socket: impl AsFd) -> io::Result<()> {
     send_with_descriptors(socket.as_fd(), GO, &[])
 }
 
-/// Hands a jail in the making the open `tasks` files that it joins by writing itself into them.
+/// Sends a jail under construction the open `tasks` files that it writes itself into.
 pub fn send_groups(socket: impl AsFd, tasks: &[OwnedFd]) -> io::Result<()> {
     let tasks: Vec<BorrowedFd<'_>> = tasks.iter().map(AsFd::as_fd).collect();
     send_with_descriptors(socket.as_fd(), GROUPS, &tasks)
@@ -159,7 +159,7 @@ pub(crate) fn wait_for_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>
     if &bytes[..length] == GROUPS { Ok(tasks) } else { Err(io::Error::other("the host is gone")) }
 }
 
-/// Waits for the host's word; an error means the host is gone or changed its mind.
+/// Waits for the host's consent. An error means that the host is gone or refused.
 pub(crate) fn wait_for_go(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut bytes = [0_u8; 8];
     let (length, _) = receive_with_descriptors(socket, &mut bytes)?;

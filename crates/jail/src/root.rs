@@ -1,8 +1,9 @@
-//! The root made from nothing: a small memory file system, read-only binds, a minimal /dev. Its procfs is in `procfs`.
+//! The private root: a small memory file system, read-only binds, a minimal /dev. Its procfs is in `procfs`.
 //!
-//! Run by the clone in its own mount namespace, after the sources were opened. Everything of the host is attached by
-//! descriptor (open_tree, move_mount): between looking and mounting no path can be swapped. What the clone made itself, where
-//! nobody else is, is bound by name. What the plan does not name is not there.
+//! The clone runs this in its own mount namespace, after the sources were opened. Everything of the host is
+//! attached by file descriptor (open_tree, move_mount), so that no path can be swapped between check and
+//! mount. What the clone itself created is bound by name, because no other process can reach it. Paths that
+//! the plan does not name do not exist inside.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,25 +19,27 @@ use crate::breach::Wall;
 use crate::sys::{self, MountAttributes};
 use crate::{Bind, JailPlan, Scratch};
 
-/// Where the program's own files are.
+/// The directory of the program's files.
 const WORKSPACE: &str = "/workspace";
 
-/// Room for the few small files and many mount points of the root itself.
+/// Space for the few small files and many mount points of the root itself.
 const ROOT_BYTES: &str = "4m";
 const ROOT_INODES: &str = "4096";
 
-/// Existing directories of the host to attach the new root and the writable space on while they are built:
-/// seen by nobody else, and gone with the old root.
+/// Existing directories of the host on which the new root and the writable space are attached during
+/// construction. The mounts are visible only in this namespace and disappear with the old root.
 const ROOT_AT: &str = "/tmp";
-/// No bind may begin at or above these, or its copy would show the writable space: sources are interpreters' own
-/// folders and parts of the system that lie elsewhere.
+/// No bind may begin at or above these, or its copy would show the writable space. Sources are interpreters'
+/// own folders and parts of the system that lie elsewhere.
 const SCRATCH_AT: [&str; 4] = ["/srv", "/media", "/mnt", "/etc"];
-/// In the root of a zygote: where its sandboxes attach their writable space while they take it apart.
+/// In the root of a zygote process: where its sandboxes attach their writable space while they distribute its
+/// directories.
 const STAGING: &str = "/.staging";
-/// In the root of a zygote: the workspaces of sandboxes that last. Each takes its own and lets go of the rest.
+/// In the root of a zygote process: the workspaces of persistent sandboxes. Each sandbox binds its own and
+/// unmounts the directory.
 const WORKSPACES: &str = "/.workspaces";
 
-/// The host's terminals come from the same stock.
+/// The host's terminals come from the same pool.
 const TERMINALS_MAX: &str = "16";
 
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -48,14 +51,14 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// A bind whose source is held open.
+/// A bind whose source is open.
 pub(crate) struct Source {
     target: PathBuf,
     tree: OwnedFd,
     is_directory: bool,
 }
 
-/// Opens every bind's source by the identity that may walk there. Magic links are never followed.
+/// Opens every bind's source with the identity that may traverse its path. Magic links are never followed.
 pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
     let mut sources = Vec::with_capacity(binds.len());
     for bind in binds {
@@ -76,7 +79,7 @@ pub(crate) fn open_sources(binds: &[Bind]) -> io::Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Opens the workspace of a sandbox that lasts. No link in its path is followed.
+/// Opens the workspace of a persistent sandbox. No link in its path is followed.
 pub(crate) fn open_workspace(planned: Option<&(PathBuf, PathBuf)>) -> io::Result<Option<Source>> {
     let Some((path, target)) = planned else { return Ok(None) };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -110,7 +113,7 @@ pub(crate) fn attach(mount: BorrowedFd<'_>, parent: BorrowedFd<'_>, place: &Path
     Ok(rustix::mount::move_mount(mount, "", parent, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Copies the mount that a descriptor or path shows, with all mounts beneath it.
+/// Copies the mount at a file descriptor or path, with all mounts beneath it.
 pub(crate) fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -119,53 +122,56 @@ pub(crate) fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<Owne
     Ok(rustix::mount::open_tree(parent, path, flags)?)
 }
 
-/// The new root while it is being built.
+/// The new root during construction.
 pub(crate) struct Root {
     pub(crate) descriptor: OwnedFd,
-    /// Where the writable space is attached while it is taken apart.
+    /// Where the writable space is attached while its directories are distributed.
     staging: &'static str,
 }
 
 impl Root {
-    /// An empty root, attached where nobody else sees it.
+    /// An empty root, attached where no other process sees it.
     pub(crate) fn new() -> io::Result<Self> {
-        // Nothing mounted here may travel back to the host, nor anything of the host in here later.
+        // No mount made here may propagate to the host, and no later mount of the host may propagate into
+        // this namespace.
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let descriptor = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
         attach(descriptor.as_fd(), CWD, Path::new(ROOT_AT))?;
-        // Only an attached mount can be copied; the whole of it leaves with the old root.
+        // Only an attached mount can be copied. The whole mount disappears with the old root.
         let staging = SCRATCH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
         Ok(Self { descriptor, staging })
     }
 
-    /// The root that a zygote made, in a copy of its mounts.
+    /// The root that a zygote process made, in a copy of its mounts.
     pub(crate) fn of_zygote() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open("/", flags, Mode::empty())?;
         Ok(Self { descriptor, staging: STAGING })
     }
 
-    /// Makes the places where sandboxes of this zygote will put what is their own.
+    /// Creates the mount points at which sandboxes of this zygote attach their own parts.
     pub(crate) fn places(&self, plan: &JailPlan) -> io::Result<()> {
         let own = ["/dev/pts", "/proc", STAGING, WORKSPACES, WORKSPACE].map(Path::new);
         let writable = plan.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
         own.into_iter().chain(writable).try_for_each(|path| self.directories(&relative(path)?))
     }
 
-    /// Shows a directory of the host to a zygote, and to no sandbox (see [`Root::take_workspace`]).
+    /// Shows a directory of the host to a zygote process, and to no sandbox (see [`Root::take_workspace`]).
     pub(crate) fn workspaces(&self, mut source: Source) -> io::Result<()> {
         source.target = PathBuf::from(WORKSPACES);
         self.workspace(source)
     }
 
-    /// Lets go of the writable space that a zygote had while it loaded packages: by the zygote, before its first clone.
+    /// Unmounts the writable space that a zygote process had while it loaded packages. The zygote calls this
+    /// before its first clone.
     pub(crate) fn leave_scratch(&self, scratch: &Scratch) -> io::Result<()> {
         let mut places = scratch.directories.iter().map(|(_, inside, _)| inside);
         places.try_for_each(|inside| Ok(rustix::mount::unmount(inside, UnmountFlags::DETACH)?))
     }
 
-    /// Handover the workspace that is planned: the mount that was handed over, or the one of those that the zygote shows, and
-    /// lets go of the others. A zygote that shows any serves only such plans.
+    /// Attaches the planned workspace: either the mount that was handed over, or the one among those that the
+    /// zygote shows. In the second case it unmounts the others. A zygote that shows any serves only such
+    /// plans.
     pub(crate) fn take_workspace(&self, plan: &JailPlan, fds: Option<OwnedFd>) -> io::Result<()> {
         let Some((path, target)) = &plan.workspace else { return Ok(()) };
         if let Some(mount) = fds {
@@ -179,13 +185,13 @@ impl Root {
         Ok(rustix::mount::unmount(WORKSPACES, UnmountFlags::DETACH)?)
     }
 
-    /// Shows the sources, read-only.
+    /// Attaches the sources, read-only.
     pub(crate) fn binds(&self, sources: Vec<Source>) -> io::Result<()> {
         sources.iter().try_for_each(|source| self.bind(source))?;
         if Wall::Root.off() { self.host() } else { Ok(()) }
     }
 
-    /// Shows the workspace: the one part of the host that can be written, without devices and set-uid.
+    /// Attaches the workspace: the only part of the host that can be written, without devices and set-uid.
     pub(crate) fn workspace(&self, source: Source) -> io::Result<()> {
         let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
         self.attach_workspace(&tree, &source.target)
@@ -197,7 +203,7 @@ impl Root {
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 
-    /// Makes the plan's links and small files.
+    /// Creates the plan's links and small files.
     pub(crate) fn files(&self, plan: &JailPlan) -> io::Result<()> {
         for (place, target) in &plan.symlinks {
             self.symlink(place, target)?;
@@ -205,13 +211,13 @@ impl Root {
         plan.files.iter().try_for_each(|file| self.write(&relative(&file.path)?, &file.content))
     }
 
-    /// Makes it the root and lets go of the old one. See pivot_root(2), `pivot_root(".", ".")`.
+    /// Makes this the root and detaches the old one. See pivot_root(2), `pivot_root(".", ".")`.
     pub(crate) fn enter(self) -> io::Result<()> {
         rustix::process::fchdir(&self.descriptor)?;
         rustix::process::pivot_root(".", ".")?;
         rustix::mount::unmount(".", UnmountFlags::DETACH)?;
         rustix::process::chdir("/")?;
-        // The root itself holds only mount points and our small files.
+        // The root itself holds only mount points and the plan's small files.
         sys::set_root_readonly(self.descriptor.as_fd())
     }
 
@@ -226,7 +232,7 @@ impl Root {
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 
-    /// Makes an empty directory or file to mount on; gives back its path relative to the root.
+    /// Creates an empty directory or file to mount on. Returns its path relative to the root.
     fn mount_point(&self, path: &Path, is_directory: bool) -> io::Result<PathBuf> {
         let place = relative(path)?;
         if is_directory {
@@ -269,7 +275,8 @@ impl Root {
         self.directories(Path::new("dev/pts"))?;
         for name in DEVICES {
             let tree = copy_mount(CWD, &Path::new("/dev").join(name))?;
-            // Devices can be used through a read-only mount; their nodes, which are the host's, cannot be changed.
+            // Devices can be used through a read-only mount. Their nodes, which belong to the host, cannot be
+            // changed.
             sys::set_mount_attributes(tree.as_fd(), MountAttributes::default().readonly().nosuid())?;
             let place = self.mount_point(&Path::new("/dev").join(name), false)?;
             attach(tree.as_fd(), self.descriptor.as_fd(), &place)?;
@@ -280,14 +287,15 @@ impl Root {
         Ok(())
     }
 
-    /// Terminals of its own.
+    /// A private devpts.
     pub(crate) fn terminals(&self) -> io::Result<()> {
         let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", TERMINALS_MAX)];
         let pts = new_filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
         attach(pts.as_fd(), self.descriptor.as_fd(), Path::new("dev/pts"))
     }
 
-    /// One size for everything writable; its directories appear in their places, the whole nowhere.
+    /// One size limit for everything writable. Its directories appear at their paths; the file system as a
+    /// whole is not visible.
     pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
         attach(space.as_fd(), CWD, Path::new(self.staging))?;
@@ -297,19 +305,20 @@ impl Root {
             // mkdir is subject to the umask, chmod is not.
             rustix::fs::chmodat(&space, name.as_str(), Mode::from_raw_mode(*mode), AtFlags::empty())?;
             let place = self.mount_point(inside, true)?;
-            // By name, which costs the kernel less than by descriptor: it is ours, and seen by nobody else.
+            // By name, which costs the kernel less than by descriptor. It is safe because no other process
+            // sees this directory.
             rustix::mount::mount_bind(Path::new(self.staging).join(name), &place)?;
         }
         Ok(space)
     }
 
-    /// The writable space is in its places: the whole of it needs none. For a sandbox of a zygote, which has no old root to
-    /// let go of.
+    /// Unmounts the writable space from its staging point, once its directories are bound. For a sandbox of a
+    /// zygote, which has no old root to detach.
     pub(crate) fn leave_staging(&self) -> io::Result<()> {
         Ok(rustix::mount::unmount(self.staging, UnmountFlags::DETACH)?)
     }
 
-    /// Test builds only: the host's root, writable, as if no root had been made.
+    /// Test builds only: the host's root, writable, as if there were no private root.
     fn host(&self) -> io::Result<()> {
         let tree = copy_mount(CWD, Path::new("/"))?;
         let place = self.mount_point(Path::new("/host"), true)?;

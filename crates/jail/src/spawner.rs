@@ -1,11 +1,12 @@
 //! The process that clones: single-threaded, small, without secrets.
 //!
-//! Forked from the server before it has threads. It reads plans from a socket, clones, writes the id maps
-//! and goes on; the clone reports to the server by itself, so one slow wall does not hold up the next. It
-//! also takes away the control groups of sandboxes that ended, off the path of the answer.
+//! It is forked from the server before the server has threads. It reads plans from a socket, clones, writes
+//! the id maps and continues. The clone reports to the server by itself, so one slow build does not delay the
+//! next. The spawner also removes the control groups of ended sandboxes, without delaying the answer.
 //!
-//! The spawner's end is the end of every sandbox it made (parent-death signal). The server's end is the
-//! spawner's: the socket closes, guests see their streams close, what is left of the groups is removed.
+//! When the spawner ends, every sandbox it made ends (parent-death signal). When the server ends, the spawner
+//! ends: the socket closes, guests see their streams close, and the spawner removes the remaining control
+//! groups.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,31 +27,33 @@ use crate::sys::{self, ChildFlags, Cloned, Namespace};
 use crate::zygote::{self, ZygoteFds};
 use crate::{IdMap, JailPlan, ZygotePlan};
 
-/// The longest plan: drivers of a runtime are the bulk of it.
+/// The longest plan. The drivers of a runtime are the bulk of it.
 pub const PLAN_BYTES_MAX: usize = 192 * 1024;
 
 const REQUEST_FD: i32 = 3;
 
-/// What a clone becomes once its walls stand: it is given the stream and the socket on which the host will
+/// What a clone becomes once its walls are up. It receives the stream and the socket on which the host will
 /// consent (see [`crate::accept_consent`]), and returns an exit status.
 pub type GuestMain = fn(OwnedFd, OwnedFd) -> i32;
 
-/// What the server may ask of the spawner, or of a zygote.
+/// What the server may request from the spawner, or from a zygote process.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// One jail; comes with the guest's stream and the report socket.
+    /// Build one jail. Carries the guest's stream and the report socket.
     Jail(Box<JailPlan>),
-    /// One zygote; comes with its end of the socket for requests, its library and the report socket.
+    /// Start one zygote process. Carries its end of the request socket, its library and the report socket.
     Zygote(Box<ZygotePlan>),
-    /// One clone of a zygote; comes with the guest's stream, the report socket, and what is enclosed besides.
+    /// Make one clone of a zygote process. Carries the guest's stream, the report socket, and the enclosed
+    /// descriptors.
     Clone(Box<JailPlan>, Enclosed),
-    /// Remove these control groups, whose processes are dead; comes with their namespaces, to be let go of.
+    /// Remove these control groups, whose processes are dead. Carries their namespaces, which the spawner
+    /// closes.
     Remove(Vec<PathBuf>),
-    /// Remove these and all beneath them when the server is gone.
+    /// Remove these groups and all groups beneath them when the server is gone.
     RemoveAtEnd(Vec<PathBuf>),
 }
 
-/// What else comes with a request for a clone, in this order.
+/// Which further file descriptors come with a request for a clone, in this order.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Enclosed {
     pub(crate) workspace: bool,
@@ -65,8 +68,8 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Forks the spawner. Must be called before any thread exists; the caller sees to that. `first` is the identity
-    /// of the first sandbox: its process is cloned at once, while the server finds out what to ask for.
+    /// Forks the spawner. The caller must ensure that no thread exists yet. `first` is the identity of the
+    /// first sandbox: its process is cloned at once, while the server determines what to request.
     pub fn start(guest: GuestMain, first: &IdMap) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -88,25 +91,26 @@ impl Spawner {
         self.pid
     }
 
-    /// Asks for one jail. `stream` becomes the guest's; reports come to the other end of `report`.
+    /// Requests one jail. `stream` becomes the guest's; reports arrive at the other end of `report`.
     pub fn spawn(&self, plan: &JailPlan, stream: OwnedFd, report: OwnedFd) -> io::Result<()> {
         self.ask(&Request::Jail(Box::new(plan.clone())), &[stream.as_fd(), report.as_fd()])
     }
 
-    /// Has control groups removed whose processes are dead, and their namespaces let go of, a little later: both cost
-    /// the kernel time that whoever waits for an answer need not wait for.
+    /// Requests the removal of control groups whose processes are dead, and the closing of their namespaces,
+    /// a little later. Both cost the kernel time that a caller need not wait for.
     pub fn remove(&self, groups: Vec<PathBuf>, namespaces: &[OwnedFd]) -> io::Result<()> {
         let descriptors: Vec<_> = namespaces.iter().map(AsFd::as_fd).collect();
         self.ask(&Request::Remove(groups), &descriptors)
     }
 
-    /// Has control groups removed, with all beneath them, when this server is gone, however it ends.
+    /// Requests the removal of control groups, with all groups beneath them, when this server is gone,
+    /// however it ends.
     pub fn remove_at_end(&self, groups: Vec<PathBuf>) -> io::Result<()> {
         self.ask(&Request::RemoveAtEnd(groups), &[])
     }
 
-    /// Asks for one zygote. It takes requests from the other end of `requests` and says there when it is ready; how its
-    /// wall comes along is told to the other end of `report`.
+    /// Requests one zygote process. It takes requests from the other end of `requests` and reports there when
+    /// it is ready. The other end of `report` receives the progress of its build.
     pub fn start_zygote(&self, plan: &ZygotePlan, fds: &ZygoteFds) -> io::Result<()> {
         let descriptors = [fds.requests.as_fd(), fds.library.as_fd(), fds.report.as_fd()];
         self.ask(&Request::Zygote(Box::new(plan.clone())), &descriptors)
@@ -117,7 +121,7 @@ impl Spawner {
     }
 }
 
-/// Sends a request to a spawner or a zygote.
+/// Sends a request to a spawner or a zygote process.
 pub(crate) fn ask(
     socket: BorrowedFd<'_>,
     request: &Request,
@@ -135,23 +139,24 @@ pub(crate) fn exit(status: i32) -> ! {
     sys::exit_now(status)
 }
 
-/// The spawner's first act is to clean itself.
+/// The spawner's first action is to clean itself.
 fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
     breach::remember();
     sys::scrub_start();
     sys::reset_signals();
     sys::ignore_child_signal();
-    // Away from the terminal: its signals are for the server to handle.
+    // Detached from the terminal: its signals are for the server to handle.
     rustix::process::setsid()?;
     rustix::process::chdir("/")?;
-    // Whatever the server's is: directories of a root must be walked through by who is inside, and programs expect it.
+    // Independent of the server's umask: the inner user must be able to traverse the directories of a root,
+    // and programs expect this value.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
     drop(nothing);
-    // By way of a high number: the original may be where it is going.
+    // Through a high number first: the original may already have the target number.
     let requests = rustix::io::fcntl_dupfd_cloexec(requests, 64)?;
     let requests = sys::place(requests, REQUEST_FD)?;
     if !Wall::Descriptors.off() {
@@ -163,7 +168,7 @@ fn become_spawner(requests: OwnedFd) -> io::Result<OwnedFd> {
 
 fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
     let filter = Filter::compile();
-    // The server takes a while to find out what to ask for; should this fail, the request will tell why.
+    // The server takes a while to determine what to request. If this fails, the later request reports why.
     let mut head_start = Head::clone(first, None, &filter, guest).ok();
     let mut removal = Removal::default();
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
@@ -171,7 +176,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
         removal.until_readable(requests);
         let (length, descriptors) = match report::receive_with_descriptors(requests.as_fd(), &mut bytes) {
             Ok((0, _)) => {
-                // Closes the door of a clone that was made ahead and is not wanted any more.
+                // Closes the door of a clone that was made ahead and is no longer wanted.
                 drop(head_start);
                 removal.at_end();
                 return 0;
@@ -190,13 +195,14 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
             Ok(Request::Zygote(plan)) => zygote::start_zygote(&plan, descriptors),
             Ok(Request::Remove(groups)) => removal.add(groups, descriptors),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
-            // The server is this very binary; a message it did not mean is no reason to die.
+            // The server is the same binary; an unexpected message is no reason to exit.
             Ok(Request::Clone(..)) | Err(_) => {}
         }
     }
 }
 
-/// A clone in namespaces of its own, mapped, waiting at its door for a plan.
+/// A clone in its own namespaces, with its id maps written, that waits for a plan. The *door* is the socket
+/// on which the plan arrives.
 struct Head {
     id_map: IdMap,
     pidfd: OwnedFd,
@@ -221,7 +227,7 @@ impl Head {
         match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
             Cloned::Parent(pid, pidfd) => {
                 let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
-                // On an error the door closes and the clone ends by itself.
+                // On an error the door closes and the clone exits by itself.
                 id_map.write(pid).map_err(at(map_step(id_map)))?;
                 Ok(Self { id_map: id_map.clone(), pidfd, clone_us, door })
             }
@@ -232,7 +238,7 @@ impl Head {
         }
     }
 
-    /// Hands it the request as it came, with the guest's stream and the report socket.
+    /// Forwards the request unchanged, with the guest's stream and the report socket.
     fn hand(&self, request: &[u8], stream: &OwnedFd, report: &OwnedFd) -> Result<(), JailError> {
         let announced = Message::Cloned { clone_us: self.clone_us };
         report::send(report.as_fd(), &announced, Some(self.pidfd.as_fd()))
@@ -243,7 +249,7 @@ impl Head {
     }
 }
 
-/// What a clone does until it knows what to become; a closed door means that nobody wants it.
+/// What a clone does until its plan arrives. A closed door means that it is not needed.
 fn wait_at_door(door: &OwnedFd, filter: &Filter, guest: GuestMain) -> ! {
     let mut bytes = vec![0_u8; PLAN_BYTES_MAX];
     let Ok((length @ 1.., descriptors)) = report::receive_with_descriptors(door.as_fd(), &mut bytes) else {
@@ -257,7 +263,7 @@ fn wait_at_door(door: &OwnedFd, filter: &Filter, guest: GuestMain) -> ! {
     become_guest(&plan, filter, InheritedFds { stream, report }, guest)
 }
 
-/// Answers one request for a jail: by the clone made ahead, if it fits, else by a new one.
+/// Answers one request for a jail: with the clone made ahead, if it fits, else with a new one.
 fn answer(
     plan: &JailPlan,
     request: &[u8],
@@ -269,7 +275,7 @@ fn answer(
     let fits = |head: &Head| head.id_map == plan.id_map && plan.unified_cgroup.is_none();
     let head = head_start.filter(fits).map_or_else(|| clone(plan), Ok);
     if let Err(error) = head.and_then(|head| head.hand(request, &stream, &report)) {
-        // The server may be gone; then nobody waits for this.
+        // If the server is gone, no process waits for this report.
         report::send(report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
@@ -309,15 +315,15 @@ fn become_guest(plan: &JailPlan, filter: &Filter, fds: InheritedFds, guest: Gues
     }
 }
 
-/// Ends process 1 whose stream has ended. The guest has killed everything else. Usually the server kills this process too; if
-/// the server is gone, many sandboxes end at this moment. Each frees a compiled filter, and thousands of those at once
-/// deadlock the kernel, so each sandbox waits its own time.
+/// Ends process 1 after its stream has ended. The guest has killed everything else. Usually the server kills
+/// this process too. If the server is gone, many sandboxes end at this moment. Each frees a compiled filter,
+/// and thousands of those at once deadlock the kernel, so each sandbox waits its own time.
 pub(crate) fn leave(plan: &JailPlan, status: i32) -> ! {
     std::thread::sleep(Duration::from_millis(u64::from(plan.linger_ms)));
     exit(status)
 }
 
-/// Moves what was handed out of the low numbers, and puts a second report socket where no step closes it.
+/// Moves the received descriptors to high numbers, and puts a second report socket where no step closes it.
 pub(crate) fn settle(fds: InheritedFds) -> io::Result<(InheritedFds, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
     let (stream, report) = (away(fds.stream)?, away(fds.report)?);

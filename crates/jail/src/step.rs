@@ -1,8 +1,9 @@
-//! The step of building that a clone is in, for the host to read when a build takes too long.
+//! The current build step of a clone, for the host to read when a build takes too long.
 //!
-//! The clone writes it into its own memory, which costs a few stores and tells nobody. The host reads it from there
-//! (/proc/PID/mem, proc(5)): a clone of the spawner has the same layout as the server, of which the spawner is a fork. That
-//! is not so for a clone of a zygote, which is never asked.
+//! The clone writes it into its own memory, which costs a few stores and no message. The host reads it from
+//! there (/proc/PID/mem, proc(5)). This works because a clone of the spawner has the same memory layout as
+//! the server, of which the spawner is a fork. A clone of a zygote process has another layout and is never
+//! read.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD_BYTES: usize = size_of::<u64>();
-/// The longest name that is kept whole has so many bytes.
+/// The longest name that is stored in full, in bytes.
 const NAME_BYTES: usize = 3 * WORD_BYTES;
 
-/// The name, filled up with zeros.
+/// The name, padded with zeros.
 static STEP: [AtomicU64; NAME_BYTES / WORD_BYTES] = [const { AtomicU64::new(0) }; NAME_BYTES / WORD_BYTES];
 
 /// Notes that a step begins.
@@ -27,7 +28,7 @@ pub(crate) fn enter(name: &str) {
     }
 }
 
-/// The step that a clone of this server's spawner is in; nothing before the first.
+/// The current step of a clone of this server's spawner; `None` before the first step.
 pub fn step_of(pid: i32) -> io::Result<Option<String>> {
     let mut bytes = [0; NAME_BYTES];
     File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, STEP.as_ptr().addr() as u64)?;

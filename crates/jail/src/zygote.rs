@@ -1,13 +1,17 @@
-//! A zygote: a process behind a wall of its own that carries a warm interpreter, and from which sandboxes are cloned.
+//! A zygote: a process behind its own walls that carries a warm interpreter, and from which sandboxes are
+//! cloned.
 //!
-//! The spawner clones it into namespaces of its own, in which it is nobody outside; it makes the root that its sandboxes
-//! will share, read-only, and becomes the interpreter by exec. The interpreter loads what it will need and this very code
-//! as a library, and calls [`serve_zygote`]. For each request the process clones itself; the clone makes its own what
-//! sandboxes do not share ([`raise::raise_in_zygote`]) and becomes the guest, and when the guest is told to open the
-//! interpreter it forks instead: that copy returns from [`serve_zygote`] into the interpreter, behind every wall.
+//! 1. The spawner clones it into new namespaces, in which its identity has no rights outside.
+//! 2. It builds the root that its sandboxes will share, read-only, and becomes the interpreter by exec.
+//! 3. The interpreter loads its packages and this code as a library, and calls [`serve_zygote`].
+//! 4. For each request the process clones itself. The clone replaces the parts that sandboxes do not share
+//!    ([`raise::raise_in_zygote`]) and becomes the guest.
+//! 5. When the guest is told to open the interpreter, it forks instead. That copy returns from
+//!    [`serve_zygote`] into the interpreter, behind every wall.
 //!
-//! No program is ever sent to a zygote, and it has no connection to any sandbox once that stands. Its end is the end of its
-//! sandboxes; it ends by itself when its requests have ended and the last of them is gone.
+//! No program is ever sent to a zygote process, and it has no connection to any sandbox once that sandbox is
+//! built. When it ends, its sandboxes end. It ends by itself when its request socket is closed and its last
+//! sandbox is gone.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,40 +34,40 @@ use crate::spawner::{Enclosed, PLAN_BYTES_MAX, Request, ask, exit, leave, namesp
 use crate::sys::{self, ChildFlags, Cloned, Dispositions, Namespace};
 use crate::{Bind, JailPlan, ZygotePlan, identity, privileges, procfs};
 
-/// Where a zygote finds its requests and its library.
+/// The numbers of a zygote's request socket and its library.
 const REQUESTS_FD: i32 = 3;
 const LIBRARY_FD: i32 = 4;
 
-/// What a zygote is given.
+/// The file descriptors that a zygote process receives.
 pub struct ZygoteFds {
-    /// Its end of the socket for requests.
+    /// Its end of the request socket.
     pub requests: OwnedFd,
     /// This crate and the guest as a library that its interpreter can load.
     pub library: OwnedFd,
-    /// Where it reports while its wall is raised.
+    /// Where it reports while its walls are raised.
     pub report: OwnedFd,
 }
 
-/// How a guest was left.
+/// How a guest ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// The sandbox is over; the exit status of its process 1.
+    /// The sandbox has ended; the exit status of its process 1.
     Ended(i32),
     /// This process is a copy that becomes the interpreter.
     AsInterpreter,
 }
 
-/// What a clone of a zygote may be handed that it would make itself otherwise, or cannot reach.
+/// Resources passed to a clone of a zygote process, which it would otherwise create itself or cannot reach.
 #[derive(Debug, Default)]
 pub struct Handover<T> {
-    /// The mount of a workspace, where the zygote cannot reach it.
+    /// The mount of a workspace, if the zygote process cannot reach it.
     pub workspace: Option<T>,
-    /// A network namespace of an earlier clone of this zygote, in which nothing happened and nobody is.
+    /// A network namespace of an earlier clone of this zygote, which is unused and has no processes.
     pub network: Option<T>,
 }
 
 impl Handover<OwnedFd> {
-    /// Out of the low numbers, before anything is put there.
+    /// Moves the descriptors to high numbers, before the low ones are assigned.
     fn away(self) -> io::Result<Self> {
         let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
         Ok(Self {
@@ -73,24 +77,24 @@ impl Handover<OwnedFd> {
     }
 }
 
-/// A handle on a zygote: the server's end of its requests.
+/// A handle on a zygote process: the server's end of its request socket.
 #[derive(Debug)]
 pub struct Zygote {
     requests: OwnedFd,
 }
 
 impl Zygote {
-    /// A zygote whose requests are taken from the other end.
+    /// A zygote process that reads its requests from the other end.
     pub fn new(requests: OwnedFd) -> Self {
         Self { requests }
     }
 
-    /// Where it says that it is ready ([`Message::Ready`]).
+    /// The socket on which it reports that it is ready ([`Message::Ready`]).
     pub fn socket(&self) -> &OwnedFd {
         &self.requests
     }
 
-    /// Asks for one jail, as [`crate::Spawner::spawn`] does, with what it is to take over.
+    /// Requests one jail, as [`crate::Spawner::spawn`] does, with the resources handed over to it.
     pub fn spawn(
         &self,
         plan: &JailPlan,
@@ -98,7 +102,7 @@ impl Zygote {
         report: &OwnedFd,
         handover: Handover<&OwnedFd>,
     ) -> io::Result<()> {
-        // What they have in common is there already.
+        // The parts that all sandboxes have in common are in the zygote's root already.
         let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
         let enclosed =
             Enclosed { workspace: handover.workspace.is_some(), network: handover.network.is_some() };
@@ -113,7 +117,7 @@ pub(crate) fn start_zygote(plan: &ZygotePlan, descriptors: Vec<OwnedFd>) {
     let Ok([requests, library, report]) = <[OwnedFd; 3]>::try_from(descriptors) else { return };
     let fds = ZygoteFds { requests, library, report };
     if let Err(error) = clone_zygote(plan, &fds) {
-        // The server may be gone; then nobody waits for this.
+        // If the server is gone, no process waits for this report.
         report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
@@ -126,7 +130,7 @@ fn clone_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<(), JailError> {
     match sys::clone_into_walls(ChildFlags::new(namespaces()), None).map_err(at("clone"))? {
         Cloned::Parent(pid, pidfd) => {
             let clone_us = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
-            // On an error the pipe closes and the clone ends by itself.
+            // On an error the pipe closes and the clone exits by itself.
             plan.ids.write(pid).map_err(at("id maps"))?;
             rustix::io::write(&tell_mapped, &[1]).map_err(|error| JailError::new("pipe", &error.into()))?;
             let announced = Message::Cloned { clone_us };
@@ -146,7 +150,7 @@ fn clone_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<(), JailError> {
     }
 }
 
-/// Raises the wall of a zygote, by the zygote itself, and becomes its interpreter.
+/// Raises the walls of a zygote process, from within, and becomes its interpreter.
 fn become_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<Infallible, JailError> {
     let mut steps = Steps::start();
     sys::reset_signals();
@@ -158,7 +162,7 @@ fn become_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<Infallible, JailE
     steps.take("visible to the host", privileges::be_visible_to_host)?;
     let root = steps.take("root", Root::new)?;
     steps.take("places", || root.places(wall))?;
-    // Packages may want to write something when they are loaded. No sandbox sees it.
+    // Packages may write files while they are loaded. No sandbox sees them.
     steps.take("scratch", || root.scratch(&wall.scratch))?;
     steps.take("workspaces", || workspaces.into_iter().try_for_each(|source| root.workspaces(source)))?;
     steps.take("binds", || root.binds(sources))?;
@@ -168,14 +172,15 @@ fn become_zygote(plan: &ZygotePlan, fds: &ZygoteFds) -> Result<Infallible, JailE
     steps.take("cgroups", sys::unshare_cgroup_namespace)?;
     steps.take("host name", || privileges::set_hostname(&wall.hostname))?;
     steps.take("pivot", || root.enter())?;
-    // Over its own namespaces, in which its clones raise their walls.
+    // Privileges over its own namespaces, in which its clones raise their walls.
     steps.take("privileges", privileges::keep_over_exec)?;
     steps.take("parent death", privileges::die_with_parent)?;
     let program = steps.take("descriptors", || prepare_exec(plan, fds))?;
     steps.take("interpreter", || Err(become_program(program)))
 }
 
-/// Its streams are ends of pipes, as those of its copies will be: what an interpreter finds out about them stays true.
+/// Its standard streams are ends of pipes, as those of its copies will be, so that what an interpreter
+/// determines about its streams stays true.
 fn prepare_exec(plan: &ZygotePlan, fds: &ZygoteFds) -> io::Result<Command> {
     let away = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64);
     let (requests, library) = (away(&fds.requests)?, away(&fds.library)?);
@@ -185,7 +190,8 @@ fn prepare_exec(plan: &ZygotePlan, fds: &ZygoteFds) -> io::Result<Command> {
     rustix::stdio::dup2_stdin(&input)?;
     rustix::stdio::dup2_stdout(&output)?;
     rustix::stdio::dup2_stderr(&output)?;
-    // The report socket may be at one of these numbers: it was moved away by who received it, or is not needed any more.
+    // The report socket may have one of these numbers. Its receiver has moved it away, or it is not needed
+    // any more.
     for (descriptor, number) in [(requests, REQUESTS_FD), (library, LIBRARY_FD)] {
         let placed = sys::place(descriptor, number)?;
         rustix::io::fcntl_setfd(&placed, FdFlags::empty())?;
@@ -202,12 +208,12 @@ fn become_program(mut command: Command) -> io::Error {
     command.exec()
 }
 
-/// Serves requests for sandboxes, in the interpreter's process, until they end: then gives back the exit status.
-/// Returns too, with [`Left::AsInterpreter`], in each copy that a guest was told to make.
+/// Serves requests for sandboxes, in the interpreter's process, until the socket is closed; then returns the
+/// exit status. It also returns, with [`Left::AsInterpreter`], in each copy that a guest was told to make.
 pub fn serve_zygote(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> Left {
     let before = Dispositions::save();
     let arguments = sys::Arguments::find();
-    // Here, and not in every clone.
+    // Done once here instead of in every clone.
     sys::reset_signals();
     sys::ignore_child_signal();
     let filter = Filter::compile();
@@ -239,9 +245,10 @@ pub fn serve_zygote(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> L
         match clone_sandbox(&report, network.is_none()) {
             Ok(Cloned::Parent(..)) => {}
             Ok(Cloned::Child) => {
-                // Its number is the stream's from now on.
+                // Its number belongs to the stream from now on.
                 std::mem::forget(requests);
-                // Process 1 shows nothing of how it came to be; the interpreter does, as any program.
+                // Process 1 does not show the command line that started it. The interpreter does, like any
+                // program.
                 arguments.iter().for_each(sys::Arguments::hide);
                 let handover = Handover { workspace, network };
                 become_guest(&plan, &filter, (InheritedFds { stream, report }, handover), guest);
@@ -256,27 +263,29 @@ pub fn serve_zygote(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> L
     Left::Ended(0)
 }
 
-/// What a zygote does when it knows for what: all its clones are alike in that.
+/// Preparation of a zygote process after its first request arrived: all its clones are alike in what it
+/// depends on.
 fn prepare_to_clone(plan: &JailPlan) -> io::Result<()> {
     if plan.memory_counted {
-        // Where each process is measured instead, every clone would be told that it uses them.
+        // Where each process is measured instead, these pages would be charged to every clone.
         sys::enlarge_program();
     }
     INTERPRETER_MEMORY.get_or_init(sys::InterpreterMemory::find);
-    // Its own writable space is in the way of those of its clones, and of nobody's use any more: none may find it.
+    // The zygote's own writable space occupies the paths where its clones attach theirs. It is not used any
+    // more, and no clone may find it.
     Root::of_zygote()?.leave_scratch(&plan.scratch)
 }
 
-/// What a clone carries only for its copy.
+/// Memory that a clone carries only for its copy.
 static INTERPRETER_MEMORY: OnceLock<sys::InterpreterMemory> = OnceLock::new();
 
-/// In a clone that will make no copy any more, before a program comes: gives back the interpreter's memory, which it would
-/// have to give back when it dies, and then others wait for that.
+/// Called in a clone that will make no further copy, before a program arrives. It releases the interpreter's
+/// memory. The clone would otherwise release it when it dies, and a caller would wait for that.
 pub fn let_go_of_interpreter() {
     INTERPRETER_MEMORY.get().into_iter().for_each(sys::InterpreterMemory::drop);
 }
 
-/// In the clone this returns at once; the zygote announces it.
+/// Returns immediately in the clone; the zygote process announces it.
 fn clone_sandbox(report: &OwnedFd, with_network: bool) -> Result<Cloned, JailError> {
     let at = |step: &'static str| move |error: io::Error| JailError::new(step, &error);
     let started = Instant::now();
@@ -290,7 +299,7 @@ fn clone_sandbox(report: &OwnedFd, with_network: bool) -> Result<Cloned, JailErr
     Ok(cloned)
 }
 
-/// Comes back only in the copy that becomes the interpreter.
+/// Returns only in the copy that becomes the interpreter.
 fn become_guest(
     plan: &JailPlan,
     filter: &Filter,

@@ -1,8 +1,10 @@
-//! Which options, requests and commands the calls with many faces accept, as data with the reason beside each group.
+//! Which options, requests and commands the multiplexed system calls accept, as data with the reason beside
+//! each group.
 //!
-//! `setsockopt`, `getsockopt`, `prctl`, `ioctl` and `fcntl` are many system calls in one. Each is an allow-list: what
-//! ordinary programs were seen to need, and nothing that the kernel shares between sandboxes without counting it.
-//! Anything else answers what the kernel says for an unknown option, so that libraries fall back.
+//! `setsockopt`, `getsockopt`, `prctl`, `ioctl` and `fcntl` are many system calls in one. Each has an
+//! allow-list: what ordinary programs were observed to need, and nothing that the kernel shares between
+//! sandboxes without accounting. Anything else returns the error that the kernel gives for an unknown option,
+//! so that libraries fall back.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +29,10 @@ pub(super) fn add(rules: &mut Conditional) {
     allow(SYS_ioctl, vec![vec![one_of(1, REQUESTS)]], ENOTTY);
     allow(SYS_prctl, vec![vec![one_of(0, PROCESS_OPTIONS)]], EINVAL);
     allow(SYS_fcntl, commands(), EINVAL);
-    // RWF_NOWAIT tells whether a file of /usr was read lately by anybody.
+    // RWF_NOWAIT reveals whether any process on the host has recently read a file of /usr.
     allow(SYS_preadv2, vec![vec![masked(5, RWF_NOWAIT as u32, 0)]], EOPNOTSUPP);
-    // Advice that a file is not needed throws it out of the cache that all share. Advice may be ignored.
+    // Advice that a file is not needed evicts it from the page cache, which all sandboxes share. Advice may
+    // be ignored.
     let kept = vec![vec![one_of(3, ADVICE)]];
     let ignored = vec![vec![equal(3, POSIX_FADV_DONTNEED as u32)]];
     rules.insert(SYS_fadvise64, Answer::When(kept, ignored, EINVAL as u16));
@@ -45,13 +48,15 @@ fn options(table: &Options) -> Vec<Rule> {
 
 /// setsockopt(2). Absent on purpose:
 ///
-/// - `SO_ATTACH_FILTER` and its relatives: compiled filters live in memory that the whole kernel shares, and freeing
-///   thousands of them at once can deadlock it for good (seen on 6.18).
-/// - Options that switch code of the whole kernel when the first or last socket uses them (`SO_TIMESTAMP*`, `IP_MINTTL`,
-///   `UDP_ENCAP`, `TCP_MD5SIG`), pin pages (`SO_ZEROCOPY`), or take from tables of the whole host (IPv6 flow labels).
-/// - `TCP_LINGER2`: keeps closed connections among the host's orphans. `TCP_ULP`, `SO_TXTIME`: rare kernel code.
-/// - Joining a multicast group: the kernel reports it after the network namespace may be another sandbox's
-///   (docs/decisions/0013).
+/// - `SO_ATTACH_FILTER` and its relatives: compiled filters live in memory that the whole kernel shares.
+///   Freeing thousands of them at once can deadlock the kernel permanently (seen on 6.18).
+/// - Options that switch code of the whole kernel when the first or last socket uses them (`SO_TIMESTAMP*`,
+///   `IP_MINTTL`, `UDP_ENCAP`, `TCP_MD5SIG`), pin pages (`SO_ZEROCOPY`), or take from tables of the whole
+///   host (IPv6 flow labels).
+/// - `TCP_LINGER2`: keeps closed connections among the host's orphans. `TCP_ULP`, `SO_TXTIME`: rare kernel
+///   code.
+/// - Joining a multicast group: the kernel could send the report after the network namespace has been handed
+///   to another sandbox (docs/decisions/0013).
 const SETTABLE: Options = [
     (
         SOL_SOCKET,
@@ -116,12 +121,12 @@ const SETTABLE: Options = [
     ),
 ];
 
-/// Options that runtimes set without being asked, and that succeed without effect: broadcasts, of which one packet occupies the
-/// kernel for every socket that hears it; lingering, which makes the kernel wait where a socket is closed on behalf of
-/// nobody.
+/// Options that runtimes set on their own, and that succeed without effect. `SO_BROADCAST`: one broadcast
+/// packet occupies the kernel for every socket that receives it. `SO_LINGER`: the kernel waits when it closes
+/// a socket on behalf of no process.
 const PRETENDED: &[u32] = &[SO_BROADCAST as u32, SO_LINGER as u32];
 
-/// posix_fadvise(2), but for `POSIX_FADV_DONTNEED`.
+/// posix_fadvise(2), except `POSIX_FADV_DONTNEED`.
 const ADVICE: &[u32] = &[
     POSIX_FADV_NORMAL as u32,
     POSIX_FADV_RANDOM as u32,
@@ -130,8 +135,9 @@ const ADVICE: &[u32] = &[
     POSIX_FADV_NOREUSE as u32,
 ];
 
-/// What getsockopt(2) tells besides about the socket itself. Absent: `SO_COOKIE` and `SO_NETNS_COOKIE`, which number the
-/// sockets and namespaces of the whole machine; `TCP_ZEROCOPY_RECEIVE`, which maps pages of the kernel.
+/// Options that getsockopt(2) reads in addition, about the socket itself. Absent: `SO_COOKIE` and
+/// `SO_NETNS_COOKIE`, which number the sockets and namespaces of the whole machine; `TCP_ZEROCOPY_RECEIVE`,
+/// which maps pages of the kernel.
 const READABLE: Options = [
     (
         SOL_SOCKET,
@@ -158,9 +164,10 @@ const TCSETSW2_NUMBER: u32 = 0x402c_542c;
 const TCSETSF2_NUMBER: u32 = 0x402c_542d;
 const TIOCGPTLCK_NUMBER: u32 = 0x8004_5439;
 
-/// ioctl(2): terminals of the sandbox's own, how much waits to be read, flags of descriptors, the interfaces (loopback).
-/// Absent: injecting input (`TIOCSTI`), what names or maps the host's disk (`FS_IOC_GETFSUUID`, `FS_IOC_GETFSLABEL`,
-/// `FS_IOC_GETFSMAP`, `FIEMAP`), copies that share blocks (`FICLONE`), and every driver's own requests.
+/// ioctl(2): the sandbox's terminals, the number of readable bytes, descriptor flags, network interfaces
+/// (loopback). Absent: injecting input (`TIOCSTI`), requests that name or map the host's disk
+/// (`FS_IOC_GETFSUUID`, `FS_IOC_GETFSLABEL`, `FS_IOC_GETFSMAP`, `FIEMAP`), copies that share blocks
+/// (`FICLONE`), and every driver's own requests.
 const REQUESTS: &[u32] = &[
     TCGETS as u32,
     TCSETS as u32,
@@ -202,9 +209,10 @@ const REQUESTS: &[u32] = &[
     SIOCGIFINDEX as u32,
 ];
 
-/// prctl(2): names, death signals, questions. The guest itself still sets `PR_SET_DUMPABLE` behind the filter. Absent:
-/// `PR_SET_SECCOMP` (memory of compiled filters, see `SO_ATTACH_FILTER`), `PR_SET_VMA` (names in memory that nobody counts),
-/// `PR_SCHED_CORE`, `PR_SET_MEMORY_MERGE`, speculation and performance counters.
+/// prctl(2): names, death signals, queries. The guest itself still sets `PR_SET_DUMPABLE` behind the filter.
+/// Absent: `PR_SET_SECCOMP` (memory of compiled filters, see `SO_ATTACH_FILTER`), `PR_SET_VMA` (names in
+/// memory that is not accounted), `PR_SCHED_CORE`, `PR_SET_MEMORY_MERGE`, speculation and performance
+/// counters.
 const PROCESS_OPTIONS: &[u32] = &[
     PR_SET_PDEATHSIG as u32,
     PR_GET_PDEATHSIG as u32,
@@ -226,12 +234,15 @@ const PROCESS_OPTIONS: &[u32] = &[
     PR_GET_THP_DISABLE as u32,
     PR_GET_AUXV_NUMBER,
 ];
-/// The start values of the own process; see prctl(2).
+/// The auxiliary vector of the calling process; see prctl(2).
 const PR_GET_AUXV_NUMBER: u32 = 0x4155_5856;
 
-/// fcntl(2): copies and flags of descriptors, locks, seals of memory files. Absent: `F_NOTIFY` and leases, which show who uses
-/// the files of `/usr` outside; `F_SETPIPE_SZ`, which takes from an allowance of the owner's id; owners of signals; locks of open
-/// file descriptions, which go on where no process shows them.
+/// fcntl(2): copies and flags of file descriptors, locks, seals of memory files. Absent:
+///
+/// - `F_NOTIFY` and leases, which reveal who uses the files of `/usr` outside.
+/// - `F_SETPIPE_SZ`, which takes from an allowance of the owner's id.
+/// - Owners of signals.
+/// - Locks of open file descriptions, which persist where no process shows them.
 const COMMANDS: &[u32] = &[
     F_DUPFD as u32,
     F_DUPFD_CLOEXEC as u32,
@@ -247,8 +258,8 @@ const COMMANDS: &[u32] = &[
     F_GET_SEALS as u32,
 ];
 
-/// Flags may be changed, but a descriptor cannot ask for signals: without owners they are of no use, and each asks the kernel
-/// for memory.
+/// Status flags may be changed, but a file descriptor cannot request signals. Without owners signals have no
+/// use, and each request takes kernel memory.
 fn commands() -> Vec<Rule> {
     let plain: Condition = masked(2, O_ASYNC as u32, 0);
     vec![vec![one_of(1, COMMANDS)], vec![equal(1, F_SETFL as u32), plain]]

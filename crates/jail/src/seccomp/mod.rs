@@ -1,7 +1,8 @@
 //! The system-call filter: compiled once per spawner, installed last in every jail.
 //!
-//! Anything that is not listed answers EPERM; calls whose absence libraries probe for answer ENOSYS; a
-//! foreign architecture is killed. The lists are data in [`profile`], the program is made in [`program`].
+//! A call that is not listed fails with EPERM. Calls whose absence libraries probe for fail with ENOSYS. A
+//! call of a foreign architecture kills the process. The lists are data in [`profile`]; [`program`] assembles
+//! the BPF program.
 
 mod arguments;
 mod profile;
@@ -21,12 +22,12 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// What the host can see of a sandbox's memory.
+/// How much of a sandbox's memory the host can account for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// A cgroup counts all of it.
+    /// A control group counts all of it.
     Counted,
-    /// Only what processes show.
+    /// Only what the figures of its processes show.
     Shown,
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Memory {
 pub(crate) enum Disk {
     /// Its file system.
     Limited,
-    /// The host, which measures it now and then.
+    /// The host, which measures it periodically.
     Watched,
 }
 
@@ -47,8 +48,9 @@ const KINDS: [(Memory, Disk); 4] = [
     (Memory::Shown, Disk::Watched),
 ];
 
-/// The compiled filters, one for each kind of sandbox. A sandbox installs exactly one: the kernel frees it when the sandbox
-/// ends, and what is freed at once for many sandboxes is work that the whole kernel shares.
+/// The compiled filters, one for each kind of sandbox. A sandbox installs exactly one. The kernel frees it
+/// when the sandbox ends, and freeing the filters of many sandboxes at once is work that the whole kernel
+/// shares.
 pub(crate) struct Filter {
     programs: [BpfProgram; KINDS.len()],
 }
@@ -64,7 +66,7 @@ impl Filter {
         &self.programs[index]
     }
 
-    /// Puts this process and all its children behind the filter, for good.
+    /// Puts this process and all its children behind the filter, irrevocably.
     pub(crate) fn install(&self, memory: Memory, disk: Disk) -> io::Result<()> {
         if Wall::Seccomp.off() {
             return Ok(());
@@ -116,7 +118,7 @@ mod tests {
     const EPERM: u32 = 0x0005_0000 | libc::EPERM as u32;
     const ENOSYS: u32 = 0x0005_0000 | libc::ENOSYS as u32;
     const ALLOW: u32 = 0x7fff_0000;
-    /// Nothing is done, and the call succeeds.
+    /// The call succeeds without effect.
     const DONE: u32 = 0x0005_0000 | PRETEND as u32;
 
     fn answer(call: libc::c_long, arguments: [u64; 6]) -> u32 {
@@ -131,7 +133,7 @@ mod tests {
         0x0005_0000 | errno as u32
     }
 
-    /// One rule of ours as rules of seccompiler, which knows no lists of values.
+    /// Converts one rule to rules of seccompiler, which has no lists of values.
     fn as_rules(rule: &[Condition]) -> Vec<SeccompRule> {
         let mut alternatives = vec![Vec::new()];
         for condition in rule {
@@ -157,7 +159,7 @@ mod tests {
         alternatives.into_iter().map(|conditions| SeccompRule::new(conditions).unwrap()).collect()
     }
 
-    /// The same lists through seccompiler, which has one refusal for all.
+    /// The same lists compiled by seccompiler, which has a single refusal for all calls.
     fn oracle(answers: &BTreeMap<u32, Answer>) -> BpfProgram {
         let mut allowed = BTreeMap::new();
         for (number, answer) in answers {
@@ -219,7 +221,7 @@ mod tests {
                     let theirs = match emulator::run(oracle, ARCH, number, arguments) {
                         ALLOW => ALLOW,
                         _ => match answers.get(&number) {
-                            // Told from refusals by tests of their own.
+                            // Other tests tell these from refusals.
                             Some(Answer::When(_, pretended, _)) if ours == DONE && !pretended.is_empty() => {
                                 DONE
                             }
@@ -240,7 +242,8 @@ mod tests {
         }
     }
 
-    /// The values that rules compare with, their neighbours, and the same with higher bits that the kernel ignores.
+    /// The values that rules compare with, their neighbours, and the same values with higher bits that the
+    /// kernel ignores.
     fn values_near(rules: &[Vec<Condition>]) -> Vec<u64> {
         let values = rules.iter().flatten().flat_map(|condition| match condition {
             Condition::MaskedEqual { value, .. } | Condition::Differs { value, .. } => vec![*value],
@@ -362,7 +365,7 @@ mod tests {
     fn requests_commands_and_process_options_are_allow_lists() {
         let with = |call, first, second, third| answer(call, [first, second, third, 0, 0, 0]);
         assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI, 0), refused(libc::ENOTTY));
-        // The kernel looks at 32 bits of the request, and so do we.
+        // The kernel looks at 32 bits of the request, and so does the filter.
         assert_eq!(with(libc::SYS_ioctl, 0, libc::TIOCSTI | 1 << 40, 0), refused(libc::ENOTTY));
         assert_eq!(with(libc::SYS_ioctl, 0, libc::TCGETS, 0), ALLOW);
         let command = |number: i32, argument: i32| with(libc::SYS_fcntl, 0, number as u64, argument as u64);

@@ -1,16 +1,16 @@
 //! Which system calls a program may make, as data with the reason beside each group.
 //!
-//! The rule for a new entry: a popular package needs it, it cannot reach beyond the namespaces, and it adds
-//! no large part of the kernel to what an attacker can talk to. What is not here answers EPERM.
+//! The rule for a new entry: a popular package needs it, it cannot reach beyond the namespaces, and it does
+//! not expose a large part of the kernel to an attacker. A call that is not listed fails with EPERM.
 
 use libc::*;
 
 use super::arguments::{self, Conditional};
 use super::program::{Answer, Condition, Rule};
 
-/// Allowed whatever the arguments.
+/// Allowed with any arguments.
 pub(super) const ALLOWED: &[c_long] = &[
-    // Reading, writing and moving data between descriptors the program already has.
+    // Reading, writing and moving data between file descriptors the program already has.
     SYS_read,
     SYS_write,
     SYS_readv,
@@ -62,7 +62,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_umask,
     SYS_sync_file_range,
     SYS_readahead,
-    // Attributes of files: package tools copy them; the file systems here hold only harmless ones.
+    // Attributes of files: package tools copy them. The file systems here hold only harmless ones.
     SYS_getxattr,
     SYS_lgetxattr,
     SYS_fgetxattr,
@@ -101,7 +101,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_timer_gettime,
     SYS_timer_getoverrun,
     SYS_timer_delete,
-    // Memory of the own process.
+    // Memory of the calling process.
     SYS_mmap,
     SYS_munmap,
     SYS_mremap,
@@ -119,7 +119,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_pkey_free,
     SYS_pkey_mprotect,
     SYS_get_mempolicy,
-    // Processes and threads: how many is limited elsewhere; new namespaces are stopped below.
+    // Processes and threads: their number is limited elsewhere; new namespaces are refused below.
     SYS_execve,
     SYS_execveat,
     SYS_exit,
@@ -140,7 +140,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_setsid,
     SYS_restart_syscall,
     SYS_futex_waitv,
-    // Signals: the process namespace bounds whom they reach.
+    // Signals: the process namespace bounds which processes they reach.
     SYS_kill,
     SYS_tkill,
     SYS_tgkill,
@@ -155,7 +155,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_sigaltstack,
     SYS_pidfd_open,
     SYS_pidfd_send_signal,
-    // Identity: one id is mapped, so these can only change nothing; shells and interpreters ask.
+    // Identity: only one id is mapped, so these calls can change nothing. Shells and interpreters make them.
     SYS_getuid,
     SYS_geteuid,
     SYS_getgid,
@@ -174,7 +174,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_setgroups,
     SYS_capget,
     SYS_capset,
-    // Scheduling of the own processes within the share given.
+    // Scheduling of the sandbox's own processes within its share.
     SYS_sched_yield,
     SYS_sched_getaffinity,
     SYS_sched_setaffinity,
@@ -193,7 +193,8 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_getcpu,
     SYS_getrusage,
     SYS_getrlimit,
-    // Sockets that exist: the network namespace holds only loopback; making one is stopped below.
+    // Operations on existing sockets: the network namespace holds only loopback. Creating sockets is
+    // restricted below.
     SYS_bind,
     SYS_listen,
     SYS_accept,
@@ -208,22 +209,24 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_sendmmsg,
     SYS_recvmmsg,
     SYS_shutdown,
-    // About the machine: what is dangerous in the answers is masked or belongs to a namespace.
+    // Information about the machine: dangerous parts of the answers are masked or belong to a namespace.
     SYS_uname,
     SYS_sysinfo,
     SYS_getrandom,
 ];
 
-/// Handover gigabytes of disk in an instant, before any watch can look: where only a watch limits the disk, programs write
-/// instead. Libraries do so by themselves when a file system cannot do it (posix_fallocate(3)).
+/// Allocates gigabytes of disk in an instant, before any watch can look. Where only a watch limits the disk,
+/// programs write instead. Libraries do so by themselves when a file system lacks the call
+/// (posix_fallocate(3)).
 pub(super) const UNWATCHABLE_DISK: &[c_long] = &[SYS_fallocate];
 
-/// Writing files to the disk. Where all files of a sandbox are in memory these succeed without effect: for a file of /usr, which a
-/// program can only read, they would have the host's disk flush its cache.
+/// Flushing files to the disk. Where all files of a sandbox are in memory, these calls succeed without
+/// effect. For a file of /usr, which a program can only read, they would make the host's disk flush its
+/// cache.
 pub(super) const FLUSHES: &[c_long] = &[SYS_fsync, SYS_fdatasync, SYS_msync];
 
-/// Memory that no process's own figures show: only where a cgroup counts it. In a namespace of their own
-/// (databases, numeric libraries).
+/// Memory that no process's figures show: allowed only where a control group counts it. The System V calls
+/// act in their own namespace (databases and numeric libraries use them).
 pub(super) const UNSEEN_MEMORY: &[c_long] = &[
     SYS_memfd_create,
     // One page of a pipe can keep two megabytes that no process maps any more.
@@ -242,7 +245,7 @@ pub(super) const UNSEEN_MEMORY: &[c_long] = &[
     SYS_msgctl,
 ];
 
-/// The same for calls that only older architectures have.
+/// Allowed calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ALLOWED_LEGACY: &[c_long] = &[
     SYS_open,
@@ -278,23 +281,24 @@ pub(super) const ALLOWED_LEGACY: &[c_long] = &[
     SYS_pause,
     SYS_alarm,
     SYS_time,
-    // Thread-local storage of the own thread.
+    // Thread-local storage of the calling thread.
     SYS_arch_prctl,
 ];
 #[cfg(target_arch = "aarch64")]
 pub(super) const ALLOWED_LEGACY: &[c_long] = &[];
 
-/// Libraries try these first and fall back when the kernel has none.
+/// Libraries try these first and fall back when the kernel lacks them.
 pub(super) const ABSENT: &[c_long] = &[
     // Its flags are behind a pointer, where no filter can look; libc falls back to clone.
     SYS_clone3,
-    // A large and often broken interface; libuv and others fall back to plain calls.
+    // A large interface with many vulnerabilities; libuv and others fall back to plain calls.
     SYS_io_uring_setup,
     SYS_io_uring_enter,
     SYS_io_uring_register,
     // Helps attacks on the kernel to win races; garbage collectors fall back.
     SYS_userfaultfd,
-    // Files of the system are the host's own: watching them shows what the host runs. Tools fall back to polling.
+    // The system's files belong to the host: watching them shows what the host runs. Tools fall back to
+    // polling.
     SYS_inotify_init1,
     SYS_inotify_add_watch,
     SYS_inotify_rm_watch,
@@ -313,7 +317,7 @@ pub(super) const ABSENT: &[c_long] = &[
     SYS_modify_ldt_or_absent,
 ];
 
-/// Numbers that newer kernels gave or will give to calls this list has not judged.
+/// Numbers that newer kernels gave or will give to calls that this list has not judged.
 pub(super) const FUTURE: std::ops::Range<c_long> = 453..480;
 
 #[cfg(target_arch = "x86_64")]
@@ -335,20 +339,21 @@ const CLONE_NAMESPACES: u32 = (CLONE_NEWNS
 const CORE_LIMIT: u32 = RLIMIT_CORE;
 /// The kind of a socket without its close-on-exec and non-blocking flags.
 const SOCKET_KIND: u32 = 0xf;
-/// personality(2): the question, and the ordinary one.
+/// personality(2): the query, and the default personality.
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 
-/// Allowed for some arguments only: one of the rules must hold, else the call fails with the number beside them. Every argument tested here is an `int` or
-/// `unsigned int` to the kernel (clone(2) uses the low half of its flags), so the low 32 bits are all of it.
+/// Calls that are allowed for some arguments only: one of the rules must hold, else the call fails with the
+/// error number beside them. Every argument tested here is an `int` or `unsigned int` to the kernel (clone(2)
+/// uses the low half of its flags), so testing the low 32 bits is complete.
 pub(super) fn conditional() -> Conditional {
     let mut rules = Conditional::new();
     arguments::add(&mut rules);
     let mut when = |call, allowed: Vec<Rule>| {
         rules.insert(call, Answer::When(allowed, Vec::new(), EPERM as u16));
     };
-    // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be shared
-    // with a thread, or with a child that the parent waits for; an address space that hops from one short-lived
-    // process to the next would be counted by nobody.
+    // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be
+    // shared with a thread, or with a child that the parent waits for. An address space passed from one
+    // short-lived process to the next would escape accounting.
     let (vm, thread, vfork) = (CLONE_VM as u32, CLONE_THREAD as u32, CLONE_VFORK as u32);
     let clones = [(vm, 0), (thread, thread), (vfork, vfork)];
     when(SYS_clone, clones.map(|(mask, value)| vec![masked(0, CLONE_NAMESPACES | mask, value)]).to_vec());
@@ -368,10 +373,11 @@ pub(super) fn conditional() -> Conditional {
     when(SYS_socket, sockets);
     when(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
     when(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
-    // Own limits only: the guest has the same user and must not be starved through its limits.
+    // Own limits only: the guest has the same user, and a program must not starve it by lowering its limits.
     when(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)]]);
     when(SYS_setrlimit, vec![vec![differs(0, CORE_LIMIT)]]);
-    // Pipes, sockets and plain files; devices are also refused by the kernel for want of a capability.
+    // Pipes, sockets and plain files. The kernel also refuses devices, because the process lacks the
+    // capability.
     let nodes =
         |argument| [0, S_IFREG, S_IFIFO, S_IFSOCK].map(|kind| vec![masked(argument, S_IFMT, kind)]).to_vec();
     when(SYS_mknodat, nodes(2));

@@ -1,8 +1,10 @@
-//! From lists to a BPF program: a binary search over the call number, then the conditions of that call.
+//! Assembles a BPF program from lists: a binary search over the call number, then the conditions of that
+//! call.
 //!
-//! seccompiler compares call by call and has one answer per program; the kernel runs the program for every
-//! call number when it is installed, so two linear programs cost 0.75 ms of every cold start and this one
-//! a tenth. seccompiler stays the judge: a test compiles the same lists with it and compares every answer.
+//! seccompiler compares call by call and has one answer per program. The kernel runs the program for every
+//! call number when it is installed. Two linear programs therefore cost 0.75 ms of every cold start, and this
+//! one a tenth of that. seccompiler remains the reference: a test compiles the same lists with it and
+//! compares every answer.
 
 use std::collections::BTreeMap;
 
@@ -25,16 +27,16 @@ pub(super) type Rule = Vec<Condition>;
 /// What happens to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It goes through.
+    /// The call is allowed.
     Allow,
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Refuse(u16),
-    /// It goes through when one of the rules of the first list holds, does nothing and succeeds when one of the second
-    /// holds, else it fails with this error number.
+    /// The call is allowed when one of the rules of the first list holds. It succeeds without effect when one
+    /// of the second list holds. Otherwise it fails with this error number.
     When(Vec<Rule>, Vec<Rule>, u16),
 }
 
-/// The answer to a call that does nothing and succeeds.
+/// The answer to a call that succeeds without effect.
 pub(super) const PRETEND: u16 = 0;
 
 // Layout of struct seccomp_data, see seccomp(2).
@@ -55,7 +57,7 @@ const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
-/// Builds the program: `answers` for the calls named, EPERM for all others, death for another architecture.
+/// Builds the program: `answers` for the listed calls, EPERM for all others, death for another architecture.
 pub(super) fn assemble(arch: u32, answers: &BTreeMap<u32, Answer>) -> Vec<sock_filter> {
     let mut program =
         vec![load(ARCH_AT), branch(JUMP_EQUAL, arch, 1, 0), finish(KILL_PROCESS), load(NUMBER_AT)];
@@ -63,7 +65,7 @@ pub(super) fn assemble(arch: u32, answers: &BTreeMap<u32, Answer>) -> Vec<sock_f
     program
 }
 
-/// Runs of numbers with the same answer: where each begins, and the answer.
+/// Ranges of numbers with the same answer: the start of each, and the answer.
 fn ranges(answers: &BTreeMap<u32, Answer>) -> Vec<(u32, Answer)> {
     let refused = Answer::Refuse(libc::EPERM as u16);
     let mut list = vec![(0, refused.clone())];
@@ -87,7 +89,7 @@ fn push(list: &mut Vec<(u32, Answer)>, start: u32, answer: &Answer) {
     }
 }
 
-/// The accumulator holds the number; everything below `middle` is left, the rest right.
+/// The accumulator holds the call number. Everything below `middle` goes left, the rest right.
 fn search(list: &[(u32, Answer)]) -> Vec<sock_filter> {
     let (left, right) = list.split_at(list.len() / 2);
     match (left, right) {
@@ -96,7 +98,7 @@ fn search(list: &[(u32, Answer)]) -> Vec<sock_filter> {
             let (left, right) = (search(left), search(right));
             let mut program = match u8::try_from(left.len()) {
                 Ok(skip) => vec![branch(JUMP_AT_LEAST, *middle, skip, 0)],
-                // Conditional jumps reach 255 instructions, plain ones all.
+                // Conditional jumps reach 255 instructions; unconditional ones reach any distance.
                 Err(_) => vec![branch(JUMP_AT_LEAST, *middle, 0, 1), jump(left.len() as u32)],
             };
             program.extend(left);
@@ -122,7 +124,7 @@ fn leaf(answer: &Answer) -> Vec<sock_filter> {
     }
 }
 
-/// Gives that answer when all conditions hold, else falls through to what follows.
+/// Gives that answer when all conditions hold; otherwise falls through to the next instruction.
 fn when(rule: &Rule, answer: u32) -> Vec<sock_filter> {
     let tests: Vec<Vec<sock_filter>> = rule.iter().map(|condition| test(*condition)).collect();
     let mut rest: usize = tests.iter().map(Vec::len).sum::<usize>() + 1;
@@ -140,7 +142,7 @@ fn when(rule: &Rule, answer: u32) -> Vec<sock_filter> {
     program
 }
 
-/// Compares one argument; the side that fails is marked with the largest jump until its target is known.
+/// Compares one argument. The failing branch is marked with the largest jump until its target is known.
 fn test(condition: Condition) -> Vec<sock_filter> {
     // Low half first: both architectures are little-endian.
     let at = |argument: u8| ARGUMENTS_AT + u32::from(argument) * ARGUMENT_BYTES;
@@ -154,7 +156,7 @@ fn test(condition: Condition) -> Vec<sock_filter> {
         Condition::Differs { argument, value } => {
             vec![load(at(argument)), branch(JUMP_EQUAL, value, u8::MAX, 0)]
         }
-        // Every comparison but the last jumps behind the last when it holds.
+        // Every comparison but the last jumps past the last when it holds.
         Condition::OneOf { argument, values } => {
             let behind_last = |index: usize| u8::try_from(values.len() - 1 - index).unwrap_or(0);
             let last = values.len().saturating_sub(1);
@@ -188,7 +190,7 @@ fn branch(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
 
 #[cfg(test)]
 pub(super) mod emulator {
-    //! The few instructions used here and by seccompiler, run as the kernel would.
+    //! An emulator of the few instructions used here and by seccompiler.
 
     use super::sock_filter;
 

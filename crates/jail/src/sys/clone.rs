@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
-/// Be born into the cgroup given (libc's constant is too narrow). See clone(2).
+/// Clone into the given control group (libc's constant is too narrow). See clone(2).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Which namespaces a clone gets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildFlags(u64);
 
-/// A namespace that a test build can leave out; mount is always new.
+/// A namespace that a test build can omit; the mount namespace is always new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Namespace {
     Network,
@@ -22,12 +22,12 @@ pub(crate) enum Namespace {
 }
 
 impl ChildFlags {
-    /// A new mount namespace, and these.
+    /// A new mount namespace, and the given ones.
     pub(crate) fn of_zygote(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
         Self(Self::new(namespaces).0 & !(libc::CLONE_NEWUSER as u64))
     }
 
-    /// New user and mount namespaces, and these.
+    /// New user and mount namespaces, and the given ones.
     pub(crate) fn new(namespaces: impl IntoIterator<Item = Namespace>) -> Self {
         let flag = |namespace| match namespace {
             Namespace::Network => libc::CLONE_NEWNET,
@@ -42,13 +42,13 @@ impl ChildFlags {
 
 /// Which side of a clone this is.
 pub(crate) enum Cloned {
-    /// The spawner, with the child's number and a descriptor for it.
+    /// The spawner, with the child's process number and its pidfd.
     Parent(Pid, OwnedFd),
     /// The child.
     Child,
 }
 
-/// Clones this process into new namespaces, born into `cgroup` when given.
+/// Clones this process into new namespaces, and into `cgroup` if given.
 pub(crate) fn clone_into_walls(flags: ChildFlags, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
     let mut arguments = libc::clone_args {
@@ -78,14 +78,14 @@ pub(crate) fn clone_into_walls(flags: ChildFlags, cgroup: Option<BorrowedFd<'_>>
         number => {
             let pid =
                 Pid::from_raw(number as i32).ok_or_else(|| io::Error::other("clone gave no process"))?;
-            // SAFETY: the kernel stored a new descriptor there, which nobody else owns.
+            // SAFETY: the kernel stored a new descriptor there, which has no other owner.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Cloned::Parent(pid, pidfd))
         }
     }
 }
 
-/// Plain fork, for the spawner itself. `None` is the child.
+/// Plain fork, for the spawner itself. Returns `None` in the child.
 pub(crate) fn fork_process() -> io::Result<Option<Pid>> {
     // SAFETY: called once at start, before any thread exists, so the child may run any code.
     let number = unsafe { libc::fork() };
@@ -96,28 +96,28 @@ pub(crate) fn fork_process() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Moves this process into a cgroup namespace rooted where it is now.
+/// Moves this process into a new cgroup namespace, rooted at its current group.
 pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's view of cgroup paths changes.
     let result = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Moves this process into a user namespace of its own.
+/// Moves this process into a new user namespace.
 pub(crate) fn unshare_user_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's credentials change.
     let result = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Moves this process into a network namespace of its own.
+/// Moves this process into a new network namespace.
 pub(crate) fn unshare_network_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's view of the network changes.
     let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits until this process has no children left; the kernel buries them (see [`super::ignore_child_signal`]).
+/// Waits until this process has no children left; the kernel reaps them (see [`super::ignore_child_signal`]).
 pub(crate) fn wait_for_children() {
     loop {
         // SAFETY: no status is asked for; any child will do.

@@ -1,9 +1,9 @@
-//! Putting the descriptors that stay in known places, and closing all others.
+//! Moves the file descriptors that stay to fixed numbers, and closes all others.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Moves a descriptor to a fixed number, close-on-exec; whatever was there is closed.
+/// Moves a file descriptor to a fixed number, close-on-exec. A descriptor that had this number is closed.
 pub(crate) fn place(descriptor: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
     if descriptor.as_raw_fd() == number {
         return Ok(descriptor);
@@ -17,7 +17,7 @@ pub(crate) fn place(descriptor: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes every descriptor from `first` on. See close_range(2).
+/// Closes every file descriptor from `first` on. See close_range(2).
 pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: takes no pointers. Owners of the closed descriptors are never used again: callers leak them.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };

@@ -1,7 +1,7 @@
-//! The program of a zygote in large pages.
+//! Moves the program of a zygote process into large pages.
 //!
-//! What is mapped from a file is mapped anew by every copy, a few pages at each fault, and taken apart page by page at its end. Memory
-//! of the process's own in pages of two megabytes is shared by a fork as it is: one entry for each of them.
+//! Every fork maps file-backed pages anew, a few at each fault, and the kernel unmaps them page by page at
+//! its end. A fork shares private memory in pages of two megabytes with one entry for each page.
 
 use std::fs;
 use std::io;
@@ -13,24 +13,25 @@ use super::memory::Mapping;
 
 const LARGE_BYTES: usize = 2 << 20;
 
-/// Moves the code and constants of this process's program into large pages, where they fill some. To be called while it has one
-/// thread. Without large pages, or with a program that is too small, everything stays as it is.
+/// Moves the code and constants of this process's program into large pages, as far as they fill whole ones.
+/// Must be called while the process has one thread. Without large pages, or with a program that is too small,
+/// nothing changes.
 pub(crate) fn enlarge_program() {
     let program = fs::read_link("/proc/self/exe").unwrap_or_default();
     let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let parts = text.lines().filter_map(|line| constant_part(line, &program));
-    // What cannot be replaced is still there.
+    // A part that cannot be replaced stays as it is.
     whole_pages(parts).and_then(|place| replace(&place).ok());
 }
 
-/// What a line of /proc/self/maps says of the program, if it is nothing that is written to.
+/// The range of a line of /proc/self/maps if it belongs to the program and is not writable.
 fn constant_part(line: &str, program: &Path) -> Option<Range<usize>> {
     let Mapping { place, permissions, path } = Mapping::parse(line)?;
     let is_constant = matches!(permissions, "r--p" | "r-xp");
     (is_constant && path == Some(program)).then_some(place)
 }
 
-/// The large pages that the first parts without a gap between them fill.
+/// The large pages that the first contiguous parts fill.
 fn whole_pages(mut parts: impl Iterator<Item = Range<usize>>) -> Option<Range<usize>> {
     let mut whole = parts.next()?;
     while let Some(part) = parts.next().filter(|part| part.start == whole.end) {
@@ -40,19 +41,19 @@ fn whole_pages(mut parts: impl Iterator<Item = Range<usize>>) -> Option<Range<us
     (pages.start < pages.end).then_some(pages)
 }
 
-/// Puts a copy of what is there in its place, in one step.
+/// Replaces the range with a copy of itself, in one step.
 fn replace(place: &Range<usize>) -> io::Result<()> {
     let reservation = Reservation::new(place.len() + LARGE_BYTES)?;
     let copy = reservation.start.map_addr(|start| start.next_multiple_of(LARGE_BYTES));
     let from = with_exposed_provenance_mut::<libc::c_void>(place.start);
     // SAFETY: within the new memory, to which nothing else refers.
     told(unsafe { libc::madvise(copy, place.len(), libc::MADV_HUGEPAGE) })?;
-    // SAFETY: the same; and what is copied can be read, as its mappings say.
+    // SAFETY: the same; and the source is readable, as its mappings say.
     unsafe { copy.copy_from_nonoverlapping(from, place.len()) };
-    // SAFETY: the same; nobody writes to it any more.
+    // SAFETY: the same; nothing writes to it any more.
     told(unsafe { libc::mprotect(copy, place.len(), libc::PROT_READ | libc::PROT_EXEC) })?;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: what takes the place of its model is byte for byte the same, so whoever runs there goes on.
+    // SAFETY: the replacement is byte for byte identical, so code that executes there continues.
     let moved = unsafe { libc::mremap(copy, place.len(), place.len(), flags, from) };
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -61,7 +62,7 @@ fn told(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// New memory, given back with all that was not moved out of it.
+/// New memory. Dropping it unmaps everything that was not moved out of it.
 struct Reservation {
     start: *mut libc::c_void,
     length: usize,
@@ -71,7 +72,7 @@ impl Reservation {
     fn new(length: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: new memory, at no place in particular.
+        // SAFETY: new memory, at an address that the kernel chooses.
         let start = unsafe { libc::mmap(null_mut(), length, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start, length }) }
     }
@@ -79,7 +80,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: its own; where something was moved away nothing is, and the only thread put nothing there since.
+        // SAFETY: this range is owned here. Moved-away parts are unmapped, and the only thread has mapped
+        // nothing there since.
         unsafe { libc::munmap(self.start, self.length) };
     }
 }
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(pages(&program[3..]), None, "written to, or another's");
     }
 
-    /// This very process: its program is large enough where tests are not optimised.
+    /// Uses this process itself: its program is large enough where tests are not optimised.
     #[test]
     fn a_program_goes_on_in_large_pages() {
         let is_own = |line: &str| line.contains(" r-xp ") && line.contains(" 00:00 0 ");

@@ -1,11 +1,11 @@
-//! Memory of a process that is copied many times.
+//! Memory of a process that is copied many times: its command line, its heap, and its interpreter's pages.
 
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::with_exposed_provenance_mut;
 
-/// Where the words are that this process was started with, which others of its sandbox can read (see proc(5), cmdline).
+/// The command line of this process, which other processes of its sandbox can read (see proc(5), cmdline).
 pub(crate) struct Arguments {
     start: usize,
     words: Vec<u8>,
@@ -13,14 +13,15 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn find() -> Option<Self> {
-        /// Fields of `stat` after the name that stand before the two.
+        /// Number of fields in `stat` between the name and these two.
         const BEFORE: usize = 45;
         let text = fs::read_to_string("/proc/self/stat").ok()?;
         let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(BEFORE);
         let (start, end): (usize, usize) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         let length = end.checked_sub(start).filter(|length| start != 0 && *length < 1 << 20)?;
         let mut words = vec![0; length];
-        // SAFETY: the kernel put that many bytes there when it started this program, and nobody unmaps its stack.
+        // SAFETY: the kernel put that many bytes there when it started this program, and nothing unmaps the
+        // stack.
         unsafe {
             with_exposed_provenance_mut::<u8>(start).copy_to_nonoverlapping(words.as_mut_ptr(), length)
         };
@@ -41,19 +42,20 @@ impl Arguments {
     }
 }
 
-/// Handover every free piece of the C library's heap, for good. Copies then find what they ask for beyond it, side by side, and
-/// not here and there: each page that they write to is copied first.
+/// Allocates every free piece of the C library's heap, permanently. Copies then allocate contiguous memory
+/// beyond it instead of scattered pieces. This matters because each page that a copy writes to is copied
+/// first.
 pub(crate) fn fill_heap() {
-    /// Larger than nearly every free piece, so that this one comes from the end of the heap.
+    /// Larger than nearly every free piece, so that this allocation comes from the end of the heap.
     const LARGEST: usize = 96 << 10;
-    /// A library that keeps its memory in another way never comes to an end.
+    /// A bound, because a C library with another kind of allocator would never run out of free pieces.
     const ALL_MAX: usize = 32 << 20;
     let (mut size, mut taken) = (LARGEST, 0);
     let end = ask(size);
     give_back(end);
     while size >= 16 && taken < ALL_MAX {
         let piece = ask(size);
-        // Those beneath are kept.
+        // Pieces below the end are kept.
         if piece.is_null() || piece.addr() >= end.addr() {
             give_back(piece);
             size = size * 3 / 4;
@@ -64,22 +66,22 @@ pub(crate) fn fill_heap() {
 }
 
 fn ask(size: usize) -> *mut libc::c_void {
-    // SAFETY: any size may be asked for; nothing is a valid answer.
+    // SAFETY: any size may be requested; null is a valid answer.
     let piece = unsafe { libc::malloc(size) };
-    // A compiler knows this function, and that nobody uses what it gives.
+    // The compiler knows malloc and could remove a call whose result is unused.
     std::hint::black_box(piece)
 }
 
 fn give_back(piece: *mut libc::c_void) {
-    // SAFETY: what was asked for just before and looked at by nobody, or nothing.
+    // SAFETY: a piece that was just allocated and is not used anywhere, or null.
     unsafe { libc::free(piece) };
 }
 
-/// A piece of memory, as a line of /proc/self/maps tells; see proc(5).
+/// A memory mapping, parsed from a line of /proc/self/maps; see proc(5).
 pub(super) struct Mapping<'a> {
     pub(super) place: Range<usize>,
     pub(super) permissions: &'a str,
-    /// The file it shows, or a name in brackets.
+    /// The mapped file, or a name in brackets.
     pub(super) path: Option<&'a Path>,
 }
 
@@ -93,12 +95,14 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Memory of the interpreter that carries this code, and of nobody else: the program's code, and the large pieces that it
-/// asked the kernel for. Neither its data, through which the C library is found, nor what that manages, for this code too.
+/// Memory that only the interpreter uses, which carries this code: the program's code, and the large pieces
+/// that it requested from the kernel. It excludes the program's data, through which the C library is found,
+/// and the memory that the C library manages, because this code uses both.
 pub(crate) struct InterpreterMemory(Vec<Range<usize>>);
 
 impl InterpreterMemory {
-    /// To be called by the zygote itself, of which all others are copies. What cannot be told apart is not in it.
+    /// Called by the zygote process itself, of which all others are copies. Memory that cannot be attributed
+    /// is left out.
     pub(crate) fn find() -> Self {
         let program = fs::read_link("/proc/self/exe").unwrap_or_default();
         let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -107,25 +111,26 @@ impl InterpreterMemory {
         Self(ranges.filter(|piece| !needed.iter().any(|place| piece.contains(place))).collect())
     }
 
-    /// Gives it back; whoever looks there again finds zeros, or the program's code.
+    /// Releases it. A later read finds zeros, or the program's code.
     pub(crate) fn drop(&self) {
         for piece in &self.0 {
             let place = with_exposed_provenance_mut::<libc::c_void>(piece.start);
-            // SAFETY: private memory of an interpreter that will not run in this process any more, and of nobody else.
+            // SAFETY: private memory of an interpreter that will not run in this process any more, and that
+            // nothing else uses.
             unsafe { libc::madvise(place, piece.len(), libc::MADV_DONTNEED) };
         }
     }
 }
 
-/// Where this thread keeps what is its own.
+/// An address in this thread's own storage.
 fn thread_address() -> usize {
     // SAFETY: always gives a valid pointer into the memory of this thread.
     unsafe { libc::__errno_location() }.addr()
 }
 
-/// What of a line of /proc/self/maps is the interpreter's.
+/// The range of a line of /proc/self/maps if it belongs to the interpreter only.
 fn range_of_interpreter(line: &str, program: &Path) -> Option<Range<usize>> {
-    /// This code never holds a piece that large, and the C library's own heap has a name.
+    /// This code never holds a piece that large, and the C library's heap has a name.
     const LARGE_BYTES: usize = 1 << 20;
     let Mapping { place, permissions, path } = Mapping::parse(line)?;
     let is_its = match path {

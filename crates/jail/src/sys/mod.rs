@@ -1,6 +1,6 @@
-//! Kernel calls that no safe crate offers. One operation per block, each with its reason.
+//! Kernel calls that no safe crate offers. One operation per unsafe block, each with its reason.
 //!
-//! Everything above this module is safe code; nothing here decides anything.
+//! Everything above this module is safe code. This module makes no decisions.
 
 #![allow(unsafe_code, reason = "the fence: kernel calls that no safe crate offers live here")]
 

@@ -16,7 +16,7 @@ impl MountAttributes {
         self
     }
 
-    /// Set-uid bits and file capabilities count for nothing.
+    /// Set-uid bits and file capabilities have no effect.
     pub(crate) fn nosuid(mut self) -> Self {
         self.bits |= libc::MOUNT_ATTR_NOSUID;
         self
@@ -29,7 +29,7 @@ impl MountAttributes {
     }
 }
 
-/// Adds attributes to a mount and all mounts beneath it, and cuts its propagation.
+/// Adds attributes to a mount and all mounts beneath it, and makes it private (no propagation).
 pub(crate) fn set_mount_attributes(mount: BorrowedFd<'_>, attributes: MountAttributes) -> io::Result<()> {
     change(mount, attributes, libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)
 }

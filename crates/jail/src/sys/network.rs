@@ -1,13 +1,13 @@
-//! The loopback interface of a network namespace. See netdevice(7).
+//! The loopback interface and the state of a network namespace. See netdevice(7).
 
 use std::io;
 use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Marks `lo` up, so that a program can talk to itself.
+/// Brings `lo` up, so that a program can connect to itself.
 pub(crate) fn raise_loopback() -> io::Result<()> {
-    // Any kind will do; this one is gone at once when it is closed.
+    // Any socket type works; this one is released as soon as it is closed.
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: an all-zero ifreq is a valid value.
@@ -20,8 +20,9 @@ pub(crate) fn raise_loopback() -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether no packet ever passed an interface of this namespace, and nothing is left in it. A socket of any kind outlives
-/// its process only on its way between two local ones, which are listed as long as they hold something.
+/// Whether no packet ever passed an interface of this namespace, and no socket is left in it. A socket of any
+/// kind outlives its process only while it is in transit between two local sockets, which are listed as long
+/// as they hold something.
 pub(crate) fn is_network_unused() -> io::Result<bool> {
     let show = |name: &str| std::fs::read_to_string(format!("/proc/self/net/{name}"));
     let dev = show("dev")?;

@@ -1,4 +1,4 @@
-//! Signals and environment of the spawner.
+//! Signals and environment of the spawner and the zygote processes.
 
 use std::io;
 
@@ -8,7 +8,7 @@ const LAST_SIGNAL: libc::c_int = 64;
 /// Gives every signal its default disposition and unblocks all of them.
 pub(crate) fn reset_signals() {
     for signal in FIRST_SIGNAL..=LAST_SIGNAL {
-        // SAFETY: sets a disposition only; signals that cannot be set answer with an error, which is fine.
+        // SAFETY: sets a disposition only; signals that cannot be set return an error, which is harmless.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: an all-zero signal set is a valid value, which sigemptyset initialises properly.
@@ -19,7 +19,7 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
 }
 
-/// What signals do where that is not the usual, to be put back later.
+/// Signal dispositions that differ from the default, to be restored later.
 pub(crate) struct Dispositions {
     actions: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -30,7 +30,7 @@ impl Dispositions {
         for signal in FIRST_SIGNAL..=LAST_SIGNAL {
             // SAFETY: an all-zero action is a valid value.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            // SAFETY: asks only; the block is valid for writing.
+            // SAFETY: queries only; the block is valid for writing.
             let is_known = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } == 0;
             if is_known && action.sa_sigaction != libc::SIG_DFL {
                 actions.push((signal, action));
@@ -39,10 +39,11 @@ impl Dispositions {
         Self { actions }
     }
 
-    /// Where all others do the usual.
+    /// Restores them. All other signals must have their default disposition.
     pub(crate) fn restore(&self) {
         for (signal, action) in &self.actions {
-            // SAFETY: puts back what was set by the program that this process is a copy of; what cannot be set stays.
+            // SAFETY: restores a disposition set by the program that this process is a copy of. Signals that
+            // cannot be set stay.
             unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) };
         }
     }
@@ -54,13 +55,13 @@ pub(crate) fn ignore_child_signal() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// The usual again.
+/// Restores the default disposition of SIGCHLD.
 pub(crate) fn heed_child_signal() {
     // SAFETY: sets a disposition only.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Runs something that must wait for a child of its own.
+/// Runs work that must wait for its own child process.
 pub(crate) fn with_child_signal_default<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     heed_child_signal();
     let result = work();
@@ -72,10 +73,10 @@ unsafe extern "C" {
     static mut environ: *mut *mut libc::c_char;
 }
 
-/// Overwrites arguments and environment with zeros: no sandbox inherits a page with a secret in it, and
+/// Overwrites arguments and environment with zeros. No sandbox then inherits a page with a secret in it, and
 /// /proc/1/cmdline inside does not show how the server was started.
 pub(crate) fn scrub_start() {
-    // SAFETY: single-threaded here, so nobody else reads or changes the pointer.
+    // SAFETY: single-threaded here, so nothing else reads or changes the pointer.
     let environment = unsafe { environ };
     if environment.is_null() {
         return;
@@ -112,7 +113,7 @@ fn scrub_strings(mut entry: *mut *mut libc::c_char) {
     }
 }
 
-/// Ends this process at once, running nothing on the way.
+/// Ends this process at once, without running exit handlers.
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: _exit never returns and touches no memory of ours.
     unsafe { libc::_exit(status) }
