@@ -1,11 +1,13 @@
-//! What must hold for everything that a host can send, however hostile. Called by the seeded test of `files` and by the fuzz
-//! targets (`fuzz/`), so that both assert the same; absent from the product.
+//! Properties that must hold for everything that a host can send, including a hostile one.
+//!
+//! The seeded test of `files` and the fuzz targets (`fuzz/`) call this module, so that both assert the same.
+//! It is absent from the product.
 
 use wire::PATH_BYTES_MAX;
 
 use crate::files::checked;
 
-/// A path that is accepted leads beneath the workspace.
+/// An accepted path stays beneath the workspace.
 pub fn file_path(text: &str) {
     if checked(text).is_err() {
         return;

@@ -1,7 +1,8 @@
-//! Files of the workspace, reached by descriptor beneath it.
+//! Files of the workspace, opened relative to its file descriptor.
 //!
-//! The program runs beside this code and may swap any directory for a link at any time: openat2 with
-//! RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS makes such a race lead nowhere. Only regular files are read.
+//! The program runs beside this code and may swap any directory for a link at any time. openat2 with
+//! RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS keeps such a race inside the workspace. Only regular files are
+//! read.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ pub(crate) fn put(path: &str, append: bool, data: &[u8]) -> io::Result<()> {
     if !append {
         make_parents(&root, path)?;
     }
-    // openat2 refuses permission bits for a file it does not make.
+    // openat2 refuses permission bits for a file that it does not create.
     let (how, mode) = match append {
         true => (OFlags::APPEND, Mode::empty()),
         false => (OFlags::CREATE | OFlags::TRUNC, Mode::from_raw_mode(0o644)),
@@ -46,7 +47,7 @@ pub(crate) fn read(path: &str, offset: u64, bytes: u32) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Everything beneath the workspace, directories before what they hold, at most `entries_max`.
+/// Everything beneath the workspace, each directory before its contents, at most `entries_max` entries.
 pub(crate) fn list(entries_max: u32) -> io::Result<Vec<FileEntry>> {
     let root = workspace()?;
     let mut found = Vec::new();
@@ -54,7 +55,7 @@ pub(crate) fn list(entries_max: u32) -> io::Result<Vec<FileEntry>> {
     while let Some(directory) = open.pop() {
         let place = if directory.as_os_str().is_empty() { Path::new(".") } else { directory.as_path() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A directory that vanished or was closed to us meanwhile is simply not listed.
+        // A directory that has vanished or become unreadable meanwhile is not listed.
         let Ok(descriptor) = beneath(&root, place, flags, Mode::empty()) else { continue };
         for entry in Dir::read_from(&descriptor)? {
             let entry = entry?;
@@ -129,7 +130,7 @@ fn regular(file: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// A relative path of plain names; anything else is refused before the kernel sees it.
+/// A relative path of plain names. Anything else is refused before the kernel sees it.
 pub(crate) fn checked(path: &str) -> io::Result<&Path> {
     let refused = || io::Error::from(io::ErrorKind::InvalidInput);
     if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains('\0') {
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A seeded stream of hostile joins: nothing that passes has a part that leads upwards or to the root.
+    /// A seeded stream of hostile joins: no accepted path has a component that leads upwards or to the root.
     #[test]
     fn random_joins_never_lead_out() {
         let parts =

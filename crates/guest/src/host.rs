@@ -1,21 +1,21 @@
-//! The stream to the host: frames in, frames out, both bounded.
+//! The stream to the host: incoming and outgoing frames, both bounded.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use wire::{FrameBuffer, FromGuest, ToGuest};
 
-/// Frames waiting for the host beyond which no program's pipe is read.
+/// Number of queued bytes for the host beyond which no program's pipe is read.
 const WAITING_BYTES_MAX: usize = 512 * 1024;
-/// Room for frames that is kept while none wait.
+/// Buffer capacity that is kept while no frame is queued.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 pub(crate) struct Host {
     stream: OwnedFd,
     incoming: FrameBuffer,
-    /// Frames that have not left, the first of them maybe in part.
+    /// Frames that are not sent yet; the first may be sent in part.
     waiting: Vec<u8>,
-    /// How much of them has.
+    /// How many bytes of them are sent.
     sent: usize,
 }
 
@@ -37,12 +37,12 @@ impl Host {
         !self.waiting.is_empty()
     }
 
-    /// Queues a message; those of one turn leave together, see [`Self::flush`].
+    /// Queues a message. The messages of one turn are sent together, see [`Self::flush`].
     pub(crate) fn send(&mut self, message: &FromGuest) -> io::Result<()> {
         wire::encode_into(message, &mut self.waiting).map_err(io::Error::other)
     }
 
-    /// Sends what the host will take now.
+    /// Sends as much as the host accepts now.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.waiting.len() {
             let rest = &self.waiting[self.sent..];
@@ -63,7 +63,7 @@ impl Host {
         Ok(())
     }
 
-    /// Reads what the host sent; `false` when it is gone.
+    /// Reads what the host sent; `false` when the host is gone.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
         match rustix::io::read(&self.stream, rustix::buffer::spare_capacity(self.incoming.room())) {
             Ok(count) => Ok(count > 0),

@@ -1,9 +1,9 @@
-//! Questions of the host when an interpreter is idle, kept until they can be answered.
+//! The host's questions whether an interpreter is idle, kept until they can be answered.
 //!
-//! What is seen of an interpreter is [`crate::waiting`]'s. Usually it waits by the time the question comes; one that does not
-//! is looked at again, less and less often. A host that forbids every process to look at another (Yama's `ptrace_scope`, for
-//! one) is told apart from a program that hides itself: there it has to do for an answer that the interpreter's first
-//! thread sleeps and goes on sleeping.
+//! [`crate::waiting`] observes the interpreter. Usually it waits already when the question arrives. If not,
+//! the guest looks again at growing intervals. A host may forbid every process to inspect another (for
+//! example with Yama's `ptrace_scope`). The guest distinguishes this from a program that hides itself. On
+//! such a host an interpreter counts as idle when its first thread sleeps and continues to sleep.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,14 +19,14 @@ use crate::{PROCESSES_MAX, sys};
 
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
-/// How long a thread that cannot be looked at must sleep to count as idle.
+/// How long a thread that cannot be inspected must sleep to count as idle.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 
-/// The questions that are open, one per process.
+/// The open questions, one per process.
 #[derive(Default)]
 pub(crate) struct IdleQuestions {
     open: Vec<Question>,
-    /// Whether the host lets this process look at others, once that had to be found out.
+    /// Whether the host lets this process inspect others; `None` until that had to be determined.
     can_look: Option<bool>,
 }
 
@@ -35,7 +35,7 @@ struct Question {
     process: u32,
     next: Instant,
     pause: Duration,
-    /// Since when a thread that cannot be looked at sleeps, and its count.
+    /// Since when a thread that cannot be inspected sleeps, and its count of context switches.
     asleep: Option<(Instant, u64)>,
 }
 
@@ -48,13 +48,13 @@ impl IdleQuestions {
         }
     }
 
-    /// How long nothing need be looked at; nothing: no question is open.
+    /// How long until the next look is due; `None` if no question is open.
     pub(crate) fn pause(&self) -> Option<Timespec> {
         let next = self.open.iter().map(|question| question.next).min()?;
         Timespec::try_from(next.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Answers what can be answered now.
+    /// Answers every question that can be answered now.
     pub(crate) fn answer(
         &mut self,
         processes: &mut BTreeMap<u32, Process>,
@@ -62,7 +62,7 @@ impl IdleQuestions {
     ) -> io::Result<()> {
         let now = Instant::now();
         for mut question in std::mem::take(&mut self.open) {
-            // The end of one that is gone was told.
+            // The end of this process has been reported already.
             let Some(process) = processes.get_mut(&question.process) else { continue };
             if question.next > now {
                 self.open.push(question);
@@ -92,7 +92,7 @@ impl IdleQuestions {
     }
 }
 
-/// Whether a process slept without a break since it was looked at some milliseconds ago.
+/// Whether a process has slept without interruption since the look some milliseconds ago.
 fn sleeps_on(process: &Process, question: &mut Question) -> bool {
     let Some(count) = waiting::sleep_count(process.pid()) else {
         question.asleep = None;

@@ -1,8 +1,8 @@
 //! The agent inside a sandbox: starts programs, carries their streams, reads and writes workspace files.
 //!
-//! It is process 1 of the sandbox and stands beside the enemy, behind the same walls and with the same user:
-//! nothing it says is believed by the host. One thread, one poll loop ([`Guest::turn`]); every buffer has a
-//! maximum, and when the host does not read, programs wait in their pipes.
+//! It is process 1 of the sandbox. It runs behind the same walls as the hostile program and with the same
+//! user, so the host trusts nothing it reports. It has one thread and one poll loop ([`Guest::turn`]). Every
+//! buffer has a maximum: when the host does not read, programs block on their pipes.
 
 #[cfg(any(test, fuzzing))]
 pub mod checks;
@@ -24,34 +24,35 @@ use crate::host::Host;
 use crate::idle::IdleQuestions;
 use crate::process::{Channel, Process};
 
-/// Programs that may be open at once in one sandbox.
+/// Maximum number of open programs in one sandbox.
 const PROCESSES_MAX: usize = 32;
 
-/// What to do when the host has looked at this process and consents: the socket to wait on, and the act.
+/// The gate that the guest passes once the host has examined this process and consents: the socket to wait
+/// on, and the action.
 pub struct Gate {
-    /// Readable when the host has spoken.
+    /// Readable when the host has answered.
     pub socket: OwnedFd,
-    /// Takes the host's word; an error ends the sandbox.
+    /// Processes the host's answer; an error ends the sandbox.
     pub accept: fn(OwnedFd) -> io::Result<()>,
 }
 
-/// An interpreter that this process could go on as.
+/// A warm interpreter inside this process, as which a copy of the process can continue.
 #[derive(Clone, Copy)]
 pub struct Carried {
-    /// Gives back what only the interpreter needs, once no copy will be asked for any more.
+    /// Releases the memory that only the interpreter needs, once no further copy will be requested.
     pub let_go: fn(),
 }
 
-/// How [`run_in_interpreter`] came back.
+/// How [`run_in_interpreter`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// The sandbox is over; the exit status of process 1.
+    /// The sandbox has ended; the exit status of process 1.
     Ended(i32),
-    /// This process is a copy that goes on as the interpreter, with its channel as descriptor 3.
+    /// This process is a copy that continues as the interpreter, with its channel as file descriptor 3.
     AsInterpreter,
 }
 
-/// Serves the host on `stream` until it closes or says so; gives back the exit status of process 1.
+/// Serves the host on `stream` until it closes or orders a shutdown. Returns the exit status of process 1.
 pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
     match ended(serve(stream, gate, None)) {
         Left::Ended(status) => status,
@@ -59,12 +60,13 @@ pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
     }
 }
 
-/// The same in a process that carries a warm interpreter, of which a copy is made where one is asked for.
+/// The same in a process that carries a warm interpreter, which is copied on request.
 pub fn run_in_interpreter(stream: OwnedFd, gate: Gate, carried: Carried) -> Left {
     ended(serve(stream, gate, Some(carried)))
 }
 
-/// The host has let go of the sandbox, or process 1 cannot go on: no program outlives that, though process 1 may for a while.
+/// The host has released the sandbox, or process 1 cannot continue. No program outlives that, though process
+/// 1 may for a while.
 fn ended(served: io::Result<Left>) -> Left {
     let left = served.unwrap_or(Left::Ended(1));
     if matches!(left, Left::Ended(_)) {
@@ -90,7 +92,7 @@ fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Resul
     while !guest.ending {
         let turned = guest.turn();
         if guest.is_copy {
-            // Its descriptors are closed, and their numbers the interpreter's.
+            // Its file descriptors are closed, and their numbers belong to the interpreter.
             std::mem::forget(guest);
             return Ok(Left::AsInterpreter);
         }
@@ -104,14 +106,14 @@ struct Guest {
     /// Whether this process is the copy that becomes the interpreter.
     is_copy: bool,
     host: Host,
-    /// Until the host has consented.
+    /// Present until the host has consented.
     gate: Option<Gate>,
     /// Readable when a child died.
     deaths: OwnedFd,
     processes: BTreeMap<u32, Process>,
-    /// The number of the last files of which one could not be placed; 0: of none.
+    /// The number of the last files of which one could not be placed; 0 if there are none.
     refused_files: u32,
-    /// Processes of which the host wants to know when they are idle.
+    /// Processes about which the host wants to know when they become idle.
     idle: IdleQuestions,
     ending: bool,
 }
@@ -126,7 +128,7 @@ enum Ready {
 }
 
 impl Guest {
-    /// Waits for something to happen and deals with it.
+    /// Waits for an event and handles it.
     fn turn(&mut self) -> io::Result<()> {
         for ready in self.wait()? {
             if self.is_copy {
@@ -271,8 +273,8 @@ impl Guest {
         }
     }
 
-    /// What was written before this was asked is sent before it is answered, and who died before is reported dead. It is
-    /// answered before anything that was asked later is done.
+    /// Sends what was written before this request, and reports processes that died before it, before the
+    /// answer. The answer precedes the effects of any later request.
     fn drain(&mut self, request: u32, number: u32) -> io::Result<()> {
         self.reap()?;
         if let Some(process) = self.processes.get_mut(&number) {
@@ -285,7 +287,7 @@ impl Guest {
         self.host.flush()
     }
 
-    /// One that is gone hears nothing either, but its end is on its way.
+    /// A process that is gone counts as reading, because its end is about to be reported.
     fn tell_whether_it_hears(&mut self, request: u32, number: u32) -> io::Result<()> {
         let hears = self.processes.get(&number).is_none_or(Process::hears);
         let answer = if hears {
@@ -296,7 +298,8 @@ impl Guest {
         self.host.send(&answer)
     }
 
-    /// Does something with an open process; one that is gone already is no error, its end is on its way.
+    /// Acts on an open process. A process that is gone already is no error, because its end is about to be
+    /// reported.
     fn with(&mut self, number: u32, work: impl FnOnce(&mut Process)) -> io::Result<()> {
         if let Some(process) = self.processes.get_mut(&number) {
             work(process);
@@ -349,7 +352,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Buries every dead child: our own programs are reported, orphans of theirs just disappear.
+    /// Reaps every dead child. Programs of the guest are reported; orphans that they left are only reaped.
     fn reap(&mut self) -> io::Result<()> {
         sys::acknowledge(&self.deaths);
         while let Some((pid, exit)) = sys::next_death()? {
@@ -361,7 +364,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Sends what is left in the pipes, without waiting for a daemon that holds them open, then the end.
+    /// Sends what is left in the pipes, without waiting for a daemon that holds them open, then reports the
+    /// end.
     fn report_exit(&mut self, number: u32, exit: Exit) -> io::Result<()> {
         let Some(mut process) = self.processes.remove(&number) else { return Ok(()) };
         for message in process.drain(number) {

@@ -1,4 +1,5 @@
-//! One program inside the sandbox with its four channels.
+//! One program inside the sandbox with its four channels: standard input, output, error, and the driver's
+//! socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +14,10 @@ use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream};
 use crate::sys;
 use crate::waiting::{self, Look, SocketId};
 
-/// What the host may have on its way to a driver: the longest program, its variables and arguments.
+/// Maximum number of bytes in flight to a driver: the longest program, its variables and arguments.
 const CONTROL_BYTES_MAX: usize = 16 << 20;
-/// What is still read from one channel after its program ended, should a daemon keep writing.
+/// Maximum number of bytes still read from one channel after its program ended, in case a daemon keeps
+/// writing.
 const DRAIN_BYTES_MAX: usize = 1 << 20;
 
 /// A channel of a process that poll reports on.
@@ -37,13 +39,13 @@ pub(crate) struct Process {
     stderr: Option<OwnedFd>,
     control: Option<OwnedFd>,
     control_waiting: VecDeque<u8>,
-    /// The driver's end of it.
+    /// The driver's end of the control socket.
     channel: Option<SocketId>,
 }
 
 impl Process {
-    /// Starts a program with pipes for its streams, and a driver with a socket as descriptor 3; or makes a copy of this
-    /// process with those, which is told by `None`.
+    /// Starts a program with pipes for its streams, and a driver with a socket as file descriptor 3. With
+    /// `forks` it makes a copy of this process with those instead; `None` is returned in the copy.
     pub(crate) fn start(open: &OpenProcess, forks: bool) -> io::Result<Option<Self>> {
         let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -57,7 +59,7 @@ impl Process {
             theirs.push(channel);
             control = Some(ours);
         }
-        // Only our own ends: a program may rely on blocking streams.
+        // Only the guest's ends: a program may rely on blocking streams.
         for descriptor in [&stdin, &stdout, &stderr].into_iter().chain(&control) {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }
@@ -83,7 +85,7 @@ impl Process {
         self.pid
     }
 
-    /// Channels worth waiting for. Nothing is read from the program while the host has no room.
+    /// Channels to poll. Nothing is read from the program while the host has no room.
     pub(crate) fn interests(
         &self,
         host_has_room: bool,
@@ -102,7 +104,7 @@ impl Process {
         .filter_map(|(channel, descriptor, flags)| descriptor.map(|found| (channel, found.as_fd(), flags)))
     }
 
-    /// Takes bytes for the driver; more than the maximum means the host is confused, and they are dropped.
+    /// Queues bytes for the driver. More than the maximum is an error of the host, and they are dropped.
     pub(crate) fn send_control(&mut self, data: Vec<u8>) {
         if self.control_waiting.len() + data.len() <= CONTROL_BYTES_MAX {
             self.control_waiting.extend(data);
@@ -120,7 +122,7 @@ impl Process {
         }
     }
 
-    /// Hands waiting input to the program; says how much left.
+    /// Writes queued input to the program. Returns how many bytes were written.
     pub(crate) fn flush_stdin(&mut self) -> u32 {
         let taken = flush(&mut self.stdin, &mut self.stdin_waiting);
         if self.stdin_ended && self.stdin_waiting.is_empty() {
@@ -138,24 +140,24 @@ impl Process {
 
     pub(crate) fn signal(&mut self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number) {
-            // It may have ended in this instant; its end is reported either way.
+            // The process may have ended in this instant; its end is reported in any case.
             rustix::process::kill_process_group(self.pid, signal).ok();
         }
     }
 
-    /// Lets it go on if something stopped it; otherwise the kernel ignores this. Only the process itself: what a program
-    /// stopped of its own is its own affair.
+    /// Resumes the process if it is stopped; otherwise the kernel ignores the signal. Only the process itself
+    /// is resumed: processes that a program itself stopped stay stopped.
     pub(crate) fn let_go_on(&self) {
         rustix::process::kill_process(self.pid, Signal::CONT).ok();
     }
 
-    /// Whether it takes what it is told: it is not stopped, or has read everything before it was.
+    /// Whether it reads its input: it is not stopped, or has read everything before it was stopped.
     pub(crate) fn hears(&self) -> bool {
         let is_unread = !self.control_waiting.is_empty() || self.control.as_ref().is_some_and(sys::is_unread);
         !(is_unread && is_stopped(self.pid))
     }
 
-    /// Whether it waits for what its driver is told next, as far as that can be seen.
+    /// Whether it waits for the next message to its driver, as far as that can be observed.
     pub(crate) fn look(&self) -> Look {
         self.channel.map_or(Look::Busy, |channel| waiting::look(self.pid, channel))
     }
@@ -177,7 +179,7 @@ impl Process {
             Channel::Stdin | Channel::ControlOut => return None,
         };
         let descriptor = slot.as_ref()?;
-        // Room that is not written to costs nothing.
+        // Unwritten capacity costs no memory.
         let mut data = Vec::with_capacity(CHUNK_BYTES_MAX);
         match rustix::io::read(descriptor, rustix::buffer::spare_capacity(&mut data)) {
             Ok(0) => {
@@ -193,13 +195,13 @@ impl Process {
         }
     }
 
-    /// Everything that is in the pipes now, bounded.
+    /// Everything that is in the pipes now, up to a bound.
     pub(crate) fn drain(&mut self, number: u32) -> Vec<FromGuest> {
         self.drain_of(number, &[Channel::Stdout, Channel::Stderr, Channel::ControlIn])
     }
 
-    /// What the driver says next. Read first, and what was written before it is in the pipes by now: so whoever
-    /// hears that a run is done has heard everything that it wrote.
+    /// The next message of the driver. It is read first; the output written before it is in the pipes by
+    /// then. A host that receives the end of a run has therefore received all of its output.
     pub(crate) fn hear_driver(&mut self, number: u32) -> Vec<FromGuest> {
         let Some(said) = self.read(number, Channel::ControlIn) else { return Vec::new() };
         let mut messages = self.drain_of(number, &[Channel::Stdout, Channel::Stderr]);
@@ -223,13 +225,13 @@ impl Process {
     }
 }
 
-/// Whether a child is stopped; it stays to be asked again. See waitid(2), WNOWAIT.
+/// Whether a child is stopped. The child stays waitable. See waitid(2), WNOWAIT.
 fn is_stopped(pid: Pid) -> bool {
     let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(rustix::process::waitid(WaitId::Pid(pid), look), Ok(Some(_)))
 }
 
-/// Writes as much as the other side takes; when it is gone, what waits is dropped.
+/// Writes as much as the other side accepts. When it is gone, the queued bytes are dropped.
 fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
     let mut taken = 0;
     while let (Some(descriptor), false) = (slot.as_ref(), waiting.is_empty()) {
@@ -256,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits until the process is stopped, or not.
+    /// Waits until the process is stopped, or resumed.
     fn until_stopped(process: &Process, wanted: bool) {
         while is_stopped(process.pid) != wanted {
             std::thread::yield_now();
@@ -289,7 +291,7 @@ mod tests {
             std::thread::yield_now();
         };
         assert!(matches!(heard, FromGuest::Output { data, .. } if data == b"word\n"));
-        // Stopped in the middle of what it was told to do: that is its own affair.
+        // Stopped after it has read its message: that is the program's own decision.
         process.signal(libc::SIGSTOP);
         until_stopped(&process, true);
         assert!(process.hears());

@@ -1,4 +1,4 @@
-//! Starting programs and burying them: the few kernel calls of the guest that no safe crate offers.
+//! Starts and reaps programs: the few kernel calls of the guest that no safe crate offers.
 //!
 //! The guest is single-threaded, so a forked child may run any code before it execs.
 #![allow(unsafe_code, reason = "the fence: fork, exec, signal masks and waiting")]
@@ -12,13 +12,13 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 use wire::{Exit, OpenProcess};
 
-/// Programs are the kernel's first choice when memory is short, never the guest. See proc(5).
+/// When memory is short the kernel kills programs first, never the guest. See proc(5).
 const OOM_SCORE_OF_PROGRAMS: &str = "1000";
 
-/// System calls that wait for what can be read from the descriptor that is their first argument.
+/// System calls that wait for data from the file descriptor in their first argument.
 pub(crate) const READS: [libc::c_long; 4] =
     [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg];
-/// System calls that wait for what the epoll watches that is their first argument.
+/// System calls that wait for events of the epoll in their first argument.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const EPOLL_WAITS: [libc::c_long; 3] =
     [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
@@ -26,10 +26,10 @@ pub(crate) const EPOLL_WAITS: [libc::c_long; 3] =
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const EPOLL_WAITS: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
 
-/// How long the child of [`can_look_at_children`] may take to be there.
+/// How long the child of [`can_look_at_children`] may take to become ready.
 const PROBE_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Blocks the child signal and gives a descriptor that is readable when a child died.
+/// Blocks SIGCHLD and returns a file descriptor that is readable when a child died.
 pub(crate) fn watch_children() -> io::Result<OwnedFd> {
     let mut set = empty_set();
     // SAFETY: the set is valid and ours.
@@ -40,22 +40,22 @@ pub(crate) fn watch_children() -> io::Result<OwnedFd> {
     if descriptor == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Takes the note that children died; how many is found out by waiting. The signal is pending once at most, and a note
-/// that is left is seen again.
+/// Consumes the notification that children died; waiting determines how many. The signal is pending at most
+/// once, and an unread notification is seen again.
 pub(crate) fn acknowledge(deaths: &OwnedFd) {
     let mut bytes = [0_u8; 256];
-    // Nothing to take is no failure: the death was noticed by other means.
+    // An empty descriptor is no failure: the death was noticed by other means.
     rustix::io::read(deaths, &mut bytes).ok();
 }
 
 /// The next dead child, if any.
 pub(crate) fn next_death() -> io::Result<Option<(Pid, Exit)>> {
     let mut status = 0;
-    // SAFETY: the status is valid for writing; any child will do, and nobody waits.
+    // SAFETY: the status is valid for writing; any child will do, and the call does not block.
     let number = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
     if number == -1 {
         let error = io::Error::last_os_error();
@@ -69,7 +69,7 @@ pub(crate) fn next_death() -> io::Result<Option<(Pid, Exit)>> {
     Ok(Pid::from_raw(number).map(|pid| (pid, exit)))
 }
 
-/// Whether the other end of a socket has yet to read something. See unix(7) and tcp(7), SIOCOUTQ.
+/// Whether the other end of a socket has not read everything yet. See unix(7) and tcp(7), SIOCOUTQ.
 pub(crate) fn is_unread(socket: &OwnedFd) -> bool {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one number there, for a descriptor that is open.
@@ -77,7 +77,7 @@ pub(crate) fn is_unread(socket: &OwnedFd) -> bool {
     asked == 0 && bytes > 0
 }
 
-/// Kills every process of the sandbox but this one. See kill(2): -1 leaves out the caller and process 1.
+/// Kills every process of the sandbox except this one. See kill(2): -1 leaves out the caller and process 1.
 pub(crate) fn kill_rest() {
     if !rustix::process::getpid().is_init() {
         return;
@@ -86,7 +86,7 @@ pub(crate) fn kill_rest() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// Forks and execs a program whose descriptors, from 0 on, are the ones given.
+/// Forks and execs a program whose file descriptors, from 0 on, are the given ones.
 pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<Pid> {
     let text = |value: &str| CString::new(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let arguments = open.argv.iter().map(|argument| text(argument)).collect::<io::Result<Vec<_>>>()?;
@@ -101,7 +101,7 @@ pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<P
     }
     if number == 0 {
         let error = exec(&arguments, &environment, &directory, descriptors);
-        // The parent reads the error number; if even that fails, it sees the exit.
+        // The parent reads the error number. If writing it fails, the parent sees the exit status.
         rustix::io::write(&tell_failure, &error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes()).ok();
         // SAFETY: ends the child without running anything of the guest.
         unsafe { libc::_exit(127) }
@@ -114,7 +114,8 @@ pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<P
     }
 }
 
-/// Forks a copy of this very process whose descriptors, from 0 on, are the ones given and no others: `None` there.
+/// Forks a copy of this process whose only file descriptors, from 0 on, are the given ones. Returns `None` in
+/// the copy.
 pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<Option<Pid>> {
     let directory =
         CString::new(open.cwd.as_str()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -127,7 +128,7 @@ pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<
                 // SAFETY: ends the child without running anything of the guest.
                 unsafe { libc::_exit(127) }
             }
-            // Closed already, and their numbers may be others' by now.
+            // They are closed already, and their numbers may be in use again.
             std::mem::forget(descriptors);
             Ok(None)
         }
@@ -135,8 +136,8 @@ pub(crate) fn copy(open: &OpenProcess, descriptors: Vec<OwnedFd>) -> io::Result<
     }
 }
 
-/// Whether this host lets process 1 see in which system call a process of the sandbox sleeps: asked of a child that does
-/// not hide and does nothing. Nothing where that cannot be found out.
+/// Whether this host lets process 1 see in which system call a process of the sandbox sleeps. It tests this
+/// on a child that does not hide and does nothing. `None` if that cannot be determined.
 pub(crate) fn can_look_at_children() -> Option<bool> {
     let (told, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
     // SAFETY: this process is single-threaded.
@@ -146,7 +147,7 @@ pub(crate) fn can_look_at_children() -> Option<bool> {
     }
     drop(tell);
     let child = Pid::from_raw(number).filter(|_| number > 0)?;
-    // A program may stop it; that must not hold up process 1.
+    // A program may stop the child; that must not block process 1.
     let mut list = [PollFd::new(&told, PollFlags::IN)];
     let is_told = rustix::event::poll(&mut list, Some(&PROBE_PATIENCE)).is_ok_and(|count| count > 0);
     let is_there = is_told && matches!(rustix::io::read(&told, &mut [0_u8]), Ok(1));
@@ -165,11 +166,11 @@ pub(crate) fn is_withheld(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
 }
 
-/// Runs in the child of [`can_look_at_children`]: only the pipe is open when others may look at it.
+/// Runs in the child of [`can_look_at_children`]. Only the pipe is open when other processes may inspect it.
 fn hold_still(tell: &OwnedFd) -> ! {
     // SAFETY: takes no pointers; nothing of the guest runs in this child any more.
     unsafe { libc::dup2(tell.as_raw_fd(), 0) };
-    // SAFETY: takes no pointers; what it closes nobody uses in this child.
+    // SAFETY: takes no pointers; nothing in this child uses the closed descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).ok();
     // SAFETY: descriptor 0 is the pipe, and stays open.
@@ -183,13 +184,13 @@ fn hold_still(tell: &OwnedFd) -> ! {
 /// Runs in the copy.
 fn settle_copy(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
     prepare(directory, descriptors)?;
-    // SAFETY: takes no pointers. Owners of the closed descriptors are forgotten by the callers.
+    // SAFETY: takes no pointers. The callers forget the owners of the closed descriptors.
     let result = unsafe { libc::syscall(libc::SYS_close_range, descriptors.len(), u32::MAX, 0) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    // Like any program of the sandbox, its user may look at it: but not before it holds nothing of the guest's any more.
-    // What an earlier program left running waits for that moment.
+    // Like any program of the sandbox, the copy may be inspected by its user, but only after it holds nothing
+    // of the guest any more. A process that an earlier program left running could wait for that moment.
     Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?)
 }
 
@@ -217,12 +218,12 @@ fn exec(
 
 /// Runs in the child: session, directory, descriptors, signals.
 fn prepare(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
-    // Its own session, so that signals to its group stay with it.
+    // A new session, so that signals to its process group reach only this group.
     rustix::process::setsid()?;
     rustix::process::chdir(directory.as_c_str())?;
-    // Best effort: where procfs forbids it the guest is merely as likely a victim as its size makes it.
+    // Best effort: where procfs forbids it, the guest's size alone determines how likely the kernel kills it.
     std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_OF_PROGRAMS).ok();
-    // First out of the way of 0 to 3, then into place.
+    // First above the numbers 0 to 3, then into place.
     let mut away = Vec::with_capacity(descriptors.len());
     for descriptor in descriptors {
         away.push(rustix::io::fcntl_dupfd_cloexec(descriptor, 16)?);

@@ -1,9 +1,10 @@
-//! Whether an interpreter waits for its next order, as the kernel tells it.
+//! Whether an interpreter waits for its next order, as the kernel reports it.
 //!
-//! Called by [`crate::Guest`] when the host asks. A driver shares its process with the program, so its word that a run is
-//! over may be the program's. What a program cannot say without doing it is that its first thread sleeps in a system call
-//! that waits for the driver's socket: read(2) and its like, or epoll_wait(2) with the socket among those watched. Threads,
-//! timers and processes that a run left behind are not looked at: they may go on.
+//! [`crate::Guest`] calls it when the host asks. A driver shares its process with the program, so its message
+//! that a run is over may come from the program. A program cannot fake one fact without making it true: its
+//! first thread sleeps in a system call that waits for the driver's socket. Such a call is read(2) or a
+//! similar one, or epoll_wait(2) with the socket among the watched descriptors. This module ignores threads,
+//! timers and processes that a run left behind; they may continue.
 
 use std::fs;
 use std::io;
@@ -16,10 +17,10 @@ use crate::sys;
 
 /// The longest such line: nine numbers.
 const LINE_BYTES_MAX: usize = 256;
-/// What is read of the list of descriptors that an epoll watches.
+/// How many bytes are read of the list of file descriptors that an epoll watches.
 const WATCHED_BYTES_MAX: usize = 64 << 10;
 
-/// A socket as both its ends and all their copies know it.
+/// The identity of a socket, the same for all copies of its file descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketId {
     device: u64,
@@ -33,14 +34,14 @@ impl SocketId {
     }
 }
 
-/// What was seen.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It waits for what comes from that socket.
+    /// The thread waits for data from that socket.
     Waits,
-    /// It does something else.
+    /// The thread does something else.
     Busy,
-    /// It cannot be looked at.
+    /// The process cannot be inspected.
     Hidden,
 }
 
@@ -63,8 +64,8 @@ pub(crate) fn look(pid: Pid, socket: SocketId) -> Look {
     }
 }
 
-/// Counts of how often the first thread gave the processor up, if it sleeps now: they stand still while it does nothing. This
-/// is all that can be seen where the host lets no process look at another.
+/// The number of context switches of the first thread, if it sleeps now. The number does not change while the
+/// thread does nothing. This is all that can be observed on a host that lets no process inspect another.
 pub(crate) fn sleep_count(pid: Pid) -> Option<u64> {
     let number = pid.as_raw_nonzero();
     let status = fs::read_to_string(format!("/proc/{number}/task/{number}/status")).ok()?;
@@ -87,7 +88,8 @@ enum Kind {
     Epoll,
 }
 
-/// The call in which the first thread sleeps, if it is one that waits for a descriptor. See proc(5), /proc/PID/syscall.
+/// The system call in which the first thread sleeps, if that call waits for a file descriptor. See proc(5),
+/// /proc/PID/syscall.
 fn blocked_in(pid: Pid) -> io::Result<Option<Blocked>> {
     let path = format!("/proc/{}/syscall", pid.as_raw_nonzero());
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -96,7 +98,7 @@ fn blocked_in(pid: Pid) -> io::Result<Option<Blocked>> {
     Ok(str::from_utf8(&line[..count]).ok().and_then(parse))
 }
 
-/// `running`, `-1 SP PC`, or the number of the call and its arguments.
+/// Parses `running`, `-1 SP PC`, or the number of the call and its arguments.
 fn parse(line: &str) -> Option<Blocked> {
     let mut words = line.split_ascii_whitespace();
     let call: i64 = words.next()?.parse().ok()?;
@@ -108,7 +110,7 @@ fn parse(line: &str) -> Option<Blocked> {
         return None;
     };
     let descriptor = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    // The kernel takes the lower half.
+    // The kernel uses the lower half.
     Some(Blocked { kind, descriptor: descriptor as u32 as i32 })
 }
 

@@ -1,13 +1,16 @@
-//! The jail and the guest as a library that an interpreter loads, to become a zygote (see `jail::Zygote`).
+//! The jail and the guest as a library that an interpreter loads, to become a zygote process (see
+//! `jail::Zygote`).
 //!
-//! Embedded in the binary (crates/palisade/build.rs) and handed to the interpreter by descriptor: there is no such file on
-//! disk. One function, of the plainest kind, so that it can be called from any interpreter that can call C.
+//! The library is embedded in the binary (crates/palisade/build.rs) and passed to the interpreter by file
+//! descriptor; there is no such file on disk. It exports one function with a plain C signature, so that any
+//! interpreter that can call C can call it.
 
 #![allow(unsafe_code, reason = "the fence: a name that C can find, and a descriptor that C gives")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Says which sources this library is of: palisade's build script does not embed one of others.
+/// Identifies the sources of this library. Palisade's build script does not embed a library built from other
+/// sources.
 // SAFETY: no other symbol of that name exists in an interpreter.
 #[unsafe(no_mangle)]
 pub static PALISADE_ZYGOTE_SOURCES: [u8; SOURCES_BYTES] = sources();
@@ -23,12 +26,13 @@ const fn sources() -> [u8; SOURCES_BYTES] {
     }
 }
 
-/// Serves requests from the socket given, which is this process's alone and single-threaded. Gives back 1 in a process that
-/// is to go on as the interpreter, behind its walls, with its channel as descriptor 3; 0 when there will be no more.
+/// Serves requests from the given socket, which only this process holds. The process must be single-threaded.
+/// Returns 1 in a process that continues as the interpreter, behind its walls, with its channel as file
+/// descriptor 3. Returns 0 when there are no more requests.
 // SAFETY: no other symbol of that name exists in an interpreter.
 #[unsafe(no_mangle)]
 pub extern "C" fn palisade_serve_zygote(requests: std::ffi::c_int) -> std::ffi::c_int {
-    // SAFETY: the caller gives the descriptor that the zygote was started with, and does not use it again.
+    // SAFETY: the caller passes the descriptor that the zygote was started with, and does not use it again.
     let requests = unsafe { OwnedFd::from_raw_fd(requests) };
     match jail::serve_zygote(requests, become_guest) {
         jail::Left::Ended(_) => 0,
@@ -36,7 +40,7 @@ pub extern "C" fn palisade_serve_zygote(requests: std::ffi::c_int) -> std::ffi::
     }
 }
 
-/// What a clone turns into once its walls stand.
+/// What a clone becomes once its walls are up.
 fn become_guest(stream: OwnedFd, consent: OwnedFd) -> jail::Left {
     let gate = guest::Gate { socket: consent, accept: jail::accept_consent };
     let carried = guest::Carried { let_go: jail::let_go_of_interpreter };
