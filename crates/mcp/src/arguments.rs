@@ -1,25 +1,28 @@
-//! Arguments of a tool, taken strictly: what the schema does not say is refused by name, and nothing runs.
+//! Strict parsing of a tool's arguments.
+//!
+//! Every tool takes its arguments through [`Arguments`]. A property that the schema does not define is
+//! refused by name, and nothing runs.
 
 use engine::RunError;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
-/// The code of every refusal made here.
+/// The error code of every refusal in this file.
 const BAD_ARGUMENTS: &str = "bad_arguments";
-/// What was wrong; boxed because it is large and rare.
+/// The error of a refused argument. It is boxed because it is large and rare.
 pub(crate) type Refusal = Box<RunError>;
 
 const NAME_CHARS_MAX: usize = 64;
 
-/// The properties of one object that are still to be taken.
+/// The properties of one object that have not been taken yet.
 pub(crate) struct Arguments {
-    /// Where it stands, for messages: empty, or `limits.`.
+    /// Position of the object, as a prefix for messages: empty, or `limits.`.
     place: String,
     left: JsonObject,
 }
 
 impl Arguments {
-    /// Refuses properties that are not known.
+    /// Refuses unknown properties.
     pub(crate) fn new(place: &str, known: &[&str], given: JsonObject) -> Result<Self, Refusal> {
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
             let name: String = name.chars().take(NAME_CHARS_MAX).collect();
@@ -33,7 +36,7 @@ impl Arguments {
         Ok(Self { place: place.to_owned(), left: given })
     }
 
-    /// A text that must be there.
+    /// Takes a required text.
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Refusal> {
         self.text(name)?.ok_or_else(|| {
             let message = format!("`{}{name}` is missing", self.place);
@@ -41,7 +44,7 @@ impl Arguments {
         })
     }
 
-    /// A text.
+    /// Takes a text.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Refusal> {
         self.take(name, "a string", |value| match value {
             Value::String(text) => Ok(text),
@@ -49,12 +52,12 @@ impl Arguments {
         })
     }
 
-    /// True or false.
+    /// Takes a boolean.
     pub(crate) fn truth(&mut self, name: &str) -> Result<Option<bool>, Refusal> {
         self.take(name, "true or false", |value| value.as_bool().ok_or(value))
     }
 
-    /// A whole number, not negative; `3.0` is one.
+    /// Takes a non-negative whole number. `3.0` counts as one.
     pub(crate) fn whole(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
         self.take(name, "a whole number above zero", |value| match (value.as_u64(), value.as_f64()) {
             (Some(number), _) => Ok(number),
@@ -63,12 +66,12 @@ impl Arguments {
         })
     }
 
-    /// A number.
+    /// Takes a number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Refusal> {
         self.take(name, "a number above zero", |value| value.as_f64().ok_or(value))
     }
 
-    /// A list of texts.
+    /// Takes a list of texts.
     pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<String>, Refusal> {
         let list = self.list(name)?;
         let place = &self.place;
@@ -79,7 +82,7 @@ impl Arguments {
         list.into_iter().enumerate().map(text).collect()
     }
 
-    /// A list of objects, each with these properties.
+    /// Takes a list of objects, each with these properties.
     pub(crate) fn objects(&mut self, name: &str, known: &[&str]) -> Result<Vec<Arguments>, Refusal> {
         let list = self.list(name)?;
         let place = &self.place;
@@ -90,13 +93,13 @@ impl Arguments {
         list.into_iter().enumerate().map(object).collect()
     }
 
-    /// An object with these properties; empty when absent.
+    /// Takes an object with these properties; empty when absent.
     pub(crate) fn object(&mut self, name: &str, known: &[&str]) -> Result<Arguments, Refusal> {
         let given = self.open_object(name)?;
         Arguments::new(&format!("{}{name}.", self.place), known, given)
     }
 
-    /// An object with any properties; empty when absent.
+    /// Takes an object with any properties; empty when absent.
     pub(crate) fn open_object(&mut self, name: &str) -> Result<Map<String, Value>, Refusal> {
         let object = self.take(name, "an object", |value| match value {
             Value::Object(object) => Ok(object),
@@ -105,7 +108,7 @@ impl Arguments {
         Ok(object.unwrap_or_default())
     }
 
-    /// The place of this object for messages, without the last dot.
+    /// The position of this object for messages, without the trailing dot.
     pub(crate) fn place(&self) -> &str {
         self.place.trim_end_matches('.')
     }
@@ -130,7 +133,7 @@ impl Arguments {
     }
 }
 
-/// Refuses for a reason.
+/// Builds a refusal from a message and a remedy.
 pub(crate) fn refusal(message: String, remedy: impl Into<String>) -> Refusal {
     Box::new(RunError::new(BAD_ARGUMENTS, message).remedy(remedy))
 }

@@ -1,8 +1,8 @@
-//! What works on this machine, found out once in the background: languages, a canary run of each, the wall.
+//! Background checks of this machine: which languages exist, a canary run of each, and the wall.
 //!
-//! Languages come first because the tool list needs them. The rest starts when somebody asks or shortly after
-//! the start, so that it never delays the first answer. What could not be found out for the time being (no sandbox could
-//! be built, a probe took too long) is looked at again later, in the background.
+//! Languages come first because the tool list needs them. The other checks start when a caller asks, or
+//! shortly after the start, so that they never delay the first answer. Some results are inconclusive: no
+//! sandbox could be built, or a probe took too long. Those checks are repeated later in the background.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use sandbox::{Enforced, Outcome};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// How long the canaries wait for somebody to ask.
+/// How long the canaries wait for a first question before they start anyway.
 const QUIET: Duration = Duration::from_millis(300);
-/// How long an answer about the machine waits for them.
+/// How long an answer about the machine waits for the checks.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is known so far.
+/// The results so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
-    /// Whether languages were looked for.
+    /// Whether the search for languages is complete.
     pub(crate) is_looked: bool,
     /// Languages with an interpreter, by name.
     pub(crate) languages: BTreeMap<String, Language>,
-    /// Languages without one, and why.
+    /// Languages without an interpreter, and the reason.
     pub(crate) unavailable: BTreeMap<String, RuntimeError>,
-    /// The wall, examined from outside.
+    /// The wall, examined from outside the sandbox.
     pub(crate) wall: Option<Result<Enforced, String>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Language {
     pub(crate) canary: Canary,
 }
 
-/// Whether its canary lives.
+/// State of a language's canary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Canary {
     Checking,
@@ -54,7 +54,7 @@ impl Findings {
         sound.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes up what a look for a language gave, and what its canary showed before.
+    /// Records the result of a search for a language, and the last result of its canary.
     fn note(&mut self, engine: &Engine, name: String, found: Result<Arc<Runtime>, RuntimeError>) {
         match found {
             Ok(runtime) => {
@@ -77,7 +77,7 @@ impl Findings {
     }
 }
 
-/// Holds what is known.
+/// Holds the results of the checks.
 pub(crate) struct Checks {
     known: watch::Sender<Findings>,
     asked: Notify,
@@ -85,7 +85,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Starts looking.
+    /// Starts the checks.
     pub(crate) fn start(engine: Arc<Engine>) -> Arc<Self> {
         let checks = Arc::new(Self {
             known: watch::Sender::new(Findings::default()),
@@ -96,19 +96,19 @@ impl Checks {
         checks
     }
 
-    /// What is known once languages were looked for.
+    /// The results, once the search for languages is complete.
     pub(crate) async fn languages(&self) -> Findings {
         let mut known = self.known.subscribe();
         let found = known.wait_for(|findings| findings.is_looked).await;
         found.map(|findings| findings.clone()).unwrap_or_default()
     }
 
-    /// Changes when the languages that are offered do.
+    /// Changes when the set of offered languages changes.
     pub(crate) fn offered(&self) -> watch::Receiver<Vec<String>> {
         self.offered.subscribe()
     }
 
-    /// What is known once everything was checked, or as much as there is after a while.
+    /// The results once every check is complete, or the results so far when [`PATIENCE`] is over.
     pub(crate) async fn all(&self) -> Findings {
         self.asked.notify_one();
         let mut known = self.known.subscribe();
@@ -116,13 +116,13 @@ impl Checks {
         self.languages().await
     }
 
-    /// Looks once more, now: the wall, then a canary of each language that was found.
+    /// Checks again now: the wall, then a canary of each language that was found.
     pub(crate) async fn again(&self, engine: &Engine) -> Vec<(String, Result<(), String>)> {
         let wall = self.look_at_wall(engine).await;
         let is_without_wall = wall.is_err();
         let mut found = vec![("wall".to_owned(), wall)];
         if is_without_wall {
-            // No canary could run, and each would take as long to find that out.
+            // No canary could run, and each would take the same time to fail.
             return found;
         }
         for (name, language) in self.languages().await.languages {
@@ -141,7 +141,7 @@ impl Checks {
         tokio::join!(self.find_late_ones(&engine), self.look_when_regained(&engine));
     }
 
-    /// What the wall is like now, or why there is none.
+    /// Checks the wall now. The error says why there is none.
     async fn look_at_wall(&self, engine: &Engine) -> Result<(), String> {
         let wall = engine.backend().probe().await;
         let wall = wall.map_err(|error| {
@@ -153,20 +153,20 @@ impl Checks {
         looked
     }
 
-    /// A canary of each language that was not seen to work lately.
+    /// Runs a canary of each language without a recent success.
     async fn try_unsure(&self, engine: &Engine) {
         let is_sure =
             |runtime: &Runtime| engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh);
         let mut found: Vec<_> =
             self.known.borrow().languages.values().map(|it| Arc::clone(&it.runtime)).collect();
-        // Compilers take longest, and callers wait for the others.
+        // Compilers take longest, and callers wait for the other languages.
         found.sort_by_key(|runtime| runtime.is_compiled());
         for runtime in found.iter().filter(|runtime| !is_sure(runtime)) {
             self.try_canary(engine, runtime).await.ok();
         }
     }
 
-    /// Runs a canary and keeps what it shows about the language, if anything.
+    /// Runs a canary and records its result, unless it is inconclusive.
     async fn try_canary(&self, engine: &Engine, runtime: &Runtime) -> Result<(), String> {
         let canary = canary(engine, runtime).await?;
         let tried = match &canary {
@@ -194,7 +194,7 @@ impl Checks {
         self.offered.send_if_modified(|known| std::mem::replace(known, offered.clone()) != offered);
     }
 
-    /// Looks for languages again whose probes took too long, until each has answered.
+    /// Probes again the languages whose probes took too long, until each has answered.
     async fn find_late_ones(&self, engine: &Arc<Engine>) {
         loop {
             let late: Vec<(String, u64)> = {
@@ -216,7 +216,7 @@ impl Checks {
         }
     }
 
-    /// What was found while no sandbox could be built is found out anew when they can be.
+    /// Repeats the checks that ran while no sandbox could be built, once sandboxes can be built again.
     async fn look_when_regained(&self, engine: &Engine) {
         loop {
             engine.wall_regained().await;
@@ -226,7 +226,7 @@ impl Checks {
     }
 }
 
-/// Looks for every language, several at once, and recalls what their canaries showed before.
+/// Probes every language, several at once, and recalls the last results of their canaries.
 async fn find_all(engine: &Arc<Engine>) -> Findings {
     let mut looking = JoinSet::new();
     for name in engine.runtimes().names() {
@@ -242,12 +242,12 @@ async fn find_all(engine: &Arc<Engine>) -> Findings {
     findings
 }
 
-/// What a canary shows about its language; an error where it could not run and shows nothing.
+/// The result of a canary run. The error means that it could not run and is inconclusive.
 async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
     let (code, expected) = runtime.canary();
     let (language, code) = (runtime.name().to_owned(), code.to_owned());
     let request = RunRequest { language, code, cold: true, ..RunRequest::default() };
-    // Nobody stops it; it has the default limits.
+    // The canary is never cancelled; the default limits bound it.
     let (_stop, stopped) = oneshot::channel();
     let result = engine.run(request, None, stopped).await;
     let canary = judge(&result, expected);
@@ -255,7 +255,7 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
         matches!(result.outcome, Outcome::Unavailable | Outcome::Killed | Outcome::Cancelled);
     let verdict = if let Canary::Broken(reason) = &canary { Err(reason.clone()) } else { Ok(()) };
     if is_without_word {
-        // A busy or stopped server says nothing about a language, and neither does one without a wall.
+        // A busy or stopped server is inconclusive about a language, and so is a server without a wall.
         return verdict.map(|()| Canary::Checking);
     }
     engine.runtimes().remember_canary(runtime, &verdict);

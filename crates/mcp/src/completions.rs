@@ -1,14 +1,14 @@
-//! Completions: languages for prompts, own runs for the log's address.
+//! Completions: languages for the arguments of prompts, and the caller's own run ids for the log template.
 
 use engine::Principal;
 use rmcp::model::{CompleteRequestParams, CompletionInfo, Reference};
 
 use super::{Server, prompts, resources};
 
-/// Runs that are looked through.
+/// Maximum number of runs that are searched.
 const RUNS_MAX: usize = 100;
 
-/// Values that begin with what was typed; nothing for what is not known.
+/// Values that begin with the typed text. Unknown references and arguments have no values.
 pub(crate) async fn complete(
     server: &Server,
     principal: &Principal,
@@ -22,7 +22,7 @@ pub(crate) async fn complete(
         Reference::Resource(template)
             if template.uri == resources::LOG_TEMPLATE && asked.argument.name == resources::RUN_VARIABLE =>
         {
-            // Without its store the server completes nothing, and says so elsewhere.
+            // Without its store the server completes nothing. Other answers report the failure of the store.
             let runs = server.runs.list(principal, RUNS_MAX).await.unwrap_or_default();
             runs.into_iter().map(|run| run.id.as_str().to_owned()).collect()
         }

@@ -1,6 +1,7 @@
-//! What a run showed, in an answer: a line of words each, images as images, pages and data as embedded resources.
+//! The displays of a run in an answer: a line of text for each, images as images, pages and data as embedded
+//! resources.
 //!
-//! What does not fit an answer is named with the address under which it can be read.
+//! A display that does not fit into the answer is listed with the address at which it can be read.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,12 +11,12 @@ use rmcp::model::{Annotations, ContentBlock, EmbeddedResource, ResourceContents,
 use super::resources;
 use crate::render::{self, INLINE_BYTES_MAX};
 
-/// All images of an answer together, as base64.
+/// Upper bound on all images of an answer together, as base64.
 const INLINE_IMAGES_BYTES_MAX: usize = 4 << 20;
-/// All texts of an answer together; each has the bound of a stream.
+/// Upper bound on all texts of an answer together. Each text also has the bound of a stream.
 const INLINE_TEXTS_BYTES_MAX: usize = 4 * INLINE_BYTES_MAX;
 
-/// The displays of a finished run, and which of them are in the answer itself.
+/// The displays of a finished run, and which of them the answer embeds.
 pub(crate) struct Shown<'a> {
     id: &'a RunId,
     displays: &'a [Display],
@@ -23,7 +24,7 @@ pub(crate) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// The first ones that fit are in the answer.
+    /// Embeds the first displays that fit.
     pub(crate) fn new(id: &'a RunId, displays: &'a [Display]) -> Self {
         let (mut images_room, mut texts_room) = (INLINE_IMAGES_BYTES_MAX, INLINE_TEXTS_BYTES_MAX);
         let fits = |display: &Display| {
@@ -39,7 +40,7 @@ impl<'a> Shown<'a> {
         Self { id, displays, is_inline: displays.iter().map(fits).collect() }
     }
 
-    /// A line about each.
+    /// A line about each display.
     pub(crate) fn lines(&self) -> Vec<String> {
         let numbered = self.displays.iter().zip(&self.is_inline).enumerate();
         let line = |(index, (display, is_inline)): (usize, (&Display, &bool))| {
@@ -52,13 +53,13 @@ impl<'a> Shown<'a> {
         numbered.map(line).collect()
     }
 
-    /// Those that fit.
+    /// The embedded displays.
     pub(crate) fn blocks(&self) -> Vec<ContentBlock> {
         let inline = self.displays.iter().enumerate().filter(|(index, _)| self.is_inline[*index]);
         inline.map(|(index, display)| block(display, &self.uri(index))).collect()
     }
 
-    /// Where the one at that place is.
+    /// The address of the display at that index.
     pub(crate) fn uri(&self, index: usize) -> String {
         resources::display_uri(self.id, index + 1)
     }
@@ -69,13 +70,13 @@ fn block(display: &Display, uri: &str) -> ContentBlock {
         return ContentBlock::image(STANDARD.encode(&display.data), display.kind.mime());
     }
     let embedded = EmbeddedResource::new(content(display, uri));
-    // Pages and drawings are for eyes; a model has the words about them.
+    // Pages and drawings are for people; a model reads the line about them.
     let is_for_eyes = matches!(display.kind, DisplayKind::Html | DisplayKind::Svg);
     let audience = Annotations::default().with_audience(vec![Role::User]);
     ContentBlock::Resource(if is_for_eyes { embedded.with_annotations(audience) } else { embedded })
 }
 
-/// The whole of it.
+/// The complete content of a display.
 pub(crate) fn content(display: &Display, uri: &str) -> ResourceContents {
     let content = if display.kind.is_raster() {
         ResourceContents::blob(STANDARD.encode(&display.data), uri)

@@ -1,17 +1,17 @@
 //! URLs at which a client can transfer a file without MCP.
 //!
-//! A transport that is reached by HTTP puts [`FileUrls`] into a request's extensions; the tools for files offer URLs
-//! where it did. Only the transport knows how a URL is made and honoured.
+//! An HTTP transport puts [`FileUrls`] into a request's extensions. The file tools offer URLs when it is
+//! present. Only the transport knows how a URL is made and verified.
 
 use std::sync::Arc;
 
 use engine::Principal;
 use engine::workspace::FilePath;
 
-/// The largest file that goes either way.
+/// The largest file that can be transferred in either direction.
 pub const TRANSFER_BYTES_MAX: u64 = 100 << 20;
 
-/// What a URL allows.
+/// The action that a URL allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAction {
     /// Read the file.
@@ -20,18 +20,18 @@ pub enum FileAction {
     Upload,
 }
 
-/// A URL that was made.
+/// A URL and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileUrl {
     /// The whole address.
     pub url: String,
-    /// Since the epoch.
+    /// Milliseconds since the epoch.
     pub expires_ms: u64,
 }
 
 /// Makes URLs for one caller.
 pub trait FileUrlMaker: Send + Sync {
-    /// A URL for one action on one file, unless it cannot be expressed.
+    /// A URL for one action on one file, or `None` if the transport cannot express it.
     fn make(
         &self,
         action: FileAction,
@@ -41,17 +41,17 @@ pub trait FileUrlMaker: Send + Sync {
     ) -> Option<FileUrl>;
 }
 
-/// What a transport puts into the extensions of a request.
+/// The extension that a transport puts into a request.
 #[derive(Clone)]
 pub struct FileUrls(Arc<dyn FileUrlMaker>);
 
 impl FileUrls {
-    /// URLs made by this maker.
+    /// Wraps a maker of URLs.
     pub fn new(maker: impl FileUrlMaker + 'static) -> Self {
         Self(Arc::new(maker))
     }
 
-    /// A URL for one action on one file, unless it cannot be expressed.
+    /// A URL for one action on one file, or `None` if the transport cannot express it.
     pub fn make(
         &self,
         action: FileAction,

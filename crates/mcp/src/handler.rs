@@ -1,4 +1,7 @@
-//! The protocol's methods, each in a few lines: who asks, what answers, which hints go along.
+//! The protocol's methods.
+//!
+//! The library calls [`ServerHandler`] for every request. Each method determines the caller, delegates to the
+//! module that answers, and adds the cache hints of the newer era.
 
 use std::borrow::Cow;
 
@@ -28,15 +31,15 @@ expression to get its value. Runs share nothing. When a run is cut short, the er
 that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
 read the rest at its palisade:// address.";
 
-/// Of an unknown tool's name, this many characters are repeated.
+/// Number of characters of an unknown tool's name that the error repeats.
 const TOOL_NAME_SHOWN_MAX: usize = 128;
-/// Lists change rarely, and subscribers are told.
+/// Cache lifetime of lists. They change rarely, and subscribers are notified.
 const LIST_FRESH_MS: u64 = 300_000;
-/// What was found out about the machine settles within seconds of the start.
+/// Cache lifetime of check results that can still change. They settle within seconds of the start.
 const SETTLING_FRESH_MS: u64 = 5_000;
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Adds what results of lists say in the newer era: how long they keep, for whom, and who made them.
+/// Adds the hints of the newer era to a list: its lifetime, its cache scope, and the server that made it.
 macro_rules! with_hints {
     ($list:expr, $context:expr) => {{
         let mut list = $list;
@@ -49,7 +52,8 @@ macro_rules! with_hints {
 }
 
 impl ServerHandler for Server {
-    /// As the newer era has it; [`Self::initialize`] leaves out what only that one knows.
+    /// The configuration for the newer era. [`Self::initialize`] omits the parts that the older era does not
+    /// define.
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -226,7 +230,7 @@ pub(super) fn implementation() -> Implementation {
         .with_icons(icon::icons())
 }
 
-/// Results of the newer era say who made them: name and version, without the picture.
+/// Metadata of results in the newer era: the server's name and version, without the icon.
 fn own_meta() -> MetaObject {
     let mut meta = MetaObject::default();
     let own = Implementation::new(NAME, env!("CARGO_PKG_VERSION")).with_title(TITLE);

@@ -8,7 +8,7 @@ const SVG: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><
 <path d='M3 10l4-6 4 6v19H3zM12 10l4-6 4 6v19h-8zM21 10l4-6 4 6v19h-8z'/></g>\
 <path fill='#6b3815' d='M1 14h30v3H1zM1 22h30v3H1z'/></svg>";
 
-/// As the protocol carries it.
+/// The icon in the form that the protocol carries.
 pub(crate) fn icons() -> Vec<Icon> {
     let source = format!("data:image/svg+xml;base64,{}", STANDARD.encode(SVG));
     vec![Icon::new(source).with_mime_type("image/svg+xml").with_sizes(vec!["any".to_owned()])]

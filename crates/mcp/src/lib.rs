@@ -1,9 +1,11 @@
-//! The MCP surface: what an agent sees, in both eras of the protocol.
+//! The MCP surface: the tools, resources, prompts and tasks that a client sees, in both eras of the protocol.
 //!
-//! [`serve_stdio`] serves a [`Server`] over standard input and output, the crate `service` over HTTP. The library
-//! settles the era per connection (`initialize`) or per request (`_meta`); nothing here depends on which one it
-//! is, but for hints and extensions that only the newer one knows. A tool answers with a result whatever the
-//! arguments were; protocol errors are for requests that reach no tool. [`handler`] is the list of methods.
+//! [`serve_stdio`] serves a [`Server`] over standard input and output. The crate `service` serves it over
+//! HTTP. The library settles the era per connection (`initialize`) or per request (`_meta`). Nothing here
+//! depends on the era, except hints and extensions that only the newer era defines.
+//!
+//! A tool always answers with a result, whatever its arguments were. Protocol errors are only for requests
+//! that reach no tool. [`handler`] lists the methods.
 
 mod arguments;
 mod checks;
@@ -56,26 +58,27 @@ use crate::file_urls::FileUrls;
 /// Name of this server in the protocol.
 pub(crate) const NAME: &str = "palisade";
 
-/// Revisions that are spoken: all that the library knows. The oldest ones cost nothing and scanners use them.
+/// Supported protocol revisions: every revision that the library knows. The oldest ones cost nothing, and
+/// scanners use them.
 pub(crate) const VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
-/// Requests that wait or run may hold this much of code, inputs and standard input together.
+/// Upper bound on the code, inputs and standard input that queued and running requests hold together.
 const HELD_BYTES_MAX: usize = 128 << 20;
 const HELD_PIECE_BYTES: usize = 1 << 10;
 
-/// One server, over one engine.
+/// An MCP server over one engine.
 pub struct Server {
     engine: Arc<Engine>,
     runs: Arc<Runs>,
     checks: Arc<Checks>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
-    /// The tools last published, and for which languages.
+    /// The tool list published last, and the languages it was made for.
     tools: Mutex<(Vec<String>, Vec<Tool>)>,
 }
 
 impl Server {
-    /// A server whose runs all end when `ended` says so.
+    /// Creates a server. All of its runs end when `ended` holds a reason.
     pub fn new(runs: Arc<Runs>, ended: watch::Receiver<Option<Stop>>) -> Self {
         let engine = Arc::clone(runs.engine());
         let checks = Checks::start(Arc::clone(&engine));
@@ -93,7 +96,7 @@ impl Server {
         &self.runs
     }
 
-    /// Whether every language that is offered still runs, and the wall can be built.
+    /// Checks again that the wall can be built and that every offered language still runs.
     pub async fn canaries(&self) -> Vec<(String, Result<(), String>)> {
         self.checks.again(&self.engine).await
     }
@@ -105,18 +108,18 @@ impl Server {
         stop.unwrap_or(Stop::Killed)
     }
 
-    /// Room for a request of that size, if there is any.
+    /// Reserves memory for a request of that size. Returns `None` when the budget is exhausted.
     fn hold(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let pieces = u32::try_from(bytes / HELD_PIECE_BYTES + 1).ok()?;
         Arc::clone(&self.held).try_acquire_many_owned(pieces).ok()
     }
 
-    /// Languages that are offered.
+    /// The languages that this server offers.
     async fn languages(&self) -> Vec<String> {
         self.checks.languages().await.offered()
     }
 
-    /// The list, made once for the same languages: answers that wait to be read share it.
+    /// The tool list, built once per set of languages, so that answers waiting to be read share it.
     async fn tools(&self) -> Vec<Tool> {
         let languages = self.languages().await;
         let mut made = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,18 +130,18 @@ impl Server {
     }
 }
 
-/// The end of a session whose requests may outlive their connections.
+/// Signals the end of a session whose requests may outlive their connections.
 #[derive(Debug, Clone, Default)]
 pub struct SessionEnd(CancellationToken);
 
 impl SessionEnd {
-    /// The session is over.
+    /// Ends the session.
     pub fn say(&self) {
         self.0.cancel();
     }
 }
 
-/// Completes when whoever asked does not want the answer any more.
+/// Completes when the caller no longer wants the answer.
 async fn given_up(context: &RequestContext<RoleServer>) {
     let parts = context.extensions.get::<http::request::Parts>();
     match parts.and_then(|parts| parts.extensions.get::<SessionEnd>()) {
@@ -152,7 +155,7 @@ async fn given_up(context: &RequestContext<RoleServer>) {
     }
 }
 
-/// Whose request this is: told by the transport, which is the only one to know.
+/// The principal of a request. The transport provides it, because only the transport knows it.
 fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorData> {
     let by_connection = context.extensions.get::<Principal>();
     let by_request = || {
@@ -162,7 +165,7 @@ fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorDat
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))
 }
 
-/// How files can be transferred by HTTP: told by a transport that can.
+/// URLs for transferring files by HTTP, if the transport provides them.
 fn file_urls(context: &RequestContext<RoleServer>) -> Option<FileUrls> {
     let by_request = || {
         context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<FileUrls>())

@@ -1,7 +1,8 @@
-//! A role of the binary: prints what this server publishes, the same on every machine.
+//! A role of the binary: prints the published tools, resources and prompts, identically on every machine.
 //!
-//! `cargo xtask manifests` makes the files in `manifests/` of it, and a test compares them with what a running
-//! server answers. All languages are in it, whether they work here or not, and the built-in limits.
+//! `cargo xtask manifests` writes the files in `manifests/` from this output. A test compares them with the
+//! answers of a running server. The output has all languages, whether they work on this machine or not, and
+//! the built-in limits.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,10 +15,10 @@ use super::{VERSIONS, tools};
 
 /// First argument that chooses this role.
 const ROLE: &str = "__manifest";
-/// The list does not depend on it; the policy wants one.
+/// The policy requires a number of cores; the output does not depend on it.
 const CORES: u32 = 1;
 
-/// Takes the role if the arguments say so.
+/// Takes the role if the first argument selects it.
 pub fn take_role() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != ROLE || arguments.next().is_some() {

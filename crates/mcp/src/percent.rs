@@ -1,19 +1,19 @@
-//! Names in URIs: percent-encoding (RFC 3986), strict in what it reads.
+//! Percent-encoding of names in URIs (RFC 3986). Decoding is strict.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Everything but the unreserved characters and the slash.
+/// Every character except the unreserved ones and the slash.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// Stand for themselves in a path, besides letters and digits.
+/// Bytes that stand for themselves in a path, besides letters and digits.
 const PLAIN: &[u8] = b"-._~!$&'()*+,;=:@/";
 
-/// Encodes everything but the unreserved characters and the slash.
+/// Encodes every character except the unreserved ones and the slash.
 pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-/// Gives nothing for a broken escape, an encoded slash or NUL, bytes that are not UTF-8, and characters that
-/// cannot stand in a path.
+/// Returns `None` for a broken escape, an encoded slash or NUL, invalid UTF-8, and characters that cannot
+/// appear in a path.
 pub fn decode(text: &str) -> Option<String> {
     let is_known = |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || PLAIN.contains(&byte);
     if !text.bytes().all(is_known) {
@@ -21,7 +21,8 @@ pub fn decode(text: &str) -> Option<String> {
     }
     let count = |bytes: &[u8], wanted: u8| bytes.iter().filter(|byte| **byte == wanted).count();
     let decoded: Vec<u8> = percent_decode_str(text).collect();
-    // The library keeps a broken escape as it stands, so each escape must have saved two bytes.
+    // The library leaves a broken escape in place. The length shows that each escape was decoded, because
+    // each saves two bytes.
     let is_whole = decoded.len() + 2 * count(text.as_bytes(), b'%') == text.len();
     let has_new_slash = count(&decoded, b'/') != count(text.as_bytes(), b'/');
     if !is_whole || has_new_slash || decoded.contains(&0) {

@@ -1,7 +1,8 @@
-//! News of a run for a client that asked for them: new output, coalesced, at most ten times a second.
+//! Progress notifications of a run, for a client that asked for them: new output, coalesced, at most ten
+//! times a second.
 //!
-//! What a program writes is always taken at once, so that a client that reads slowly never holds up the run
-//! or its clock; what does not fit is left out and counted. One notification is on its way at a time.
+//! Output is accepted immediately, so a client that reads slowly never delays the run or its clock. Output
+//! beyond the bound is dropped and counted. At most one notification is being sent at a time.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use tokio::time::Instant;
 
 use crate::render;
 
-/// The least time between two notifications, and before the first.
+/// Minimum time between two notifications, and before the first.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A sign of life when the program is silent, for clients whose patience is renewed by progress.
+/// Interval of notifications while the program is silent, for clients whose timeout is reset by progress.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Output carried by one notification.
+/// Maximum output in one notification.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// Where a notification says which run it is about, so that its log can be read and it can be cancelled meanwhile.
+/// Metadata key with the run's id, so that a client can read the log or cancel the run while it goes on.
 pub const RUN_ID_KEY: &str = "palisade/run_id";
 
 /// Progress of one run.
@@ -35,27 +36,27 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts now.
+    /// The clock starts now.
     pub(crate) fn new(peer: Peer<RoleServer>, token: ProgressToken, run_id: RunId) -> Self {
         let now = Instant::now();
         Self { peer, token, run_id, started: now, last: now, news: News::default(), on_its_way: None }
     }
 
-    /// Takes news; never waits.
+    /// Accepts an event; never waits.
     pub(crate) fn take(&mut self, event: &RunEvent, left_out_bytes: u64) {
         let RunEvent::Output { data, .. } = event;
         self.news.add(data);
         self.news.left_out += usize::try_from(left_out_bytes).unwrap_or(usize::MAX);
     }
 
-    /// Completes when it is time to tell; safe to cancel.
+    /// Completes when a notification is due; safe to cancel.
     pub(crate) async fn due(&mut self) {
         let wait = if self.news.is_empty() { SILENCE } else { PAUSE };
         tokio::time::sleep_until(self.last + wait).await;
         self.finish().await;
     }
 
-    /// Sends what there is.
+    /// Sends the pending output.
     pub(crate) fn tell(&mut self) {
         self.last = Instant::now();
         let elapsed = self.last.duration_since(self.started);
@@ -69,11 +70,11 @@ impl Progress {
         meta.insert(RUN_ID_KEY.to_owned(), serde_json::json!(self.run_id.as_str()));
         params.meta = Some(meta);
         let peer = self.peer.clone();
-        // A client that has gone gets no progress; its run ends by other means.
+        // A disconnected client gets no progress; another mechanism ends its run.
         self.on_its_way = Some(tokio::spawn(async move { peer.notify_progress(params).await.unwrap_or(()) }));
     }
 
-    /// Waits for the notification on its way, so that none comes after the answer.
+    /// Waits for the notification that is being sent, so that none arrives after the answer.
     pub(crate) async fn finish(&mut self) {
         if let Some(sending) = &mut self.on_its_way {
             sending.await.ok();
@@ -82,7 +83,7 @@ impl Progress {
     }
 }
 
-/// Output that was not told yet: its last part, and how much was before.
+/// Output that was not sent yet: its last part, and the number of bytes dropped before it.
 #[derive(Debug, Default)]
 struct News {
     bytes: Vec<u8>,
@@ -103,7 +104,7 @@ impl News {
         }
     }
 
-    /// As text; a character whose end has not come yet is kept for the next time.
+    /// The output as text. The bytes of an incomplete last character are kept for the next call.
     fn take(&mut self) -> Option<String> {
         let whole = render::whole_characters(&self.bytes);
         if whole == 0 {

@@ -1,13 +1,14 @@
-//! Prompts: three ways to begin, for clients that show them to people.
+//! Prompts: three starting points, for clients that show prompts to people.
 //!
-//! What a person types is quoted as data; a prompt only ever tells the model to use the tools it can see.
+//! Text that a person types is quoted as data. A prompt only ever tells the model to use tools that it can
+//! see.
 
 use rmcp::model::{ErrorData, GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
 use serde_json::json;
 
 /// The argument whose values can be completed.
 pub(crate) const LANGUAGE: &str = "language";
-/// No argument is longer.
+/// Maximum size of an argument.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 
 struct Definition {
@@ -98,13 +99,13 @@ pub(crate) fn list() -> Vec<Prompt> {
         .collect()
 }
 
-/// Whether a prompt of that name takes that argument.
+/// Whether the prompt of that name takes that argument.
 pub(crate) fn takes(name: &str, argument: &str) -> bool {
     let found = PROMPTS.iter().find(|prompt| prompt.name == name);
     found.is_some_and(|prompt| prompt.arguments.iter().any(|known| known.name == argument))
 }
 
-/// One prompt, filled in.
+/// One prompt with its arguments filled in.
 pub(crate) fn get(name: &str, given: Option<JsonObject>) -> Result<GetPromptResult, ErrorData> {
     let refuse = |message: String| ErrorData::invalid_params(message, None);
     let Some(prompt) = PROMPTS.iter().find(|prompt| prompt.name == name) else {
@@ -129,7 +130,7 @@ pub(crate) fn get(name: &str, given: Option<JsonObject>) -> Result<GetPromptResu
     Ok(GetPromptResult::new(vec![message]).with_description(prompt.description))
 }
 
-/// What the person filled in.
+/// The arguments that the person provided.
 struct Given(JsonObject);
 
 impl Given {
@@ -137,7 +138,8 @@ impl Given {
         self.0.get(name).and_then(|value| value.as_str()).filter(|text| !text.trim().is_empty())
     }
 
-    /// Between fences longer than any inside, so that the text cannot end its own quotation.
+    /// Puts the text between fences longer than any fence inside it, so that the text cannot end its own
+    /// quotation.
     fn quoted(&self, name: &str) -> String {
         let text = self.get(name).unwrap_or_default();
         let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);

@@ -1,18 +1,20 @@
-//! The id of a request whose line cannot be read, so that its sender gets an answer instead of silence.
+//! Recovers the id of a request whose line cannot be parsed, so that its sender gets an error instead of no
+//! answer.
 //!
-//! Only where it is certain: the first or the last property of the outermost object. Clients write it there.
+//! The id is used only where it is certain: as the first or the last property of the outermost object.
+//! Clients write it there.
 
 use rmcp::model::RequestId;
 
-/// What is kept of each end of a line that is too long.
+/// Number of bytes kept from each end of an oversized line.
 pub(crate) const END_BYTES: usize = 512;
 
-/// The id, if `head` (the beginning of a line) or `tail` (its end) shows it beyond doubt.
+/// The id, if `head` (the beginning of a line) or `tail` (its end) shows it unambiguously.
 pub(crate) fn request_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
     at_beginning(&String::from_utf8_lossy(head)).or_else(|| at_end(&String::from_utf8_lossy(tail)))
 }
 
-/// `{"jsonrpc":"2.0","id":7,` with the first two in any order.
+/// Matches `{"jsonrpc":"2.0","id":7,` with the first two properties in any order.
 fn at_beginning(head: &str) -> Option<RequestId> {
     let rest = head.trim_start().strip_prefix('{')?;
     let rest = property(rest, "jsonrpc")
@@ -23,7 +25,7 @@ fn at_beginning(head: &str) -> Option<RequestId> {
     parse(&value[..end])
 }
 
-/// `,"id":7}` at the very end: the last brace closes the outermost object.
+/// Matches `,"id":7}` at the very end, where the last brace closes the outermost object.
 fn at_end(tail: &str) -> Option<RequestId> {
     let before = tail.trim_end().strip_suffix('}')?;
     let at = before.rfind("\"id\"")?;
@@ -43,7 +45,7 @@ fn value_end(value: &str) -> Option<usize> {
     }
 }
 
-/// A number, or a text without anything escaped in it.
+/// A number, or a string without escapes.
 fn parse(value: &str) -> Option<RequestId> {
     let value = value.trim();
     match value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {

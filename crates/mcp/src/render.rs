@@ -1,12 +1,12 @@
-//! Output, displays and moments as text.
+//! Renders output, displays and timestamps as text.
 
 use chrono::DateTime;
 use engine::{Display, RunResult};
 
-/// Of each stream this much is in an answer.
+/// Maximum number of bytes of each stream in an answer.
 pub const INLINE_BYTES_MAX: usize = 20_000;
 
-/// A display in words: `figure 1: image/png, 640x480, 23 kB: its title`.
+/// A display as one line: `figure 1: image/png, 640x480, 23 kB: its title`.
 pub fn display_line(number: usize, display: &Display) -> String {
     let pixels = display.pixels().map(|(width, height)| format!(", {width}x{height}")).unwrap_or_default();
     let noun = if display.kind.mime().starts_with("image/") { "figure" } else { "display" };
@@ -18,18 +18,18 @@ pub fn display_line(number: usize, display: &Display) -> String {
     format!("{noun} {number}: {}{pixels}, {size}{words}", display.kind.mime())
 }
 
-/// Whether a stream is longer than what is shown of it.
+/// Whether a stream is longer than the part that is shown.
 pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
     result.execution().stdout.len().max(result.execution().stderr.len()) > inline_bytes_max
 }
 
-/// A moment as the protocol writes it (RFC 3339), from milliseconds since the epoch.
+/// A timestamp as the protocol writes it (RFC 3339), from milliseconds since the epoch.
 pub(crate) fn timestamp(unix_ms: u64) -> String {
     let moment = i64::try_from(unix_ms).ok().and_then(DateTime::from_timestamp_millis);
     moment.unwrap_or_default().format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// Output as text: bytes that are not UTF-8 are shown as `\xNN`, the middle of a long text is left out.
+/// Output as text. Bytes that are not UTF-8 become `\xNN`, and the middle of a long text is omitted.
 pub(crate) fn text(bytes: &[u8], bytes_max: usize) -> String {
     if bytes.len() <= bytes_max {
         return visible(bytes);
@@ -41,9 +41,9 @@ pub(crate) fn text(bytes: &[u8], bytes_max: usize) -> String {
     format!("{}\n[... {left_out} bytes left out ...]\n{}", visible(head), visible(tail))
 }
 
-/// How much of this ends with a whole character; bytes that are no text count as whole.
+/// Length of the prefix that ends with a complete character. Invalid bytes count as complete.
 pub(crate) fn whole_characters(bytes: &[u8]) -> usize {
-    /// A character has at most four bytes.
+    /// A character has at most four bytes, so an incomplete one has at most three.
     const UNFINISHED_MAX: usize = 3;
     for back in 1..=UNFINISHED_MAX.min(bytes.len()) {
         let at = bytes.len() - back;
@@ -59,7 +59,7 @@ pub(crate) fn whole_characters(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The same bytes without the rest of a character that began before.
+/// The same bytes without the remainder of a character that began earlier.
 pub(crate) fn from_character(bytes: &[u8]) -> &[u8] {
     let is_rest = |byte: &u8| (0x80..=0xbf).contains(byte);
     let rest = bytes.iter().take(3).take_while(|byte| is_rest(byte)).count();

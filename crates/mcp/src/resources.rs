@@ -1,13 +1,13 @@
-//! Resources: what can be read by address. `palisade://capabilities`, what a run showed, and in ranges of bytes the
-//! log of a run and the files of a sandbox.
+//! Resources: `palisade://capabilities`, the displays of a run, the log of a run, and the files of a sandbox.
+//! Logs and files are read in byte ranges.
 //!
 //! ```text
 //! palisade://runs/{id}/displays/{number}                      counted from 1
 //! palisade://runs/{id}/log{?stream,offset,limit}              stream: stdout or stderr; both as they came otherwise
 //! palisade://sandboxes/{id}/files/{+path}{?offset,limit}      text, or a blob where it is none
 //! ```
-//! Text is never cut within a character unless the reader asked to begin there; where to read on is said in
-//! the `_meta` of the content.
+//! Text is never cut within a character, unless the reader asked to begin there. The `_meta` of the content
+//! says where to continue reading.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,14 +21,14 @@ use super::tools::capabilities;
 use super::{Server, displays};
 use crate::{percent, render};
 
-/// As clients fill it in.
+/// URI template of a run's log.
 pub(crate) const LOG_TEMPLATE: &str = "palisade://runs/{id}/log{?stream,offset,limit}";
-/// The same for what it showed.
+/// URI template of a run's displays.
 pub(crate) const DISPLAY_TEMPLATE: &str = "palisade://runs/{id}/displays/{number}";
-/// The variable of a run.
+/// Name of the run's variable in the templates.
 pub(crate) const RUN_VARIABLE: &str = "id";
 
-/// The same for a file.
+/// URI template of a file.
 pub(crate) const FILE_TEMPLATE: &str = "palisade://sandboxes/{id}/files/{+path}{?offset,limit}";
 
 const FILE_PREFIX: &str = "palisade://sandboxes/";
@@ -38,32 +38,32 @@ const LOG_PREFIX: &str = "palisade://runs/";
 const LOG_SUFFIX: &str = "/log";
 const DISPLAY_PART: &str = "/displays/";
 const META_KEY: &str = "palisade/range";
-/// Bytes given when no limit is asked for, and the most that are given at once.
+/// Bytes returned when the request has no limit, and the maximum per request.
 const RANGE_BYTES_DEFAULT: usize = 64 << 10;
 const RANGE_BYTES_MAX: usize = 1 << 20;
 
-/// Where the log of a run is.
+/// The address of a run's log.
 pub(crate) fn log_uri(id: &RunId) -> String {
     format!("{LOG_PREFIX}{}{LOG_SUFFIX}", id.as_str())
 }
 
-/// Where something is that a run showed, counted from 1.
+/// The address of a run's display, counted from 1.
 pub(crate) fn display_uri(id: &RunId, number: usize) -> String {
     format!("{LOG_PREFIX}{}{DISPLAY_PART}{number}", id.as_str())
 }
 
-/// Where a file of a sandbox is.
+/// The address of a file in a sandbox.
 pub(crate) fn file_uri(sandbox_id: &str, path: &FilePath) -> String {
     format!("{FILE_PREFIX}{sandbox_id}{FILE_MIDDLE}{}", percent::encode(path.as_str()))
 }
 
-/// Whether this could be the id of a sandbox, and stand in an address.
+/// Whether the text has the form of a sandbox id and can be part of an address.
 pub(crate) fn is_sandbox_id(text: &str) -> bool {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     is_plain && (1..=SANDBOX_ID_BYTES_MAX).contains(&text.len())
 }
 
-/// What is there without asking further.
+/// The resources with fixed addresses.
 pub(crate) fn list() -> Vec<Resource> {
     let capabilities = Resource::new(capabilities::URI, "capabilities")
         .with_title("What this sandbox can do")
@@ -72,7 +72,7 @@ pub(crate) fn list() -> Vec<Resource> {
     vec![capabilities]
 }
 
-/// What is there for whoever knows a run, or a sandbox if those have files here.
+/// The templates for runs, and for sandboxes if they have files here.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let log = ResourceTemplate::new(LOG_TEMPLATE, "run_log")
         .with_title("What a run wrote")
@@ -91,7 +91,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     vec![log, display, file]
 }
 
-/// An address that exists in principle.
+/// A well-formed address; the resource itself may not exist.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Capabilities,
@@ -101,7 +101,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// Nothing for what can never be an address.
+    /// Returns `None` for text that is never a valid address.
     pub(crate) fn parse(uri: &str) -> Option<Self> {
         if uri == capabilities::URI {
             return Some(Self::Capabilities);
@@ -157,7 +157,7 @@ fn stream(name: &str) -> Option<Stream> {
     }
 }
 
-/// Content and for how long it may be kept, or why there is none.
+/// The content and its cache lifetime, or the error.
 pub(crate) async fn read(
     server: &Server,
     principal: &Principal,
@@ -200,7 +200,7 @@ pub(crate) async fn read(
     }
 }
 
-/// How long a content stays true.
+/// How long a content remains valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Changing,
@@ -209,7 +209,7 @@ pub(crate) enum Freshness {
 }
 
 fn log_content(uri: &str, offset: u64, part: &LogPart) -> ResourceContents {
-    // The rest of a character may still be on its way.
+    // The rest of a character may still arrive.
     let is_all = part.at_end && !part.is_running;
     let whole = if is_all { part.bytes.len() } else { render::whole_characters(&part.bytes) };
     let next = offset + whole as u64;
@@ -225,7 +225,7 @@ fn log_content(uri: &str, offset: u64, part: &LogPart) -> ResourceContents {
     ResourceContents::text(render::visible(&part.bytes[..whole]), uri).with_meta(meta)
 }
 
-/// Nothing where there is no such file for this caller.
+/// Returns `None` if this caller has no such file.
 async fn read_file(
     workspaces: &dyn Workspaces,
     principal: &Principal,
@@ -239,7 +239,7 @@ async fn read_file(
     match workspace.read(path, offset, limit).await {
         Ok(part) => Ok(Some(part)),
         Err(error @ (FileError::Failed(_) | FileError::Disturbed)) => Err(failed(error.to_string())),
-        // What is no file, or no file to be read, is no resource.
+        // A path that is no readable file is not a resource.
         Err(_) => Ok(None),
     }
 }

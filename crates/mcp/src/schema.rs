@@ -1,13 +1,14 @@
-//! JSON Schema written by hand: what several tools share. The schemas of one tool are in its file.
+//! Handwritten JSON Schema that several tools share. The schemas of a single tool are in that tool's file.
 //!
-//! Kept to what every client understands: one type per property, no formats, no null, no references. Inputs
-//! are closed objects (`variables` is the one open place); outputs may gain properties in later versions.
+//! The schemas use only features that every client understands: one type per property, no formats, no null,
+//! no references. Inputs are closed objects, except `variables`. Outputs may gain properties in later
+//! versions.
 
 use rmcp::model::JsonObject;
 use sandbox::Outcome;
 use serde_json::{Value, json};
 
-/// Files that a run made or changed.
+/// Schema of the files that a run created or changed.
 fn artifacts() -> Value {
     json!({
         "type": "array",
@@ -25,7 +26,7 @@ fn artifacts() -> Value {
     })
 }
 
-/// Result of `run` and `wait`.
+/// Schema of the result of `run` and `wait`.
 pub(crate) fn run_output() -> JsonObject {
     object(json!({
         "type": "object",
@@ -86,7 +87,7 @@ pub(crate) fn run_output() -> JsonObject {
     }))
 }
 
-/// What was shown, without its content.
+/// Schema of displays, without their content.
 fn displays() -> Value {
     json!({
         "type": "array",
@@ -104,7 +105,7 @@ fn displays() -> Value {
     })
 }
 
-/// Something went wrong: what, why, what to do.
+/// Schema of an error: what failed, why, and what to do next.
 pub(super) fn error() -> Value {
     json!({
         "type": "object",
@@ -122,13 +123,13 @@ pub(super) fn error() -> Value {
     })
 }
 
-/// No arguments.
+/// Schema of an empty argument object.
 pub(crate) fn nothing() -> JsonObject {
     object(json!({ "type": "object", "properties": {}, "additionalProperties": false }))
 }
 
-/// A value with every optional field set has the fields that the schema names, at every level that the schema
-/// describes. `outcome` and `error` are a refusal's, which every tool can answer with.
+/// Asserts that a value with every optional field set has the fields of the schema, at every level that the
+/// schema describes. `outcome` and `error` belong to a refusal, which every tool can answer with.
 #[cfg(test)]
 pub(crate) fn assert_same_fields(schema: &JsonObject, value: &impl serde::Serialize) {
     let value = serde_json::to_value(value).unwrap();

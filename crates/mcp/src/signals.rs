@@ -1,8 +1,8 @@
-//! The signals that ask a server to end: interrupt, terminate, hang-up.
+//! The signals that ask a server to end: SIGINT, SIGTERM and SIGHUP.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The wishes of a person or the system that this process ends.
+/// Signals from a person or the system that ask this process to end.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -19,7 +19,7 @@ impl Signals {
         })
     }
 
-    /// Completes with the next one.
+    /// Completes with the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -17,9 +17,9 @@ use super::Server;
 use super::transport::{self, Lines};
 use crate::signals::Signals;
 
-/// What is left may take this long once the end has begun.
+/// Maximum time for the remaining work once the shutdown has begun.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// Serves these runs to the client on standard input and output until it leaves or a signal asks for the end.
+/// Serves these runs on standard input and output until the client disconnects or a signal asks for the end.
 pub async fn serve_stdio(runs: Arc<Runs>) -> std::io::Result<()> {
     let (ending, mut ended) = watch::channel(None);
     let mut signals = Signals::new()?;
@@ -49,14 +49,14 @@ pub async fn serve_stdio(runs: Arc<Runs>) -> std::io::Result<()> {
     transport::end(&ending, Stop::Killed);
     let why = (*ended.borrow()).unwrap_or(Stop::Killed);
     runs.shutdown(why, END_PATIENCE).await;
-    // From here on only answers that are on their way keep us.
+    // From here on only answers that are being written delay the exit.
     cancel.cancel();
     let is_clean = is_over || tokio::time::timeout(END_PATIENCE, served).await.is_ok();
     tracing::info!(reason, answers_out = is_clean, "stopped");
     Ok(())
 }
 
-/// Whether the other end of standard input is closed, whatever is still unread (poll(2)).
+/// Whether the other end of standard input is closed, even while input is unread (poll(2)).
 fn input_has_hung_up() -> bool {
     let stdin = rustix::stdio::stdin();
     let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;

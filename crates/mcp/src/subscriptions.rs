@@ -1,4 +1,4 @@
-//! `subscriptions/listen`: tells when the tools change, and when a run wrote more.
+//! `subscriptions/listen`: notifies a client when the tool list changes, and when a run writes output.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use tokio::task::JoinSet;
 use super::resources::Address;
 use super::{Server, principal};
 
-/// Addresses of one subscription.
+/// Maximum number of addresses in one subscription.
 const RESOURCES_MAX: usize = 64;
-/// Between two notices about the same resource.
+/// Minimum time between two notifications about the same resource.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What is told of what was asked for: logs of runs, whoever's they are; only their owner will hear anything.
+/// The part of the requested filter that the server accepts: logs of runs. Ownership is not checked here;
+/// only a run's owner receives notifications.
 pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
     let mut accepted = SubscriptionFilter::default();
     accepted.tools_list_changed = requested.tools_list_changed;
@@ -26,7 +27,7 @@ pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
     accepted
 }
 
-/// Until the client or the server ends it.
+/// Runs until the client or the server ends the subscription.
 pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Result<(), ErrorData> {
     let principal = principal(context.request_context())?;
     let mut watching = JoinSet::new();
@@ -49,14 +50,15 @@ pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Res
             () = context.cancelled() => return Ok(()),
             _ = server.ended() => return Ok(()),
             Ok(()) = tools.changed() => {
-                // A client that does not want to hear it is not told: the sink knows its filter.
+                // The sink applies the client's filter and drops notifications that the client did not
+                // request.
                 context.sink().notify_tool_list_changed().await.ok();
             }
         }
     }
 }
 
-/// News of one run: more output, then its end.
+/// Notifications about one run: more output, then its end.
 struct RunNotices {
     run: engine::LiveRun,
     written: tokio::sync::watch::Receiver<u64>,

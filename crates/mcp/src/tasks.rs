@@ -1,7 +1,7 @@
-//! Tasks (extension io.modelcontextprotocol/tasks): a run that was handed over, under the name of its run.
+//! Tasks (extension io.modelcontextprotocol/tasks): a run that was handed over. The task id is the run id.
 //!
-//! The run is in the store before its task is told to anybody, so a task survives the server: one whose server
-//! died is found completed with the outcome `killed`.
+//! The store has the run before any client learns its task. A task therefore survives the server: after a
+//! crash it is completed with the outcome `killed`.
 
 use engine::{FinishedRun, FoundRun, LiveRun, Principal, RunId, Stop};
 use rmcp::model::{
@@ -15,10 +15,10 @@ use super::tools::report;
 use crate::file_urls::FileUrls;
 use crate::render;
 
-/// A client need not ask more often.
+/// Suggested polling interval for clients.
 const POLL_MS: u64 = 1000;
 
-/// The answer to a call whose run goes on.
+/// The answer to a call whose run continues.
 pub(crate) fn created(run: &LiveRun) -> CreateTaskResult {
     CreateTaskResult::new(task(run.id(), run.created_ms(), run.created_ms()))
 }
@@ -41,7 +41,7 @@ pub(crate) async fn get(
     Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
 }
 
-/// `tasks/cancel`: asked for now, seen soon.
+/// `tasks/cancel`: requests the end of the run; the state changes shortly after.
 pub(crate) async fn cancel(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
     if let FoundRun::Live(run) = find(server, principal, id).await? {
         run.stop(Stop::Cancelled);
@@ -49,7 +49,7 @@ pub(crate) async fn cancel(server: &Server, principal: &Principal, id: &str) -> 
     Ok(())
 }
 
-/// `tasks/update`: no task of ours ever asks for input.
+/// `tasks/update`: no task of this server asks for input.
 pub(crate) async fn update(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
     find(server, principal, id).await.map(drop)
 }
@@ -66,7 +66,7 @@ async fn payload(server: &Server, run: &FinishedRun, file_urls: Option<&FileUrls
     if run.result.outcome == Outcome::Cancelled {
         return TaskPayload::Cancelled;
     }
-    // Serializing an answer of our own making does not fail.
+    // Serializing the server's own answer does not fail.
     let result = match serde_json::to_value(report::finished(server, run, file_urls).await) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::new(),

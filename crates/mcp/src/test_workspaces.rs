@@ -1,4 +1,4 @@
-//! One sandbox with a workspace, for tests of what stands above.
+//! One sandbox with a workspace, for tests of the modules above it.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -9,10 +9,10 @@ use sandbox::BoxFuture;
 
 use harness::TestFolder;
 
-/// The sandbox that is open.
+/// Id of the open sandbox.
 pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef";
 
-/// Belongs to [`Principal::local`].
+/// A workspace that belongs to [`Principal::local`].
 pub(crate) struct TestWorkspaces {
     folder: TestFolder,
     workspace: Mutex<Option<Workspace>>,

@@ -1,6 +1,6 @@
-//! A run's result as a model reads it at a glance: what the program wrote, and what went wrong if anything did.
+//! A run's result as text for a model: the program's output, and the error if there is one.
 //!
-//! The complete result is the structured content; here only what differs from the ordinary is said.
+//! The structured content is the complete result. The text mentions only deviations from an ordinary run.
 
 use engine::{Execution, RunError, RunResult};
 use sandbox::Outcome;
@@ -8,10 +8,10 @@ use wire::Exit;
 
 use crate::render;
 
-/// A run that took longer, or waited longer, is worth a word.
+/// The text mentions a run time or queue time above this.
 const NOTABLE_MS: f64 = 1000.0;
 
-/// The text block of a run.
+/// The text block of a run's result.
 pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
     let mut parts = Vec::new();
     if result.outcome != Outcome::Completed {
@@ -31,7 +31,7 @@ pub(crate) fn of_run(result: &RunResult, inline_bytes_max: usize) -> String {
         parts.push(format!("value: {}", render::text(value.repr.as_bytes(), inline_bytes_max)));
     }
     match &result.error {
-        // How it ended is in the first line already; what the language says about it is news.
+        // The first line already says how the run ended; the language's own error message is new information.
         Some(error) if result.outcome == Outcome::Failed => {
             let is_news = error.cause.is_some() || error.line.is_some() || error.remedy.is_some();
             parts.extend(is_news.then(|| of_error(&RunError { cause: None, ..error.clone() })));

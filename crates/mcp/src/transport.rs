@@ -1,9 +1,12 @@
 //! MCP messages as lines over a pair of byte streams.
 //!
-//! Made for a peer that may do anything: a line has a maximum, what cannot be read is answered if its sender
-//! can be told and ignored otherwise, an id that is still in use is refused. When the peer does not read, its
-//! next message is not taken before earlier answers are out, so that neither side's memory grows. The end of
-//! the stream and a peer that cannot be written to end every run at once.
+//! The transport expects an adversarial peer:
+//! - A line has a maximum length.
+//! - A message that cannot be parsed is answered if its id is known, and ignored otherwise.
+//! - A request whose id is still in use is refused.
+//! - While the peer does not read, the transport takes its next message only after earlier answers are
+//!   written. Memory then grows on neither side.
+//! - The end of the stream, or a peer that cannot be written to, ends every run at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,45 +31,46 @@ use tokio::sync::{Mutex, Notify, watch};
 use super::recover_request_id::{self, END_BYTES};
 use crate::file_urls::FileUrls;
 
-/// The longest message: 16 MB of inputs in base64, 1 MB of code and variables each, and room.
+/// The longest message: 16 MB of inputs in base64, 1 MB of code and variables each, and a margin.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// A buffer that was needed once is not kept beyond this.
+/// A larger line buffer is freed after use.
 const LINE_BYTES_KEPT: usize = 1 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// Answers that may wait for a peer that does not read, before its messages wait as well.
+/// Bytes of unread answers after which the transport stops taking messages.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
-/// Requests that may be unanswered.
+/// Maximum number of unanswered requests.
 const IN_FLIGHT_MAX: usize = 512;
-/// How often a peer that does not read is asked whether it is still there.
+/// Interval of checks whether a peer that does not read is still connected.
 const HANG_UP_PAUSE: Duration = Duration::from_millis(500);
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 type Incoming = RxJsonRpcMessage<RoleServer>;
 type Outgoing = TxJsonRpcMessage<RoleServer>;
-/// Held while a request is in progress.
+/// A guard held while a request is in progress.
 pub type InProgress = Box<dyn Send + Sync>;
-/// Makes one.
+/// Makes a guard for a request in progress.
 pub type Counting = Arc<dyn Fn() -> InProgress + Send + Sync>;
 
 /// The transport of `palisade mcp`.
 pub struct Lines<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
-    /// A line that became too long: its first and last bytes while the rest is thrown away.
+    /// First and last bytes of an oversized line while the rest is discarded.
     too_long: Option<(Vec<u8>, Vec<u8>)>,
     write: Arc<Mutex<Option<W>>>,
     unsent: Arc<Unsent>,
     in_flight: HashMap<RequestId, Option<InProgress>>,
-    /// Told of every request in progress, by a server that counts them.
+    /// Called for every request in progress, if the server counts them.
     counting: Option<Counting>,
-    /// Whether the library has settled the era; before, it takes anything but a request for a reason to quit.
+    /// Whether the library has settled the era. Before that, the library quits on anything that is not a
+    /// request.
     has_begun: bool,
     ending: watch::Sender<Option<Stop>>,
-    /// Whether the peer closed its end, asked while nothing is read.
+    /// Whether the peer closed its end; called while nothing is read.
     has_hung_up: fn() -> bool,
-    /// Whose messages these are.
+    /// The principal of these messages.
     principal: Principal,
-    /// How its files can be linked to, where they can.
+    /// URLs of the principal's files, if the transport has them.
     file_urls: Option<FileUrls>,
 }
 
@@ -75,7 +79,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// Speaks over these two; `ending` is told when the peer is gone.
+    /// Reads and writes these two streams. `ending` receives the reason when the peer is gone.
     pub fn new(read: R, write: W, ending: watch::Sender<Option<Stop>>, has_hung_up: fn() -> bool) -> Self {
         Self {
             read: BufReader::with_capacity(READ_BYTES, read),
@@ -93,22 +97,22 @@ where
         }
     }
 
-    /// The same for somebody who is not the user at this machine.
+    /// Sets a principal other than the local user.
     pub fn for_principal(self, principal: Principal) -> Self {
         Self { principal, ..self }
     }
 
-    /// The same for a peer that can reach this server by HTTP.
+    /// Sets the file URLs for a peer that can reach this server by HTTP.
     pub fn with_file_urls(self, file_urls: Option<FileUrls>) -> Self {
         Self { file_urls, ..self }
     }
 
-    /// The same for a server that counts requests in progress.
+    /// Sets the counter of requests in progress.
     pub fn counting(self, counting: Counting) -> Self {
         Self { counting: Some(counting), ..self }
     }
 
-    /// Waits until the peer has read enough; false when it went away instead.
+    /// Waits until the peer has read enough. Returns false if the peer disconnected instead.
     async fn until_room(&mut self) -> bool {
         while tokio::time::timeout(HANG_UP_PAUSE, self.unsent.has_room()).await.is_err() {
             if (self.has_hung_up)() {
@@ -118,7 +122,8 @@ where
         true
     }
 
-    /// Reads on until a line is whole; `None` at the end of the stream. Safe to cancel: what was read is kept.
+    /// Reads until a line is complete; `None` at the end of the stream. Safe to cancel, because partial input
+    /// is kept.
     async fn next_line(&mut self) -> Option<Line> {
         loop {
             let available = self.read.fill_buf().await.ok().filter(|bytes| !bytes.is_empty())?;
@@ -147,7 +152,7 @@ where
         }
     }
 
-    /// What the line asks for; an answer to nonsense is sent from here.
+    /// Parses a line into a message. This method also answers messages that cannot be parsed.
     fn understand(&mut self, line: Line) -> Option<Incoming> {
         let read = match line {
             Line::Whole => parse(&self.line),
@@ -205,7 +210,7 @@ where
         tokio::spawn(self.send(JsonRpcMessage::error(error, id)));
     }
 
-    /// A reply that leaves the request of the same id in flight.
+    /// Sends a reply that leaves the request of the same id in flight.
     fn reply_aside(&mut self, error: ErrorData, id: Option<RequestId>) {
         tokio::spawn(self.write_message(&JsonRpcMessage::error(error, id)));
     }
@@ -279,7 +284,7 @@ where
     }
 }
 
-/// Ends every run for this reason, unless another one came first.
+/// Ends every run for this reason, unless an earlier reason is set.
 pub fn end(ending: &watch::Sender<Option<Stop>>, why: Stop) {
     ending.send_if_modified(|stop| {
         let is_first = stop.is_none();
@@ -288,7 +293,7 @@ pub fn end(ending: &watch::Sender<Option<Stop>>, why: Stop) {
     });
 }
 
-/// Mirrors what the library waits for: `initialize`, or a request that carries its own protocol version.
+/// Mirrors the library's condition: `initialize`, or a request that carries its own protocol version.
 fn settles_era(request: &ClientRequest) -> bool {
     match request {
         ClientRequest::InitializeRequest(_) => true,
@@ -302,15 +307,15 @@ fn settles_era(request: &ClientRequest) -> bool {
 }
 
 enum Line {
-    /// In the buffer.
+    /// The line is in the buffer.
     Whole,
-    /// Thrown away.
+    /// The line was discarded.
     TooLong(Option<RequestId>),
 }
 
 enum Read {
     Message(Box<Incoming>),
-    /// With what to answer, if anything.
+    /// The line is unusable; holds the error to answer with, if any.
     Unusable(Option<RequestId>, Option<ErrorData>),
     Nothing,
 }
@@ -324,7 +329,7 @@ fn parse(line: &[u8]) -> Read {
         return Read::Message(Box::new(message));
     }
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
-        // No answer without an id: whoever sent this might take the answer for the next nonsense.
+        // Without an id there is no answer: the sender could attribute it to its next message.
         let id = recover_request_id::request_id(
             &line[..line.len().min(END_BYTES)],
             &line[line.len().saturating_sub(END_BYTES)..],
@@ -341,8 +346,8 @@ fn parse(line: &[u8]) -> Read {
     Read::Unusable(id, Some(ErrorData::invalid_request("the message is not a valid MCP message", None)))
 }
 
-/// The same for the message that somebody waits for most, a tool call with nothing unusual about it: the library tries what
-/// else a message could be first, which takes ten times as long.
+/// Parses the most latency-sensitive message, a tool call without unusual parts. The library first tries
+/// every other kind of message, which takes ten times as long.
 fn parse_call(line: &[u8]) -> Option<Incoming> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -364,7 +369,7 @@ fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {
     tail.drain(..tail.len().saturating_sub(END_BYTES));
 }
 
-/// Bytes that wait to be written.
+/// Counts the bytes that wait to be written.
 #[derive(Debug, Default)]
 struct Unsent {
     bytes: AtomicUsize,

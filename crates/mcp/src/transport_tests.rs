@@ -171,7 +171,7 @@ fn a_call_that_is_read_quickly_is_what_the_library_reads() {
     for other in others {
         assert!(parse_call(other.as_bytes()).is_none(), "{other}");
     }
-    // Identifiers that only one of the two might take.
+    // Ids that only one of the two parsers might accept.
     for id in ["1.0", "1e3", "true", "18446744073709551616", "[]", "1.5"] {
         let call =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"run"}}}}"#);

@@ -1,7 +1,8 @@
-//! The result of a run in the shape of the contract (docs/TOOLS.md): the one place that knows its field names.
+//! The result of a run in the form of the contract (docs/TOOLS.md). This is the only file that knows its
+//! field names.
 //!
-//! A [`RunView`] borrows from what it shows and is serialized once. Which fields it has depends on the phase: a run
-//! that did not start has no output, no usage and no wall; one that goes on has what it wrote so far.
+//! A [`RunView`] borrows from the result and is serialized once. Its fields depend on the phase. A run that
+//! did not start has no output, no usage and no wall. A run that continues has its output so far.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use wire::Exit;
 
 use crate::render;
 
-/// What a caller learns of a run.
+/// The result of a run as the caller sees it.
 #[derive(Debug, Serialize)]
 pub struct RunView<'a> {
     outcome: &'static str,
@@ -51,19 +52,19 @@ pub struct RunView<'a> {
     sandbox_id: Option<&'a str>,
 }
 
-/// Output that is longer than what is shown of it.
+/// A stream whose shown part is shorter than the whole.
 #[derive(Debug, Serialize)]
 struct TruncatedView {
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_bytes: Option<usize>,
-    /// Where all of it can be read.
+    /// The address of the whole stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     uri: Option<String>,
 }
 
-/// Something that a program showed, without its content.
+/// A display of a program, without its content.
 #[derive(Debug, Serialize)]
 struct DisplayView<'a> {
     mime: &'static str,
@@ -78,7 +79,7 @@ struct DisplayView<'a> {
     uri: Option<String>,
 }
 
-/// A file that a run made or changed.
+/// A file that a run created or changed.
 #[derive(Debug, Default, Serialize)]
 pub struct ArtifactView<'a> {
     pub(crate) path: &'a str,
@@ -99,17 +100,17 @@ struct CompileView {
     ms: f64,
 }
 
-/// The wall that was used.
+/// The wall that the run used.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct IsolationView<'a> {
     backend: &'a str,
-    /// What keeps each promise.
+    /// The mechanism that keeps each guarantee.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     guarantees: BTreeMap<&'static str, GuaranteeView>,
-    /// What is out of the ordinary about a promise that is kept.
+    /// Deviations of guarantees that are kept.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     notes: BTreeMap<&'static str, String>,
-    /// Promises that are not kept, and why.
+    /// Guarantees that are not kept, and the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     absent: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,25 +132,24 @@ enum GuaranteeView {
     },
 }
 
-/// What a run that outlives its answer is known by.
+/// Identifiers of a run that outlives its answer.
 pub(crate) struct KnownBy<'a> {
     pub(crate) run_id: &'a str,
-    /// Where its whole output can be read.
+    /// The address of the whole output.
     pub(crate) log_uri: &'a str,
-    /// Where each of its displays can be read.
+    /// The address of each display.
     pub(crate) display_uris: Vec<String>,
 }
 
 impl<'a> RunView<'a> {
-    /// A run with everything that is known of it; each stream is cut to its head and tail beyond
-    /// `inline_bytes_max`.
+    /// A run with all of its fields. Each stream longer than `inline_bytes_max` is cut to its head and tail.
     pub fn whole(result: &'a RunResult, inline_bytes_max: usize) -> Self {
         let isolation = IsolationView::whole(&result.backend, &result.execution().enforced);
         let execution = Self::executed(result, result.execution(), inline_bytes_max);
         Self { isolation: Some(isolation), ..execution }
     }
 
-    /// A run that is over, as a model needs it: of the wall only what is out of the ordinary.
+    /// A finished run for a model: of the wall, only deviations.
     pub(crate) fn of(result: &'a RunResult, inline_bytes_max: usize) -> Self {
         match &result.phase {
             RunPhase::NotStarted => Self::not_started(result),
@@ -159,7 +159,7 @@ impl<'a> RunView<'a> {
 
     fn executed(result: &'a RunResult, execution: &'a Execution, inline_bytes_max: usize) -> Self {
         let Execution { stdout, stderr, enforced, .. } = execution;
-        // Of a run whose server ended, only what it wrote is known.
+        // For a run whose server ended, only the output is known.
         let is_known = *enforced != Enforced::default();
         let shown = |output: &[u8]| {
             let is_shown = is_known || !output.is_empty();
@@ -199,7 +199,7 @@ impl<'a> RunView<'a> {
         Self { error, clamped, warnings, ..Self::empty(result.outcome) }
     }
 
-    /// A run that goes on, with head and tail of what it wrote so far.
+    /// A run that continues, with head and tail of its output so far.
     pub(crate) fn running(
         run_id: &'a str,
         output: Option<(String, String)>,
@@ -211,7 +211,7 @@ impl<'a> RunView<'a> {
         Self { run_id: Some(run_id), stdout, stderr, truncated: uri, ..empty }
     }
 
-    /// The same with addresses of what is not in the answer itself.
+    /// Adds addresses of the parts that the answer does not contain.
     pub(crate) fn known_by(mut self, known: KnownBy<'a>) -> Self {
         self.run_id = Some(known.run_id);
         if let Some(truncated) = &mut self.truncated {
@@ -223,7 +223,7 @@ impl<'a> RunView<'a> {
         self
     }
 
-    /// The same for a run in a persistent sandbox.
+    /// Adds the sandbox and the files of a run in a persistent sandbox.
     pub(crate) fn in_sandbox(self, sandbox_id: &'a str, files: Vec<ArtifactView<'a>>) -> Self {
         Self { sandbox_id: Some(sandbox_id), artifacts: Some(files), ..self }
     }
@@ -266,7 +266,7 @@ impl<'a> DisplayView<'a> {
 }
 
 impl<'a> IsolationView<'a> {
-    /// Of a wall of which nothing is known, or that does not stand.
+    /// A wall that was not examined, or that cannot be built.
     pub(crate) fn unknown(backend: &'a str, state: &'static str, reason: Option<&'a str>) -> Self {
         Self { backend, state: Some(state), reason, ..Self::default() }
     }
@@ -275,13 +275,13 @@ impl<'a> IsolationView<'a> {
         Self { state: Some(state), ..self }
     }
 
-    /// With what keeps each promise.
+    /// With the mechanism that keeps each guarantee.
     pub(crate) fn whole(backend: &'a str, enforced: &Enforced) -> Self {
         let guarantees = Guarantee::ALL.iter().map(|one| (one.name(), GuaranteeView::of(enforced.get(*one))));
         Self { backend, guarantees: guarantees.collect(), ..Self::default() }
     }
 
-    /// With only what is out of the ordinary: `get_capabilities` has the whole list.
+    /// With deviations only; `get_capabilities` has the whole list.
     pub(crate) fn exceptions(backend: &'a str, enforced: &Enforced) -> Self {
         let mut view = Self { backend, ..Self::default() };
         for guarantee in Guarantee::ALL {
@@ -307,7 +307,7 @@ impl GuaranteeView {
     }
 }
 
-/// Times to the microsecond: more digits are noise.
+/// Rounds times to the microsecond.
 fn usage(usage: &RunUsage) -> RunUsage {
     RunUsage {
         wall_ms: rounded(usage.wall_ms),

@@ -1,4 +1,4 @@
-//! `get_capabilities` and the resource of the same content: what this server can do, as it was found out.
+//! `get_capabilities` and the resource with the same content: the results of the checks of this machine.
 
 use engine::{ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, RunError, Runtime, VARIABLES_BYTES_MAX};
 use policy::Policy;
@@ -14,10 +14,10 @@ use crate::render::INLINE_BYTES_MAX;
 use crate::view::IsolationView;
 use crate::{Server, schema};
 
-/// The resource with the same content.
+/// Address of the resource with the same content.
 pub(crate) const URI: &str = "palisade://capabilities";
 
-/// Packages worth naming; how many there are is told besides.
+/// Packages that the answer lists by name. The answer also has the total number of packages.
 const NOTABLE: [&str; 40] = [
     "aiohttp",
     "beautifulsoup4",
@@ -86,7 +86,7 @@ async fn show(server: &Server, given: JsonObject) -> CallToolResult {
     }
 }
 
-/// Answers the resource.
+/// Content of the resource.
 pub(crate) async fn read(server: &Server) -> String {
     let findings = server.checks.all().await;
     content(server, &findings).to_string()
@@ -125,7 +125,7 @@ struct LanguageView<'a> {
     name: &'a str,
     version: &'a str,
     state: &'static str,
-    /// Why it does not work.
+    /// The reason why the language does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,7 @@ fn state(canary: &Canary) -> &'static str {
     }
 }
 
-/// Names as their indexes spell them are compared without regard to case and to `-`, `_`.
+/// Compares package names without regard to case, `-` and `_`, as package indexes do.
 fn notable(runtime: &Runtime) -> Map<String, Value> {
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
     let known = runtime.packages().iter().filter(|(name, _)| NOTABLE.contains(&plain(name).as_str()));
@@ -236,7 +236,7 @@ fn summary(policy: &Policy, findings: &Findings) -> String {
     lines.join("\n")
 }
 
-/// Result of `get_capabilities`.
+/// Schema of the result of `get_capabilities`.
 fn output() -> JsonObject {
     schema::object(json!({
         "type": "object",

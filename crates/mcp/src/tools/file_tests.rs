@@ -1,4 +1,4 @@
-//! The tools for files over a real workspace.
+//! The file tools over a real workspace.
 
 use engine::workspace::{Pace, Quota, Snapshot};
 use rmcp::model::{CallToolResult, JsonObject};
@@ -11,12 +11,12 @@ use crate::tools::list_files::list;
 use crate::tools::read_file::read;
 use crate::tools::write_file::write;
 
-/// The structure of one; its pixels and checksums are nonsense.
+/// A PNG with valid structure; its pixels and checksums are invalid.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0sum.\0\0\0\x01IDATxsum.\0\0\0\0IENDsum.";
-/// Not more than its header.
+/// Size of the PNG's header.
 const PNG_HEADER_BYTES: usize = 33;
 
-/// URLs that anybody could make.
+/// URLs without a signature.
 struct PlainUrls;
 
 impl FileUrlMaker for PlainUrls {

@@ -1,4 +1,4 @@
-//! What the tools for files share: the workspace of a sandbox, addresses and URLs of its files.
+//! Shared by the file tools: the workspace of a sandbox, and addresses and URLs of its files.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,14 +12,14 @@ use crate::file_urls::{FileAction, FileUrl, FileUrls, TRANSFER_BYTES_MAX};
 use crate::resources;
 use crate::view::ArtifactView;
 
-/// A larger picture is not shown.
+/// Maximum size of a picture that an answer shows.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 20;
-/// Pictures of one run that are shown.
+/// Maximum number of pictures that a run's answer shows.
 const PICTURES_MAX: usize = 4;
-/// Files that are looked at for each picture: one may turn out to be none.
+/// Number of files examined per picture, because some files turn out not to be pictures.
 const LOOKS_PER_PICTURE: usize = 4;
 
-/// The caller, the workspaces it may own, and how it can transfer files by HTTP.
+/// The caller, the workspaces that it may own, and its URLs for transferring files by HTTP.
 #[derive(Clone, Copy)]
 pub(crate) struct FileAccess<'a> {
     pub(crate) workspaces: &'a dyn Workspaces,
@@ -28,7 +28,7 @@ pub(crate) struct FileAccess<'a> {
 }
 
 impl FileAccess<'_> {
-    /// The workspace of that sandbox, if it is the caller's.
+    /// The workspace of that sandbox, if the caller owns it.
     pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Workspace, Refusal> {
         let found = match resources::is_sandbox_id(sandbox_id) {
             true => self.workspaces.workspace(self.principal, sandbox_id).await?,
@@ -41,14 +41,14 @@ impl FileAccess<'_> {
         self.file_urls?.make(FileAction::Upload, self.principal, sandbox_id, path)
     }
 
-    /// For a file that is not too large to go that way.
+    /// A URL for a file within the size limit of transfers.
     pub(super) fn download_url(&self, sandbox_id: &str, path: &FilePath, size_bytes: u64) -> Option<FileUrl> {
         let file_urls = self.file_urls.filter(|_| size_bytes <= TRANSFER_BYTES_MAX)?;
         file_urls.make(FileAction::Download, self.principal, sandbox_id, path)
     }
 }
 
-/// Files that a run made or changed: `artifacts` of its result, and a block each.
+/// Files that a run created or changed: `artifacts` of its result, and a content block for each.
 pub(crate) fn artifacts<'a>(
     access: &FileAccess<'_>,
     sandbox_id: &str,
@@ -73,7 +73,7 @@ pub(crate) fn artifacts<'a>(
     files.iter().map(describe).unzip()
 }
 
-/// Pictures that a run made or changed, to be seen at once: the first few, if they are small.
+/// The first few small pictures that a run created or changed, to be shown in the answer.
 pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Vec<ContentBlock> {
     let is_shown =
         |file: &&ChangedFile| is_image(&file.media_type) && file.size_bytes <= IMAGE_BYTES_MAX as u64;
@@ -82,7 +82,7 @@ pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Ve
         if blocks.len() >= PICTURES_MAX {
             break;
         }
-        // What is no whole picture any more is not shown; the file is among the artifacts all the same.
+        // A file that is no longer a complete picture is not shown. It is still among the artifacts.
         let Ok(part) = workspace.read(&file.path, 0, IMAGE_BYTES_MAX).await else { continue };
         let is_same = part.at_end && part.media_type == file.media_type;
         if is_same && is_whole_image(part.media_type, &part.bytes) {
@@ -96,7 +96,7 @@ pub(super) fn path(text: &str) -> Result<FilePath, Refusal> {
     FilePath::parse(text).map_err(|error| Box::new(error.to_run_error()))
 }
 
-/// Bytes that were given as base64.
+/// Decodes base64 content.
 pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Refusal> {
     STANDARD.decode(text.trim()).map_err(|error| {
         let message = format!("`base64` is not base64: {error}");

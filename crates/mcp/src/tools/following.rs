@@ -1,4 +1,4 @@
-//! Stays with a run for as long as its caller waits: tells news, notices that the caller is gone.
+//! Follows a run while its caller waits: sends progress and notices when the caller disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use rmcp::service::RequestContext;
 use crate::progress::Progress;
 use crate::{Server, given_up};
 
-/// Below the 60 seconds after which most clients give up.
+/// Below the 60 seconds after which most clients time out.
 const WAIT_MS_DEFAULT: u64 = 45_000;
 const WAIT_MS_MAX: u64 = 600_000;
 
-/// How long a caller waits.
+/// How long the caller waits.
 pub(crate) fn patience(asked_ms: Option<u64>) -> Duration {
     Duration::from_millis(asked_ms.unwrap_or(WAIT_MS_DEFAULT).min(WAIT_MS_MAX))
 }
 
-/// What becomes of the run when its caller goes.
+/// What happens to the run when its caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDisconnect {
-    /// It ends: the call is the run.
+    /// The run ends, because the call started it.
     Stop,
-    /// It goes on: the call only looked.
+    /// The run continues, because the call only observed it.
     Detach,
 }
 
-/// Somebody who waits for a run.
+/// A caller that waits for a run.
 pub(crate) struct Follower<'a> {
     server: &'a Server,
     context: &'a RequestContext<RoleServer>,
     run: LiveRun,
-    /// With the news that are told through it; nothing for a caller who did not ask.
+    /// Progress notifications and their source; `None` if the caller did not ask for progress.
     progress: Option<(Progress, RunNews)>,
 }
 
 impl<'a> Follower<'a> {
-    /// Begins with the news from now on.
+    /// Follows events from now on.
     pub(crate) fn new(server: &'a Server, context: &'a RequestContext<RoleServer>, run: LiveRun) -> Self {
         let token = context.meta.get_progress_token();
         let progress = token.map(|token| {
@@ -48,7 +48,7 @@ impl<'a> Follower<'a> {
         Self { server, context, run, progress }
     }
 
-    /// How it ended, or nothing when the caller's patience, or the caller, went first.
+    /// Returns the finished run. Returns `None` if the time is over or the caller disconnects first.
     pub(crate) async fn follow(
         &mut self,
         patience: Duration,
@@ -70,13 +70,13 @@ impl<'a> Follower<'a> {
             if bond == OnDisconnect::Detach {
                 return None;
             }
-            // Its end is near, and is worth waiting for.
+            // A stopped run ends soon, so the loop waits for it.
             self.run.stop(why);
             is_stopped = true;
         }
     }
 
-    /// Lets the last notification out, so that none comes after the answer.
+    /// Sends the last notification, so that none arrives after the answer.
     pub(crate) async fn end(&mut self) {
         if let Some((progress, _)) = &mut self.progress {
             progress.finish().await;
@@ -84,7 +84,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Takes what the run writes, or tells what was taken when that is due. Never completes where nobody asked.
+/// Accepts an event of the run, or sends a notification when one is due. Never completes if the caller did
+/// not ask for progress.
 async fn tell_news(followed: &mut Option<(Progress, RunNews)>) {
     let Some((progress, news)) = followed else { return std::future::pending().await };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! `list_files`: what is in a workspace.
+//! `list_files`: lists a directory of a workspace.
 
 use engine::workspace::{Entry, EntryKind, FilePath, Listing, Reach};
 use rmcp::model::{CallToolResult, JsonObject};
@@ -60,7 +60,7 @@ fn kind(kind: EntryKind) -> &'static str {
     }
 }
 
-/// Names come from inside: what could end a line or move a cursor is shown, not done.
+/// The guest chooses file names. Characters that could end a line or move a cursor are escaped.
 fn line(entry: &Entry) -> String {
     let path: String = entry.path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     match entry.kind {
@@ -71,7 +71,7 @@ fn line(entry: &Entry) -> String {
     }
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 #[derive(Serialize)]
 struct ListView<'a> {
     entries: Vec<EntryView<'a>>,
@@ -83,7 +83,7 @@ struct EntryView<'a> {
     path: &'a str,
     kind: &'static str,
     modified_at: String,
-    /// Of files.
+    /// Only for files.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -105,7 +105,7 @@ impl<'a> EntryView<'a> {
     }
 }
 
-/// Arguments of `list_files`.
+/// Schema of the arguments of `list_files`.
 fn input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -119,7 +119,7 @@ fn input(_: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// Result of `list_files`.
+/// Schema of the result of `list_files`.
 fn output() -> JsonObject {
     schema::object(json!({
         "type": "object",

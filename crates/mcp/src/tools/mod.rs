@@ -1,7 +1,7 @@
-//! The tools: one table, one file each.
+//! The tools: one table, and one file per tool.
 //!
-//! An entry of [`TOOLS`] is everything that is known of a tool: what clients see, what it takes and gives, the scope
-//! that a caller needs, and the function that answers. To add a tool, write its file and add its entry.
+//! An entry of [`TOOLS`] describes a tool completely: its published description, its schemas, the scope that
+//! a caller needs, and the function that answers. To add a tool, write its file and add its entry.
 
 pub(crate) mod capabilities;
 pub(crate) mod files;
@@ -48,39 +48,39 @@ pub(crate) struct ToolEntry {
     title: &'static str,
     description: &'static str,
     effects: Effects,
-    /// What a caller must be allowed to do.
+    /// The scope that a caller needs.
     pub(crate) scope: Scope,
     needs: Needs,
-    /// The arguments it knows; the same names as in its schema.
+    /// The arguments that it accepts; the same names as in its schema.
     properties: &'static [&'static str],
     input: fn(&Offer<'_>) -> JsonObject,
     output: fn() -> JsonObject,
     pub(crate) call: for<'a> fn(ToolCall<'a>) -> BoxFuture<'a, CallToolResponse>,
 }
 
-/// What a call changes, as clients are told.
+/// The effects of a call, as published to clients.
 enum Effects {
-    /// Nothing.
+    /// A call changes nothing.
     ReadsOnly,
-    /// It adds something, and each call adds more.
+    /// Each call adds something.
     Changes,
-    /// It changes something once: the same call again changes nothing more.
+    /// A call changes something; repeating it has no further effect.
     Repeats,
-    /// It replaces or removes something.
+    /// A call replaces or removes something.
     Destroys,
-    /// The same, and the same call again changes nothing more.
+    /// A call replaces or removes something; repeating it has no further effect.
     DestroysOnce,
 }
 
-/// Without which a tool is not published.
+/// A requirement without which a tool is not published.
 #[derive(PartialEq, Eq)]
 enum Needs {
     Nothing,
-    /// At least one language that works.
+    /// At least one working language.
     Language,
 }
 
-/// What the published schemas depend on.
+/// The inputs of the published schemas.
 struct Offer<'a> {
     languages: &'a [String],
     policy: &'a Policy,
@@ -107,12 +107,12 @@ pub(crate) fn find(name: &str) -> Option<&'static ToolEntry> {
     TOOLS.iter().copied().find(|entry| entry.name == name)
 }
 
-/// The scope that a call of that tool needs; nothing for a tool that does not exist.
+/// The scope that a call of that tool needs; `None` for an unknown tool.
 pub fn scope_needed(tool: &str) -> Option<Scope> {
     find(tool).map(|entry| entry.scope)
 }
 
-/// All tools that work here, by name.
+/// All tools that work on this machine, by name.
 pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     let offer = Offer { languages, policy };
     let works = |entry: &&&ToolEntry| entry.needs == Needs::Nothing || !languages.is_empty();
@@ -151,7 +151,7 @@ impl Effects {
     }
 }
 
-/// Limits as tools take them.
+/// Parses the limits that tools accept.
 fn limits_of(limits: &mut Arguments, timeout_ms: Option<u64>) -> Result<Ask, Refusal> {
     Ok(Ask {
         timeout_ms,
@@ -164,10 +164,10 @@ fn limits_of(limits: &mut Arguments, timeout_ms: Option<u64>) -> Result<Ask, Ref
     })
 }
 
-/// A tool's result with its text and its structure.
+/// A tool's result as text and structured content.
 fn answer(structured: &impl Serialize, text: String, is_error: bool) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    // Serializing a value of our own making does not fail.
+    // Serializing the server's own value does not fail.
     result.structured_content = serde_json::to_value(structured).ok();
     result.is_error = Some(is_error);
     result
@@ -179,7 +179,7 @@ struct RefusedView<'a> {
     error: &'a RunError,
 }
 
-/// The result of a call that came to nothing.
+/// The result of a refused call.
 fn refused(error: &RunError) -> CallToolResult {
     let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
     let text = format!("outcome: {outcome}\n{}", text::of_error(error));

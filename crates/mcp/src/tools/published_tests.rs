@@ -1,6 +1,7 @@
-//! The tool list as clients get it: its words are a contract, small, and honest to automatic scanners.
+//! The tool list as clients receive it. Its text is a contract, small, and rated harmless by automatic
+//! scanners.
 //!
-//! Run with `PALISADE_BLESS=1` to write the snapshot anew after an intended change.
+//! Run with `PALISADE_BLESS=1` to rewrite the snapshot after an intended change.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::*;
 
 const TOKENS_MAX: usize = 1500;
 
-/// All there are, whatever works on this machine.
+/// All tools, regardless of the languages on this machine.
 fn tools() -> Vec<Tool> {
     let languages = ["bash", "javascript", "python", "typescript"].map(str::to_owned);
     published(&languages, &Policy::built_in(2))
@@ -63,7 +64,7 @@ fn schemas_are_portable_and_closed() {
     }
 }
 
-/// One type each, no formats, no null.
+/// Asserts one type per property, no formats, no null.
 fn portable(tool: &str, schema: &Value) {
     match schema {
         Value::Object(fields) => {
@@ -82,7 +83,7 @@ fn portable(tool: &str, schema: &Value) {
     }
 }
 
-/// Every object but `variables` says that it takes nothing else.
+/// Asserts that every object except `variables` forbids additional properties.
 fn closed(tool: &str, name: &str, schema: &Value) {
     if schema["type"] == "object" {
         let wanted = json!(name == "variables");
@@ -138,8 +139,8 @@ fn the_scanner_itself_finds_what_it_should() {
     assert_eq!(suspicious("x", "Plain", "a"), 0);
 }
 
-/// A scanner that reads names, descriptions and top-level property names, in the manner of public ones: words
-/// stand for permissions, permissions and phrases for points.
+/// A scanner that reads names, descriptions and top-level property names, like public scanners do. Words
+/// imply permissions. Permissions and phrases score points.
 fn scan(tool: &Tool) -> Vec<(u32, String)> {
     let name = tool.name.to_lowercase();
     let description = tool.description.as_deref().unwrap_or_default().to_lowercase();
@@ -178,7 +179,7 @@ fn scan(tool: &Tool) -> Vec<(u32, String)> {
     findings
 }
 
-/// Permission, its points, and the words that suggest it in properties, description and name.
+/// A permission, its points, and the words that imply it in properties, description and name.
 type Rule = (&'static str, u32, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
 const RULES: [Rule; 6] = [

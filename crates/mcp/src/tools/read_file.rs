@@ -11,7 +11,7 @@ use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::{Arguments, Refusal, refusal};
 use crate::{render, resources, schema};
 
-/// Bytes given when no limit is asked for.
+/// Bytes returned when the call has no limit.
 const BYTES_DEFAULT: usize = render::INLINE_BYTES_MAX;
 
 /// The tool.
@@ -57,7 +57,7 @@ struct Asked {
     path: FilePath,
     offset: u64,
     limit: Option<usize>,
-    /// Nothing: whatever fits the content.
+    /// `None` selects the encoding by content.
     encoding: Option<Encoding>,
 }
 
@@ -122,7 +122,7 @@ fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolRes
     let is_text = std::str::from_utf8(&part.bytes[..whole]).is_ok_and(|text| !text.contains('\0'));
     let encoding = asked.encoding.unwrap_or(if is_text { Encoding::Text } else { Encoding::Base64 });
     let (mut said, count) = match encoding {
-        // A character longer than the limit is given in pieces rather than never.
+        // A character longer than the limit is returned in pieces; otherwise it could never be read.
         Encoding::Text if whole > 0 => (render::visible(&part.bytes[..whole]), whole),
         Encoding::Text => (render::visible(&part.bytes), part.bytes.len()),
         Encoding::Base64 => (encoded(&part.bytes), part.bytes.len()),
@@ -150,7 +150,7 @@ fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolRes
     answer(&view, said, false)
 }
 
-/// Arguments of `read_file`.
+/// Schema of the arguments of `read_file`.
 fn input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -166,7 +166,7 @@ fn input(_: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// Result of `read_file`.
+/// Schema of the result of `read_file`.
 fn output() -> JsonObject {
     schema::object(json!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! A run as the answer of a tool: text, structure, and a link to what did not fit.
+//! A run as the answer of a tool: text, structured content, and links to content that did not fit.
 
 use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
@@ -13,11 +13,11 @@ use crate::render::{self, INLINE_BYTES_MAX};
 use crate::view::{ArtifactView, KnownBy, RunView};
 use crate::{Server, resources, text};
 
-/// Files told in words, and as resource links; all of them are in the structure.
+/// Maximum number of files in the text and as resource links. The structured content has all files.
 const FILES_TOLD_MAX: usize = 20;
 const FILE_LINKS_MAX: usize = 50;
 
-/// A run that ended.
+/// The answer for a finished run.
 pub(crate) async fn finished(
     server: &Server,
     run: &FinishedRun,
@@ -60,7 +60,7 @@ pub(crate) async fn finished(
     answer
 }
 
-/// Files that a run made or changed.
+/// Files that a run created or changed.
 #[derive(Default)]
 struct Made<'a> {
     listed: Vec<ArtifactView<'a>>,
@@ -76,7 +76,8 @@ async fn made<'a>(
     let caller = FileAccess { workspaces: server.workspaces(), principal: &run.principal, file_urls };
     let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
     blocks.truncate(FILE_LINKS_MAX);
-    // What a program shows is there already; of a run that showed nothing, what it saved is worth a look.
+    // The answer already has a program's displays. For a run without displays, it shows the pictures that the
+    // program saved.
     if run.result.execution().displays.is_empty()
         && let Ok(workspace) = caller.workspace(lasting.sandbox.as_str()).await
     {
@@ -85,14 +86,14 @@ async fn made<'a>(
     Made { listed, blocks }
 }
 
-/// A run that never got as far as a handle.
+/// The answer for a run that was refused before it got an id.
 pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> CallToolResult {
     let result = RunResult::not_started(outcome, server.engine.backend().name(), error);
     let text = text::of_run(&result, INLINE_BYTES_MAX);
     answer(&RunView::of(&result, INLINE_BYTES_MAX), text, outcome.is_error())
 }
 
-/// A run that goes on, with what it wrote so far.
+/// The answer for a run that continues, with its output so far.
 pub(crate) async fn running(server: &Server, principal: &Principal, run: &LiveRun) -> CallToolResult {
     let id = run.id();
     let stdout = written(server, principal, run, Stream::Stdout).await;
@@ -108,17 +109,17 @@ pub(crate) async fn running(server: &Server, principal: &Principal, run: &LiveRu
     answer(&view, said, false)
 }
 
-/// A run that goes on in another server.
+/// The answer for a run that continues in another server.
 pub(crate) fn elsewhere(id: &engine::RunId) -> CallToolResult {
     let said = "still running in another server that shares this state directory; ask again later".to_owned();
     answer(&RunView::running(id.as_str(), None, None), said, false)
 }
 
-/// Head and tail of what a live run wrote.
+/// Head and tail of a live run's output.
 async fn written(server: &Server, principal: &Principal, run: &LiveRun, stream: Stream) -> String {
     let read = async |offset, limit| {
         let range = LogRange { stream: Some(stream), offset, limit };
-        // Output that cannot be read now can be read later, by its address.
+        // Output that cannot be read now can be read later at its address.
         server.runs.log(principal, run.id(), range).await.ok().flatten()
     };
     let Some(head) = read(0, INLINE_BYTES_MAX).await else { return String::new() };

@@ -1,4 +1,4 @@
-//! `run`: one program in a fresh sandbox.
+//! `run`: executes one program in a fresh sandbox, or in a persistent sandbox that the caller names.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
 use crate::{file_urls, schema, tasks};
 
-/// Its name.
+/// Name of the tool.
 pub(crate) const NAME: &str = "run";
 /// Properties of one of its `inputs`.
 const INPUT: [&str; 3] = ["path", "text", "base64"];
@@ -55,7 +55,8 @@ fresh and leaves nothing behind.",
     call: |call| Box::pin(async move { answer(call.server, call.principal, call.given, call.context).await }),
 };
 
-/// Runs what the arguments say. A run that takes longer than its caller waits goes on without this request.
+/// Runs the program of the arguments. A run that takes longer than its caller waits continues without this
+/// request.
 async fn answer(
     server: &Server,
     principal: &Principal,
@@ -83,7 +84,7 @@ async fn answer(
                 follower.end().await;
                 return hand_over(server, principal, &started.live(), context).await;
             }
-            // It cannot be found again, so it is not let go.
+            // A run that is not in the store cannot be found again, so this request stays with it.
             Err(error) => {
                 tracing::warn!(reason = %error, "not_handed_over");
                 follower.follow(Duration::MAX, OnDisconnect::Stop).await.unwrap_or(started.finished().await)
@@ -95,7 +96,7 @@ async fn answer(
     report::finished(server, &run, file_urls(context).as_ref()).await.into()
 }
 
-/// A task for a client that knows tasks, else words and a handle.
+/// A task for a client that supports tasks, otherwise a text and the run id.
 async fn hand_over(
     server: &Server,
     principal: &Principal,
@@ -108,7 +109,7 @@ async fn hand_over(
     report::running(server, principal, run).await.into()
 }
 
-/// Sees a run to its end that nobody may ask about again.
+/// Waits for the end of a run that no caller may ask about again, and logs it.
 fn watch_on(run: LiveRun, room: OwnedSemaphorePermit) {
     tokio::spawn(async move {
         let ended = run.finished().await;
@@ -139,14 +140,14 @@ fn no_room() -> RunError {
     error
 }
 
-/// What a request keeps in memory while it waits and runs.
+/// Memory that a request holds while it is queued and running.
 fn weight(request: &RunRequest) -> usize {
     let stdin = if let Stdin::Bytes(bytes) = &request.stdin { bytes.len() } else { 0 };
     let inputs: usize = request.inputs.iter().map(|input| input.content.len()).sum();
     request.code.len() + stdin + inputs + request.args.iter().map(String::len).sum::<usize>()
 }
 
-/// What the arguments say.
+/// The parsed arguments.
 #[derive(Debug)]
 struct Asked {
     request: RunRequest,
@@ -174,7 +175,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     Ok(Asked { request, wait })
 }
 
-/// A handle that cannot be is answered like one that is not.
+/// A malformed id gets the same answer as an unknown one.
 fn sandbox(text: String) -> Result<SandboxId, Refusal> {
     SandboxId::parse(&text).ok_or_else(|| Box::new(unknown_sandbox()))
 }
@@ -195,7 +196,7 @@ fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
     Ok(InputFile { path, content })
 }
 
-/// Arguments of `run`; the languages that work here, the limits in force.
+/// Schema of the arguments of `run`, with the languages that work on this machine and the limits in force.
 fn input(offer: &Offer<'_>) -> JsonObject {
     let Policy { defaults, maxima, .. } = offer.policy;
     let timeout = format!("Default {}, at most {}", defaults.wall_ms, maxima.wall_ms);

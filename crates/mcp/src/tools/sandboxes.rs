@@ -1,4 +1,4 @@
-//! `sandbox_open`, `sandbox_list`, `sandbox_close`: places that last.
+//! `sandbox_open`, `sandbox_list`, `sandbox_close`: persistent sandboxes.
 
 use engine::{OpenRequest, Principal, SandboxId, SandboxInfo, unknown_sandbox};
 use policy::Clamp;
@@ -130,7 +130,7 @@ struct SandboxView<'a> {
     runs: u64,
     interpreters: &'a [String],
     limits: LimitsView,
-    /// Of one that was opened just now.
+    /// Only in the answer of `sandbox_open`.
     #[serde(skip_serializing_if = "Option::is_none")]
     clamped: Option<&'a [Clamp]>,
 }
@@ -150,7 +150,7 @@ struct ListView<'a> {
     sandboxes: Vec<SandboxView<'a>>,
 }
 
-/// A sandbox that is gone.
+/// A closed sandbox.
 #[derive(Serialize)]
 struct ClosedView<'a> {
     sandbox_id: &'a str,
@@ -185,7 +185,7 @@ fn line(info: &SandboxInfo) -> String {
     format!("{}{name}: {} runs, {awake}, until {}", info.id, info.runs, render::timestamp(info.expires_ms))
 }
 
-/// Arguments of `sandbox_open`.
+/// Schema of the arguments of `sandbox_open`.
 fn open_input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -209,7 +209,7 @@ fn open_input(_: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// Arguments of `sandbox_close`.
+/// Schema of the arguments of `sandbox_close`.
 fn close_input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -219,7 +219,7 @@ fn close_input(_: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// One sandbox.
+/// Schema of one sandbox.
 fn one() -> Value {
     json!({
         "sandbox_id": { "type": "string" },
@@ -236,12 +236,12 @@ fn one() -> Value {
     })
 }
 
-/// Result of `sandbox_open`.
+/// Schema of the result of `sandbox_open`.
 fn open_output() -> JsonObject {
     schema::object(json!({ "type": "object", "properties": one() }))
 }
 
-/// Result of `sandbox_list`.
+/// Schema of the result of `sandbox_list`.
 fn list_output() -> JsonObject {
     let item = json!({ "type": "object", "properties": one() });
     schema::object(json!({
@@ -254,7 +254,7 @@ fn list_output() -> JsonObject {
     }))
 }
 
-/// Result of `sandbox_close`.
+/// Schema of the result of `sandbox_close`.
 fn close_output() -> JsonObject {
     schema::object(json!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! `validate_code`: syntax and missing imports, found behind the wall without running the program.
+//! `validate_code`: finds syntax errors and missing imports in a sandbox, without running the program.
 
 use engine::{Engine, Finding, Validation};
 use rmcp::model::{CallToolResult, JsonObject};
@@ -65,7 +65,7 @@ fn place(line: Option<u32>, column: Option<u32>) -> String {
     }
 }
 
-/// Arguments of `validate_code`.
+/// Schema of the arguments of `validate_code`.
 fn input(offer: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -78,7 +78,7 @@ fn input(offer: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// Result of `validate_code`.
+/// Schema of the result of `validate_code`.
 fn output() -> JsonObject {
     schema::object(json!({
         "type": "object",

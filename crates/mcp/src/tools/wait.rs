@@ -1,4 +1,4 @@
-//! `wait`: follows a run that was handed over, or ends it.
+//! `wait`: follows a run that was handed over, or cancels it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Effects, Needs, Offer, Scope, ToolEntry, refused, report};
 use crate::arguments::{Arguments, Refusal};
 use crate::{Server, file_urls, schema};
 
-/// A run that is cancelled ends within this time.
+/// Maximum time until a cancelled run ends.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The tool.
@@ -87,7 +87,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     let id = arguments.required_text("run_id")?;
     let patience = patience(arguments.whole("timeout_ms")?);
     let is_cancelled = arguments.truth("cancel")?.unwrap_or(false);
-    // An id that cannot be is answered like one that is not.
+    // A malformed id gets the same answer as an unknown one.
     let id = RunId::parse(&id).ok_or_else(|| Box::new(unknown_run()))?;
     Ok(Asked { id, patience, is_cancelled })
 }
@@ -97,7 +97,7 @@ fn unknown_run() -> RunError {
         .remedy("use the run_id of an earlier answer; runs are kept for some days only")
 }
 
-/// Arguments of `wait`.
+/// Schema of the arguments of `wait`.
 fn input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, more at its end, or a link to put a large one.
+//! `write_file`: writes a whole file, appends to one, or returns a URL for uploading a large one.
 
 use engine::INPUT_BYTES_MAX;
 use engine::workspace::{FileError, FilePath};
@@ -26,7 +26,7 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
     call: |call| Box::pin(async move { write(&call.files(), call.given).await.into() }),
 };
 
-/// A file that was written, or where it can be.
+/// The written file, or the URL for uploading it.
 #[derive(Default, Serialize)]
 struct WriteView<'a> {
     path: &'a str,
@@ -126,7 +126,7 @@ fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<
     Ok(answer(&view, said, false))
 }
 
-/// Arguments of `write_file`.
+/// Schema of the arguments of `write_file`.
 fn input(_: &Offer<'_>) -> JsonObject {
     schema::object(json!({
         "type": "object",
@@ -142,7 +142,7 @@ fn input(_: &Offer<'_>) -> JsonObject {
     }))
 }
 
-/// Result of `write_file`.
+/// Schema of the result of `write_file`.
 fn output() -> JsonObject {
     schema::object(json!({
         "type": "object",
