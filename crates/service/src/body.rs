@@ -1,4 +1,4 @@
-//! Reads a request's body: bounded in size, in time, and in what all bodies together may hold.
+//! Reads a request's body with bounds on its size, its time, and the memory of all bodies together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The longest body: 16 MB of inputs in base64, 1 MB of code and variables each, and room.
+/// The longest body: 16 MB of inputs in base64, 1 MB of code and variables each, and a margin.
 pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
-/// All bodies that are being read or answered.
+/// Upper bound on all bodies that are being read or answered.
 const TOGETHER_BYTES_MAX: usize = 256 << 20;
 const PIECE_BYTES: usize = 1 << 10;
-/// Between two pieces of a body.
+/// Maximum time between two pieces of a body.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-/// From its first to its last.
+/// Maximum time for the whole body.
 const WHOLE_MAX: Duration = Duration::from_secs(300);
 
-/// What all bodies may hold.
+/// The memory budget of all bodies.
 #[derive(Clone)]
 pub(crate) struct BodyBudget(Arc<Semaphore>);
 
-/// A body that was read, with its share of the room.
+/// A complete body with its share of the budget.
 pub(crate) struct Held {
     pub(crate) bytes: Bytes,
     pub(crate) share: Share,
 }
 
-/// What somebody holds of the room; dropping it gives it back.
+/// A share of the budget; dropping it returns the share.
 #[derive(Default)]
 pub(crate) struct Share {
     bytes: usize,
@@ -37,7 +37,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// So many bytes more. They count as a whole, not by the piece: what comes byte by byte has no more than its size.
+    /// Takes that many more bytes. The share grows by bytes, not by pieces, so a body sent byte by byte costs
+    /// no more than its size.
     pub(crate) fn grow(&mut self, room: &BodyBudget, bytes: usize) -> Result<(), BodyError> {
         self.bytes = self.bytes.saturating_add(bytes);
         let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
@@ -51,7 +52,7 @@ impl Share {
     }
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
     TooLarge,
@@ -67,7 +68,7 @@ impl Default for BodyBudget {
 }
 
 impl BodyBudget {
-    /// The whole body.
+    /// Reads the whole body.
     pub(crate) async fn read(&self, body: Body) -> Result<Held, BodyError> {
         tokio::time::timeout(WHOLE_MAX, self.collect(body)).await.unwrap_or(Err(BodyError::TooSlow))
     }
@@ -113,7 +114,7 @@ impl IntoResponse for BodyError {
         };
         let mut response = (status, format!("{reason}\n")).into_response();
         let headers = response.headers_mut();
-        // What is left of the body is not read, so the connection cannot go on.
+        // The rest of the body stays unread, so the connection cannot be reused.
         headers.insert(axum::http::header::CONNECTION, axum::http::HeaderValue::from_static("close"));
         if self == Self::NoRoom {
             headers.insert(axum::http::header::RETRY_AFTER, axum::http::HeaderValue::from_static("1"));

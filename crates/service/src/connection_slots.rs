@@ -1,15 +1,17 @@
-//! ConnectionSlots: how many connections a server has at once, and which one is closed when there are too many.
+//! Connection slots: the number of concurrent connections, and which connection is closed when there are too
+//! many.
 //!
 //! ```text
 //! accept -> Unproven -- a request shows the token --> Proven (for as long as the connection lasts)
 //! ```
-//! - A new connection is unproven. When all slots are taken, it gets the slot of another unproven connection: of the
-//!   one idle longest, or, when all of them have a request in progress, of the oldest.
-//! - A connection that proves who it is may get the slot of the proven connection that is idle longest.
-//! - A proven connection with a request in progress keeps its slot, whatever comes.
+//! - A new connection is unproven. When all slots are taken, it gets the slot of another unproven connection:
+//!   the one idle longest, or the oldest if all of them have a request in progress.
+//! - A connection that proves its identity may get the slot of the proven connection that is idle longest.
+//! - A proven connection with a request in progress always keeps its slot.
 //!
-//! Proven connections never have all slots ([`unproven_min`]), so the next caller can always connect and show its token.
-//! Unproven connections use what is left, so a flood of them costs a bounded amount and closes only connections of its kind.
+//! Proven connections never have all slots ([`unproven_min`]), so the next caller can always connect and show
+//! its token. Unproven connections use the rest. A flood of them has a bounded cost and closes only unproven
+//! connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +20,11 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once, unless the operator says otherwise.
+/// Default number of concurrent connections.
 pub const SLOTS_MAX: usize = 2048;
-/// Connections get one descriptor in so many; the others are for runs, which need several each, and for files.
+/// Connections get one file descriptor in this many. Runs, which need several each, and files use the others.
 const DESCRIPTORS_PER_SLOT: usize = 2;
-/// One slot in so many is never a proven connection's.
+/// One slot in this many is never given to a proven connection.
 const UNPROVEN_SHARE: usize = 8;
 
 /// All slots of a server.
@@ -44,32 +46,33 @@ struct Place {
     leave: CancellationToken,
 }
 
-/// Whether a connection has shown who it is.
+/// Whether a connection has proven its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Unproven,
     Proven,
 }
 
-/// Every slot that proven connections may have is taken by one with a request in progress.
+/// Error: every slot for proven connections belongs to one with a request in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AllBusy;
 
-/// One connection's slot; given up when dropped.
+/// One connection's slot; released when dropped.
 pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     number: u64,
     leave: CancellationToken,
 }
 
-/// A request under way on a slot.
+/// A request in progress on a slot.
 pub(crate) struct Busy {
     slot: Arc<ConnectionSlot>,
 }
 
 impl ConnectionSlots {
-    /// So many, or what this process may have. A shell gives 1024 descriptors at first and more when asked: without
-    /// that, or with a slot for each of them, idle connections would keep out everybody else, and every run.
+    /// Takes the wanted number of slots, or fewer if the process's limit of file descriptors requires it.
+    /// Raises the soft limit first, because a shell starts with 1024. Without that, or with one slot per
+    /// descriptor, idle connections would block every other caller and every run.
     pub(crate) fn within_descriptors(wanted: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let descriptors = (wanted.saturating_mul(DESCRIPTORS_PER_SLOT)) as u64;
@@ -86,12 +89,12 @@ impl ConnectionSlots {
         Self::new(most)
     }
 
-    /// So many, and at least one of each standing.
+    /// Creates that many slots, and at least one of each standing.
     pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(2), taken: Mutex::default() }
     }
 
-    /// A slot for a new connection, if need be that of another unproven one.
+    /// Takes a slot for a new connection, if necessary from another unproven connection.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.lock();
         if taken.slots.len() >= self.most {
@@ -107,7 +110,8 @@ impl ConnectionSlots {
         Some(Arc::new(ConnectionSlot { slots: Arc::clone(self), number, leave }))
     }
 
-    /// Has a connection count as proven, if need be in the place of the proven one that is idle longest.
+    /// Marks a connection as proven, if necessary by taking the slot of the proven connection that is idle
+    /// longest.
     fn prove(&self, number: u64) -> Result<(), AllBusy> {
         let mut taken = self.lock();
         let proven = || taken.slots.iter().filter(|(_, place)| place.standing == Standing::Proven);
@@ -127,12 +131,12 @@ impl ConnectionSlots {
         Ok(())
     }
 
-    /// How many are taken.
+    /// Number of taken slots.
     pub(crate) fn count(&self) -> usize {
         self.lock().slots.len()
     }
 
-    /// How many requests are under way.
+    /// Number of requests in progress.
     pub(crate) fn requests(&self) -> usize {
         self.lock().slots.values().map(|place| place.requests).sum()
     }
@@ -150,7 +154,7 @@ impl Taken {
     }
 }
 
-/// ConnectionSlots that proven connections leave to those that have yet to show their token.
+/// Number of slots reserved for connections that have not shown their token yet.
 fn unproven_min(most: usize) -> usize {
     (most / UNPROVEN_SHARE).max(1)
 }
@@ -160,17 +164,17 @@ fn slots_for(descriptors: u64) -> usize {
 }
 
 impl ConnectionSlot {
-    /// Says that the connection has shown who it is.
+    /// Marks the connection as proven.
     pub(crate) fn prove(&self) -> Result<(), AllBusy> {
         self.slots.prove(self.number)
     }
 
-    /// Completes when the slot is needed for another connection.
+    /// Completes when another connection needs the slot.
     pub(crate) async fn must_leave(&self) {
         self.leave.cancelled().await;
     }
 
-    /// Says that a request is under way until the answer is dropped.
+    /// Marks a request as in progress until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         if let Some(place) = self.slots.lock().slots.get_mut(&self.number) {
             place.requests += 1;

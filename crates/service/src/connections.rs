@@ -3,8 +3,9 @@
 //! ```text
 //! accept -> slot (see [`super::connection_slots`]) -> TLS, bounded -> request head, bounded -> router -> ... -> gone
 //! ```
-//! A connection ends when its peer leaves, when a head takes too long, when its slot is needed, or at the end
-//! of the server; a peer that vanished without a word is noticed by the kernel ([`watch_peer`]).
+//! A connection ends when its peer disconnects, when a request head takes too long, when its slot is needed,
+//! or when the server ends. The kernel detects a peer that vanished without closing the connection
+//! ([`watch_peer`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -31,17 +32,17 @@ use super::listen::Listener;
 use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
 
-/// A head, or the pause before it, takes no longer.
+/// Maximum time for a request head, including the idle time before it.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
-/// A head, all lines together.
+/// Maximum size of a request head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// When no descriptor is to be had: the listener would answer at once again and again.
+/// Pause when no file descriptor is available, because `accept` would fail again immediately.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// What was sent and is not acknowledged by then was sent to nobody.
+/// The peer is considered dead if it does not acknowledge data within this time.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
-/// What a connection needs.
+/// State that a connection needs.
 #[derive(Clone)]
 pub(crate) struct Serving {
     pub(crate) router: Router,
@@ -49,28 +50,28 @@ pub(crate) struct Serving {
     pub(crate) slots: Arc<ConnectionSlots>,
     pub(crate) bodies: BodyBudget,
     pub(crate) counters: Arc<Counters>,
-    /// No new connections and no new requests.
+    /// Cancelled when no new connections and requests are accepted.
     pub(crate) closing: CancellationToken,
-    /// No connection at all.
+    /// Cancelled when every connection must end.
     pub(crate) closed: CancellationToken,
 }
 
-/// What a connection that turns into a WebSocket takes with it.
+/// State that a connection keeps when it becomes a WebSocket.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) slot: Arc<ConnectionSlot>,
     pub(crate) meter: Arc<Meter>,
 }
 
-/// What a caller hears when the server has no slot for one more connection with a token.
+/// Message for a caller with a token when the server has no slot for another such connection.
 pub(crate) const ALL_BUSY: &str = "all connections that this server allows (serve.connections_max) have a request in progress; try again later";
 
-/// Has the connection of a request count as one that has shown who it is; a request without one needs no slot.
+/// Marks the connection of a request as proven. A request without a connection needs no slot.
 pub(crate) fn prove(request: &Extensions) -> Result<(), AllBusy> {
     request.get::<Connection>().map_or(Ok(()), |connection| connection.slot.prove())
 }
 
-/// Accepts until the server closes.
+/// Accepts connections until the server closes.
 pub(crate) async fn accept_all(listener: Listener, serving: Serving) {
     loop {
         let accepted = tokio::select! {
@@ -114,7 +115,7 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
     }
 }
 
-/// Small answers leave at once; a dead peer is found out (tcp(7)).
+/// Sends small answers immediately, and lets the kernel detect a dead peer (tcp(7)).
 fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -168,7 +169,7 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
     let mut is_closing = false;
     loop {
         tokio::select! {
-            // Whatever went wrong, the peer or the wire did it: there is nobody left to tell.
+            // Every error here is an error of the peer or the network, so no recipient for a message is left.
             _ = &mut connection => return,
             () = slot.must_leave() => return serving.counters.refused(Refusal::Idle),
             () = serving.closed.cancelled() => return,
@@ -180,7 +181,7 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
     }
 }
 
-/// An answer whose request is under way until its last byte.
+/// An answer that keeps its request in progress until its last byte is sent.
 struct Answer {
     body: Body,
     _busy: Busy,

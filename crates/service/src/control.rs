@@ -1,12 +1,12 @@
-//! The control socket: how whoever runs the server talks to it from a terminal, without showing a token.
+//! The control socket: the operator of the server uses it from a terminal, without a token.
 //!
 //! ```text
 //! <state_dir>/control.lock (held while the server lives) -> control.sock, 0600 -> peer's uid (SO_PEERCRED)
 //!     the server's own uid, or root -> the principal that the token stands for
-//!     anybody else                  -> 403, whatever is asked for
+//!     any other uid                 -> 403 for every request
 //! ```
-//! The server's own user can read the token's file anyway, and root can read everything: asking them for it would
-//! prove nothing. A server without this socket is a whole server, so nothing that goes wrong here stops it.
+//! The server's own user can read the token's file anyway, and root can read everything, so a token would
+//! prove nothing. A server works without this socket, so no failure here stops it.
 
 use std::fs::File;
 use std::io;
@@ -24,16 +24,16 @@ use super::listen::{self, Listener};
 const SOCKET: &str = "control.sock";
 const LOCK: &str = "control.lock";
 const OWNER_ONLY: u32 = 0o600;
-/// What fits into a socket's address, with the zero at its end (unix(7)).
+/// Maximum length of a socket's path, without its terminating zero (unix(7)).
 const PATH_BYTES_MAX: usize = 107;
 const ROOT: u32 = 0;
 
-/// Where the control socket of a state directory is.
+/// Path of the control socket in a state directory.
 pub fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
-/// Who is at the other end of a connection to the control socket.
+/// The identity of a peer on the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// The user that runs this server, or root.
@@ -41,18 +41,18 @@ pub(crate) enum Peer {
     Stranger,
 }
 
-/// On every request of a connection whose peer is the owner; nothing else makes one.
+/// Marks every request on a connection whose peer is the owner. Only such a connection creates it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FromOwner(());
 
 impl FromOwner {
-    /// For the requests of such a connection.
+    /// The mark for requests on a connection of this peer.
     pub(crate) fn of(peer: Peer) -> Option<Self> {
         (peer == Peer::Owner).then_some(Self(()))
     }
 }
 
-/// Opens it, unless a living server of the same state directory has it.
+/// Opens the socket, unless a running server of the same state directory has it.
 pub(crate) async fn open(state_dir: &Path) -> io::Result<Listener> {
     let path = path(state_dir);
     if path.as_os_str().as_bytes().len() > PATH_BYTES_MAX {
@@ -65,12 +65,13 @@ pub(crate) async fn open(state_dir: &Path) -> io::Result<Listener> {
     }
     let _lock = hold(&state_dir.join(LOCK))?;
     let (listener, _file) = listen::open_socket(&path).await?;
-    // The umask of a server has kept everybody else out from the first moment on.
+    // The server's umask has denied access to other users since the file was created.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(OWNER_ONLY))?;
     Ok(Listener::Control { listener, _file, _lock })
 }
 
-/// Held until dropped. Two servers that start at once cannot both take a dead one's socket for theirs.
+/// Takes the lock until it is dropped. It prevents two servers that start at the same time from both
+/// replacing a dead server's socket.
 fn hold(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.create(true).write(true).truncate(false).mode(OWNER_ONLY);
@@ -84,7 +85,7 @@ fn hold(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Who connected; whoever cannot be told is a stranger.
+/// Identifies the peer. A peer that cannot be identified is a stranger.
 pub(crate) fn peer(stream: &UnixStream) -> Peer {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     admitted(uid, rustix::process::geteuid().as_raw())
@@ -97,7 +98,7 @@ fn admitted(uid: Option<u32>, own: u32) -> Peer {
     }
 }
 
-/// What a stranger gets.
+/// The router for strangers.
 pub(crate) fn refusing() -> Router {
     let reason = "only the user that runs this server, and root, may use its control socket";
     Router::new().fallback(move || async move { gate::refusal_of(StatusCode::FORBIDDEN, reason) })
@@ -127,7 +128,7 @@ mod tests {
         let second = open(folder.path()).await.err().unwrap();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
         drop(first);
-        // As a killed server leaves it: the file is there and nobody listens.
+        // The state after a killed server: the file exists and no process listens.
         drop(std::os::unix::net::UnixListener::bind(path(folder.path())).unwrap());
         assert!(open(folder.path()).await.is_ok());
     }

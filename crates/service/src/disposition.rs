@@ -1,6 +1,6 @@
-//! `Content-Disposition`: to be saved under a name that cannot be taken for anything else (RFC 6266).
+//! `Content-Disposition`: the browser saves the file under a name that cannot be misinterpreted (RFC 6266).
 
-/// The plain name is for old programs; the encoded one has everything.
+/// The plain name is for old clients; the encoded name is complete.
 pub(crate) fn attachment(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-_. ".contains(c) { c } else { '_' };
     let plain: String = name.chars().map(safe).collect();

@@ -1,8 +1,9 @@
-//! Signed file URLs: the holder of one may do one thing with one file for a while, without a token.
+//! Signed file URLs: a URL allows one action on one file for a limited time, without a token.
 //!
-//! A URL carries a grant and a signature of it (HMAC-SHA256) with a key of the state directory; the server keeps no
-//! record. [`crate::files`] checks the grant again when the URL is used: the principal must still own the sandbox.
-//! The tools of `mcp` offer URLs through [`FileUrlMaker`] and do not know how they are made.
+//! A URL carries a grant and its signature (HMAC-SHA256) with a key from the state directory. The server
+//! keeps no record of URLs. [`crate::files`] checks the grant again when the URL is used: the principal must
+//! still own the sandbox. The tools of `mcp` offer URLs through [`FileUrlMaker`] and do not know their
+//! format.
 
 use std::io;
 use std::path::Path;
@@ -20,15 +21,15 @@ use mcp::file_urls::{FileAction, FileUrl, FileUrlMaker, TRANSFER_BYTES_MAX};
 
 use crate::secret_file;
 
-/// Where file URLs are honoured.
+/// Path prefix of file URLs.
 pub(crate) const ROUTE_PREFIX: &str = "/files/";
 /// How long a URL is valid.
 const LIFE: Duration = Duration::from_secs(60 * 60);
 const KEY_FILE: &str = "links.key";
 const KEY_PREFIX: &str = "plsl_";
-/// Longer ones are not even looked at: a path has at most 1024 bytes, which base64 makes a third longer.
+/// Longer tokens are refused without decoding. A path has at most 1024 bytes, and base64 adds a third.
 const TOKEN_BYTES_MAX: usize = 3072;
-/// What else the key may sign one day begins otherwise.
+/// Domain separation from other uses of the key.
 const DOMAIN: &[u8] = b"palisade link 1\0";
 
 fn letter(action: FileAction) -> &'static str {
@@ -38,7 +39,7 @@ fn letter(action: FileAction) -> &'static str {
     }
 }
 
-/// What a URL grants.
+/// The grant in a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) action: FileAction,
@@ -56,7 +57,7 @@ type Written = (String, String, String, String, u64, u64);
 pub(crate) struct FileUrlKey(Hmac<Sha256>);
 
 impl FileUrlKey {
-    /// The key of this state directory; made if there is none.
+    /// The key of this state directory; created if there is none.
     pub(crate) fn obtain(state_dir: &Path) -> io::Result<Self> {
         let secret = secret_file::obtain(&state_dir.join(KEY_FILE), "link key", KEY_PREFIX)?;
         Hmac::new_from_slice(secret.text.as_bytes()).map(Self).map_err(io::Error::other)
@@ -70,7 +71,8 @@ impl FileUrlKey {
         Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(written), URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// What a token grants at that time; nothing for one that is not ours, was changed, or is too old.
+    /// The grant of a token at that time. Returns `None` if this server did not sign it, it was changed, or
+    /// it has expired.
     pub(crate) fn grant(&self, token: &str, now: SystemTime) -> Option<Grant> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -78,7 +80,7 @@ impl FileUrlKey {
         let (written, signature) = token.split_once('.')?;
         let written = URL_SAFE_NO_PAD.decode(written).ok()?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        // Takes the same time wherever they differ.
+        // The comparison takes constant time.
         self.over(&written).verify_slice(&signature).ok()?;
         let (action, principal, sandbox_id, path, expires_s, bytes_max): Written =
             serde_json::from_slice(&written).ok()?;
@@ -94,16 +96,16 @@ impl FileUrlKey {
     }
 }
 
-/// Makes URLs for the server as one caller reaches it.
+/// Makes URLs with the address that one caller uses for this server.
 #[derive(Clone)]
 pub(crate) struct SignedFileUrls {
     key: Arc<FileUrlKey>,
-    /// Scheme, host and perhaps a folder, without a slash at the end.
+    /// Scheme, host and optionally a path, without a trailing slash.
     base: Arc<str>,
 }
 
 impl SignedFileUrls {
-    /// URLs that begin with `base`.
+    /// Makes URLs that begin with `base`.
     pub(crate) fn new(key: &Arc<FileUrlKey>, base: &str) -> Self {
         Self { key: Arc::clone(key), base: base.trim_end_matches('/').into() }
     }
@@ -127,7 +129,7 @@ impl FileUrlMaker for SignedFileUrls {
             bytes_max: TRANSFER_BYTES_MAX,
         };
         let token = self.key.signed(&grant).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX)?;
-        // The name is for people and programs that save by it; only the token counts.
+        // The name is only for saving the file; the token alone determines the file.
         let url = format!("{}{ROUTE_PREFIX}{token}/{}", self.base, mcp::percent::encode(path.name()));
         Some(FileUrl { url, expires_ms: expires_s * 1000 })
     }

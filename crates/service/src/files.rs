@@ -1,11 +1,12 @@
-//! `/files/{token}/{name}`: what a signed URL allows, and nothing else; no other proof is asked for.
+//! `/files/{token}/{name}`: performs the action that a signed URL allows. The URL is the only proof that is
+//! required.
 //!
 //! ```text
 //! GET, HEAD  URL  -> workspace of its principal -> regular file -> pieces through a short queue -> out
 //! PUT        URL  -> workspace of its principal -> draft <- pieces of the body -> renamed into place
 //! ```
-//! Both ways a transfer holds a few pieces in memory, whatever the size. Every way in which a URL can be wrong
-//! (forged, expired, for another action, of a sandbox that is closed) gets the same answer.
+//! In both directions a transfer holds only a few pieces in memory, independent of the file's size. Every
+//! invalid URL (forged, expired, for another action, or of a closed sandbox) gets the same answer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,18 +35,18 @@ use mcp::file_urls::{FileAction, FileUrls};
 
 use crate::file_urls::{FileUrlKey, Grant, ROUTE_PREFIX, SignedFileUrls};
 
-/// Transfers at once.
+/// Maximum number of concurrent transfers.
 const TRANSFERS_MAX: usize = 64;
-/// A piece as it is read and written, and how many of a download wait for the peer.
+/// Size of a piece, and the number of pieces of a download that wait for the peer.
 const PIECE_BYTES: usize = 256 << 10;
 const PIECES_MAX: usize = 2;
-/// A peer that neither takes nor gives for so long is given up.
+/// A transfer ends if the peer neither reads nor writes for this time.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const UPLOAD_MAX: Duration = Duration::from_secs(30 * 60);
 const SANDBOXED: &str = "sandbox; default-src 'none'";
 const REFERRER_POLICY: &str = "no-referrer";
 
-/// Honours file URLs.
+/// Serves file URLs.
 pub(crate) struct Files {
     workspaces: Arc<dyn Workspaces>,
     key: Arc<FileUrlKey>,
@@ -62,14 +63,15 @@ impl Files {
         Arc::new(Self { workspaces, key, transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)), counters })
     }
 
-    /// What the URL of a request allows.
+    /// The grant of the request's URL and its workspace.
     async fn allowed(&self, request: &Parts, action: FileAction) -> Result<(Grant, Workspace), Response> {
         let path = request.uri.path().strip_prefix(ROUTE_PREFIX).unwrap_or_default();
         let token = path.split('/').next().unwrap_or_default();
         let grant = self.key.grant(token, SystemTime::now()).filter(|grant| grant.action == action);
         let Some(grant) = grant else { return Err(self.wrong()) };
         match self.workspaces.workspace(&grant.principal, &grant.sandbox_id).await {
-            // Whoever has a valid link is as good as one who has the token: a transfer is not broken off for a bare connection.
+            // A valid URL proves as much as the token. The connection becomes proven, so that a new unproven
+            // connection cannot interrupt the transfer.
             Ok(Some(workspace)) => match connections::prove(&request.extensions) {
                 Ok(()) => Ok((grant, workspace)),
                 Err(AllBusy) => {
@@ -149,7 +151,7 @@ async fn download(files: &Files, request: &Parts) -> Result<Response, Response> 
     Ok(response)
 }
 
-/// A file on its way out. The reader of the file does not wait for ever for the reader of the answer.
+/// The body of a download. The task that reads the file does not wait indefinitely for the peer.
 fn sent(file: OpenFile, from: u64, length: u64, permit: OwnedSemaphorePermit) -> Body {
     let (pieces, waiting) = mpsc::channel::<Result<Bytes, FileError>>(PIECES_MAX);
     tokio::spawn(async move {
@@ -157,7 +159,7 @@ fn sent(file: OpenFile, from: u64, length: u64, permit: OwnedSemaphorePermit) ->
         while offset < end {
             let wanted = usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
             let piece = match file.read(offset, wanted).await {
-                // Shorter than was promised: only an end that is no end tells the peer.
+                // The file is shorter than the announced length. Only an aborted connection tells the peer.
                 Ok(part) if part.bytes.is_empty() => Err(FileError::Disturbed),
                 Ok(part) => Ok(Bytes::from(part.bytes)),
                 Err(error) => Err(error),
@@ -180,7 +182,7 @@ async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, 
     let (grant, workspace) = files.allowed(request, FileAction::Upload).await.map_err(closing)?;
     let headers = &request.headers;
     let is_encoded = headers.get(header::CONTENT_ENCODING).is_some_and(|value| value != "identity");
-    // A part of a file would be taken for the whole (RFC 9110, section 14.5).
+    // The part would be stored as if it were the whole file (RFC 9110, section 14.5).
     if is_encoded || headers.contains_key(header::CONTENT_RANGE) {
         let reason = "send the whole file as it is: no Content-Encoding, no Content-Range";
         return Err(closing(said(StatusCode::BAD_REQUEST, reason)));
@@ -198,7 +200,7 @@ async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, 
     Ok(response)
 }
 
-/// Writes what comes; what it was told when it does not come to its end.
+/// Writes the body into the file. The error is the response to a transfer that does not complete.
 async fn taken(grant: &Grant, workspace: &Workspace, mut body: Body) -> Result<u64, Response> {
     let announced = hyper::body::Body::size_hint(&body).lower();
     let begun = workspace.upload(&grant.path, grant.bytes_max, Some(announced)).await;
@@ -224,12 +226,12 @@ async fn taken(grant: &Grant, workspace: &Workspace, mut body: Body) -> Result<u
 /// Lets the tools make file URLs that lead back to this server.
 pub(crate) struct FileUrlOffer {
     pub(crate) key: Arc<FileUrlKey>,
-    /// What the operator says; otherwise as the caller calls this server.
+    /// The operator's setting; without it, the address that the caller used.
     pub(crate) public_url: Option<String>,
     pub(crate) scheme: &'static str,
 }
 
-/// The middleware; the gate has checked the Host by then.
+/// The middleware; the gate has already checked the Host.
 pub(crate) async fn offer(
     State(offer): State<Arc<FileUrlOffer>>,
     mut request: Request,
@@ -268,13 +270,13 @@ fn said(status: StatusCode, reason: &str) -> Response {
     response
 }
 
-/// What is left of a body is not read, so the connection cannot go on.
+/// The rest of the body stays unread, so the connection cannot be reused.
 fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// Whatever the file is, a browser takes it for no page of this server.
+/// Prevents a browser from treating any file as a page of this server.
 fn guarded(headers: &mut HeaderMap) {
     let fixed = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -1,4 +1,4 @@
-//! File URLs over HTTP, without the rest of a server.
+//! File URLs over HTTP, without the other parts of a server.
 
 use axum::Extension;
 use axum::http::Uri;
@@ -267,7 +267,7 @@ async fn urls_lead_back_by_the_name_that_the_caller_used_or_the_operator_gave() 
     }
 }
 
-/// The most memory that this process ever had; every test has a process of its own.
+/// Peak memory of this process; every test runs in a separate process.
 fn memory_peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -297,7 +297,7 @@ async fn the_largest_file_goes_both_ways_in_a_little_memory() {
     assert!(grown < 16 << 10, "{grown} kB");
 }
 
-/// The bytes that an HTTP server really sends, and the connection it closes.
+/// Checks the bytes that a real HTTP server sends, and that it closes the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_work_on_a_real_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -337,7 +337,7 @@ async fn links_work_on_a_real_connection() {
     let download = site.url(FileAction::Download, "data.txt");
     let got = ask(format!("GET {download} HTTP/1.1\r\n{head}Range: bytes=-4\r\n\r\n")).await;
     assert!(got.starts_with("HTTP/1.1 206 Partial Content\r\n") && got.ends_with("\r\n\r\n6789"), "{got}");
-    // Refused before its body is read: the answer comes, and the connection does not go on.
+    // The server refuses before it reads the body: it answers, and the connection ends.
     let refused =
         ask(format!("PUT {download} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")).await;
     assert!(refused.starts_with("HTTP/1.1 404 Not Found\r\n"), "{refused}");

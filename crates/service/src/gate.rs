@@ -1,8 +1,8 @@
-//! What every request passes before it reaches a route: Host and Origin, then who is asking.
+//! The checks of every request before a route: Host and Origin, then the caller's identity.
 //!
-//! A browser can be made to send requests to a server on its own machine, so a name that is not ours (DNS
-//! rebinding) and a page that is not ours (cross-site requests, WebSockets above all) are turned away before
-//! anything is read. The token ends here: whatever comes after knows only a [`Principal`].
+//! A malicious page can make a browser send requests to a server on the same machine. The gate refuses
+//! unknown host names (DNS rebinding) and unknown origins (cross-site requests, especially WebSockets) before
+//! anything is read. The token is used only here; later code sees only a [`Principal`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use crate::file_urls;
 
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const SCHEME: &str = "Bearer ";
-/// Asked by machines that watch over this one: they know no token, and call it by whatever address it has.
+/// Paths for monitoring, which has no token and uses any address of this server.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Who may come in.
+/// Decides which requests are accepted.
 pub(crate) struct Gate {
-    /// Names by which this server is called; lower case, without a port.
+    /// Host names of this server; lower case, without a port.
     hosts: BTreeSet<String>,
-    /// Pages that may use it: scheme, host and port as a browser writes them.
+    /// Origins that may use this server: scheme, host and port as a browser writes them.
     origins: BTreeSet<String>,
-    /// Nothing: everybody who can reach it.
+    /// `None` accepts every caller that can reach the server.
     token: Option<Token>,
     counters: Arc<Counters>,
 }
 
 impl Gate {
-    /// A gate for these addresses, and the names and pages that the operator added.
+    /// A gate for these addresses, and for the host names and origins that the operator added.
     pub(crate) fn new(
         addresses: &[Address],
         hosts: &[String],
@@ -85,7 +85,7 @@ impl Gate {
         headers.get_all(ORIGIN).iter().all(is_known)
     }
 
-    /// Whose request this is.
+    /// The principal of a request.
     pub(crate) fn principal(&self, headers: &HeaderMap) -> Option<Principal> {
         let Some(token) = &self.token else { return Some(Principal::anonymous()) };
         let mut given = headers.get_all(AUTHORIZATION).iter();
@@ -95,7 +95,7 @@ impl Gate {
         (is_it && second.is_none()).then(Principal::token_holder)
     }
 
-    /// Who the owner of this server is to it: the same as whoever shows its token, if there is one.
+    /// The principal of the server's owner: the same as the token's, if there is a token.
     fn owner(&self) -> Principal {
         if self.token.is_some() { Principal::token_holder() } else { Principal::anonymous() }
     }
@@ -105,7 +105,7 @@ impl Gate {
 pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_open = OPEN_PATHS.contains(&path);
-    // A signed link is its own proof, and says itself for whom it was made.
+    // A signed URL is its own proof and names its principal.
     let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
     let is_from_owner = request.extensions().get::<FromOwner>().is_some();
     let principal = match (is_linked, is_from_owner) {
@@ -127,7 +127,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
             return response;
         }
     }
-    // Where no token is asked for, a page for machines proves nothing.
+    // Without a token, a monitoring path proves nothing.
     if principal.is_some()
         && (gate.token.is_some() || !is_open)
         && connections::prove(request.extensions()).is_err()
@@ -154,8 +154,8 @@ impl Gate {
     }
 }
 
-/// As a JSON-RPC error, because clients show the reason of no other body. Codes of the protocol's own range have
-/// their meanings, so this one is the status.
+/// The refusal is a JSON-RPC error, because clients show the reason only from such a body. Codes in the
+/// protocol's own range have defined meanings, so the code is the HTTP status.
 pub(crate) fn refusal_of(status: StatusCode, reason: &str) -> Response {
     let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
     (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
@@ -165,7 +165,7 @@ fn plain_host(host: &str) -> String {
     host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// As a browser writes it: the usual port is left out.
+/// The origin as a browser writes it: the default port is omitted.
 fn own_origin(scheme: &str, host: &str, port: u16) -> String {
     match (scheme, port) {
         ("http", 80) | ("https", 443) => format!("{scheme}://{host}"),

@@ -1,4 +1,4 @@
-//! The pages for machines that watch over this one: `/healthz`, `/readyz`, `/metrics`.
+//! The pages for monitoring: `/healthz`, `/readyz`, `/metrics`.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use serde_json::json;
 use super::App;
 use super::metrics::{self, Levels};
 
-/// The process answers.
+/// `/healthz`: the process answers.
 pub(crate) async fn alive() -> impl IntoResponse {
     ([(CACHE_CONTROL, "no-store")], "ok\n")
 }
 
-/// Runs work.
+/// `/readyz`: runs work.
 pub(crate) async fn ready(
     State(app): State<Arc<App>>,
     principal: Option<Extension<Principal>>,
@@ -26,7 +26,7 @@ pub(crate) async fn ready(
     let (status, page) = if app.closing.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "broken": { "server": "it is closing" } }))
     } else if let Some(failure) = app.server.runs().engine().wall_failure() {
-        // Known without a look, and newer than what was found before.
+        // This needs no check, and is newer than the recorded findings.
         let reason = match principal {
             Some(_) => json!(format!("{}: {}", failure.summary(), failure.remedy)),
             None => json!(true),
@@ -46,7 +46,7 @@ pub(crate) async fn ready(
     (status, headers, format!("{page}\n"))
 }
 
-/// What it did.
+/// `/metrics`: counters and levels of this server.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let levels = Levels {
         connections: app.slots.count(),

@@ -1,9 +1,9 @@
-//! Keeps a connection alive while a call runs without news.
+//! Keeps a connection alive while a call runs without output.
 //!
-//! The library opens a stream of the newer era with the first message, because the status of the answer must be
-//! known by then. Proxies and clients give up on an answer that does not begin. So a call that has been silent
-//! for a while gets its stream from here: status 200 and a comment now and then, and the answer as its event
-//! when it comes. By then every check that could have given another status has long been made.
+//! In the newer era the library opens a stream with the first message, because the response's status must be
+//! known then. Proxies and clients time out on a response that does not begin. This module therefore opens
+//! the stream of a call that has been silent for a while. It sends status 200 and periodic comments, and
+//! later the answer as an event. By then every check that could have produced another status is complete.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,23 +15,24 @@ use axum::http::{HeaderMap, HeaderValue, Response};
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::BodyExt;
 
-/// Silence before the first comment and between two.
+/// Silence before the first comment and between two comments.
 pub(crate) const PAUSE: Duration = Duration::from_secs(10);
 const EVENT_STREAM: &str = "text/event-stream";
 const COMMENT: &[u8] = b": still running\n\n";
 const NO_BUFFERING: &str = "x-accel-buffering";
 
-/// An answer to come.
+/// A future response.
 pub(crate) type Pending = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
-/// Whether the caller can read a stream.
+/// Whether the caller accepts an event stream.
 pub(crate) fn reads_streams(headers: &HeaderMap) -> bool {
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     accepts.is_some_and(|text| text.contains(EVENT_STREAM))
 }
 
-/// The answer, or after a while a stream that will hold it. Dropping it drops the call.
+/// The response, or after `pause` a stream that will contain it. Dropping the future or the stream drops the
+/// call.
 pub(crate) async fn bridge(mut answer: Pending, pause: Duration) -> Response<Body> {
     tokio::select! {
         response = &mut answer => return response,
@@ -56,7 +57,7 @@ fn comment() -> Pieces {
     Box::pin(stream::once(async { Ok(Bytes::from_static(COMMENT)) }))
 }
 
-/// What the answer is within a stream: its own events, or one event.
+/// The response as events: its own events, or one event with its body.
 async fn events_of(response: Response<Body>) -> Pieces {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
@@ -66,7 +67,7 @@ async fn events_of(response: Response<Body>) -> Pieces {
         return Box::pin(stream::empty());
     };
     let mut event = b"data: ".to_vec();
-    // A line end outside of strings means nothing in JSON, and would end the field of an event.
+    // A line end outside of JSON strings has no meaning, but it would end the event's field.
     event.extend(collected.to_bytes().iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }));
     event.extend_from_slice(b"\n\n");
     Box::pin(

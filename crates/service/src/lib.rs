@@ -7,7 +7,7 @@
 //!                        (Host, Origin; a signed URL) -> /files -> engine::workspace
 //! serving -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
 //! ```
-//! This crate knows no tool, and `mcp` knows no HTTP.
+//! This crate does not know any tool, and `mcp` does not know HTTP.
 
 mod body;
 mod connection_slots;
@@ -67,13 +67,13 @@ pub use self::control::path as control_socket_path;
 pub use self::listen::{Address, DEFAULT_ADDRESS};
 pub use self::options::{Auth, ServeOptions, TlsFiles};
 
-/// Requests under way may end by themselves for so long once the end has begun.
+/// Time for requests in progress to end by themselves once the shutdown has begun.
 const GRACE: Duration = Duration::from_secs(10);
-/// Then runs are killed and their answers may take this long to get out.
+/// Time for answers to be written after the remaining runs were killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 const END_STEP: Duration = Duration::from_millis(20);
 
-/// What routes share.
+/// State that the routes share.
 pub(crate) struct App {
     server: Arc<Server>,
     library: streamable::Library,
@@ -82,16 +82,16 @@ pub(crate) struct App {
     readiness: Arc<Readiness>,
     slots: Arc<ConnectionSlots>,
     counters: Arc<Counters>,
-    /// WebSockets that are open.
+    /// Number of open WebSockets.
     sockets: AtomicUsize,
     closing: CancellationToken,
-    /// There are no runs any more, so that conversations may end.
+    /// Cancelled when no run is left, so that WebSockets may end.
     runs_over: CancellationToken,
     closed: CancellationToken,
 }
 
-/// Serves these runs until a signal asks for the end. `handler` may wrap the server before it is published; the
-/// product passes it on as it is.
+/// Serves these runs until a signal asks for the end. `handler` may wrap the server before it is published;
+/// the product passes it on unchanged.
 pub async fn serve<H: ServerHandler>(
     runs: Arc<Runs>,
     state_dir: &Path,
@@ -128,7 +128,7 @@ pub async fn serve<H: ServerHandler>(
     signals.next().await;
     end(&app, &ending, &mut signals).await;
     for one in accepting {
-        // It ended when the closing began, and took the file of its socket along.
+        // Each task ended when the closing began, and removed its socket file.
         one.await.ok();
     }
     Ok(())
@@ -162,7 +162,7 @@ impl App {
     }
 }
 
-/// File URLs: made for callers, and honoured.
+/// File URLs: the offer to callers, and the routes that serve them.
 struct FileUrlRoutes {
     offer: Arc<FileUrlOffer>,
     files: Arc<Files>,
@@ -191,7 +191,7 @@ fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
         .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
 }
 
-/// Nothing where it cannot be had: a server works without one.
+/// Returns `None` if the socket cannot be opened, because a server works without it.
 async fn control_socket(state_dir: &Path) -> Option<Listener> {
     match control::open(state_dir).await {
         Ok(listener) => Some(listener),
@@ -210,7 +210,7 @@ fn obtain_token(state_dir: &Path, auth: Auth) -> io::Result<Option<token::Token>
     let path = token::path(state_dir);
     if let Some(fresh) = fresh {
         use std::io::IsTerminal;
-        // On a terminal somebody reads it; a log would keep it.
+        // A person reads the token on a terminal; a log would store it.
         if std::io::stderr().is_terminal() {
             eprintln!(
                 "palisade: a token was made; clients send it as `Authorization: Bearer {}`",

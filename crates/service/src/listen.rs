@@ -1,7 +1,7 @@
-//! Where the server listens: a TCP address or a unix socket.
+//! Listening addresses: a TCP address or a unix socket.
 //!
-//! A socket file is made for its owner alone (the process's umask is tightened before). One that a dead server
-//! left behind is replaced; one that somebody still answers on is not.
+//! Only the owner can use a socket file, because the process's umask is tightened before it is created. A
+//! socket file of a dead server is replaced. A socket file of a running server is not.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 const UNIX_PREFIX: &str = "unix:";
 
-/// Where it listens when nothing is said.
+/// The default address.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8808);
 
-/// A place to listen.
+/// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A TCP port.
@@ -27,7 +27,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether only this machine can reach it.
+    /// Whether only this machine can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -70,14 +70,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// An open place.
+/// An open listener.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
         _file: SocketFile,
     },
-    /// Asks who connects ([`super::control`]). The file goes before the lock that guards it.
+    /// Checks the peer's identity ([`super::control`]). The file is dropped before the lock that guards it.
     Control {
         listener: UnixListener,
         _file: SocketFile,
@@ -85,17 +85,17 @@ pub(crate) enum Listener {
     },
 }
 
-/// Removed when the server ends.
+/// A socket file, removed when the server ends.
 pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // A file that is gone already needs no removal.
+        // The file may already be gone.
         std::fs::remove_file(&self.0).ok();
     }
 }
 
-/// Opens a place; says which address it really is when the port was left open.
+/// Opens a listener. Returns the actual address, because port 0 lets the kernel choose.
 pub(crate) async fn open(address: &Address) -> io::Result<(Listener, Address)> {
     match address {
         Address::Tcp(wanted) => {
@@ -110,7 +110,7 @@ pub(crate) async fn open(address: &Address) -> io::Result<(Listener, Address)> {
     }
 }
 
-/// Opens a unix socket, in the place of one that a dead server left.
+/// Opens a unix socket, and replaces the socket file of a dead server.
 pub(crate) async fn open_socket(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     remove_abandoned(path).await?;
     let listener = UnixListener::bind(path)?;

@@ -1,8 +1,8 @@
-//! Counts what a connection has received of a message that is not whole yet.
+//! Counts the bytes of incomplete WebSocket messages.
 //!
-//! A WebSocket puts messages together inside a library, which has a most for one message but knows nothing of the
-//! others: many connections that each stop just before the end would hold any amount. So what they hold comes out of
-//! the same room as the bodies of requests, as it is read from the peer.
+//! A library assembles the messages. It bounds a single message but not all connections together. Many
+//! connections that each stop just before the end of a message could hold any amount of memory. The bytes are
+//! therefore taken from the same budget as the bodies of requests, as they are read from the peer.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::{BodyBudget, Share};
 
-/// What one connection holds; nothing is counted before it is switched on.
+/// The bytes that one connection holds. Counting begins when it is switched on.
 pub(crate) struct Meter {
     room: BodyBudget,
     held: Mutex<Option<Share>>,
@@ -24,7 +24,7 @@ impl Meter {
         Arc::new(Self { room: room.clone(), held: Mutex::default() })
     }
 
-    /// From now on a message begins: what was held before is done with.
+    /// Starts a new message and releases the bytes of the previous one.
     pub(crate) fn begin(&self) {
         *self.lock() = Some(Share::default());
     }
@@ -39,7 +39,7 @@ impl Meter {
     }
 }
 
-/// A stream whose reading is counted.
+/// A stream whose received bytes are counted.
 pub(crate) struct Metered<S> {
     pub(crate) stream: S,
     pub(crate) meter: Arc<Meter>,
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::body::BODY_BYTES_MAX;
 
-    /// Sends bytes through a counted stream; whether all of them came through.
+    /// Sends bytes through a metered stream. Returns whether all of them arrived.
     async fn pass(meter: &Arc<Meter>, bytes: usize) -> bool {
         let (mut near, far) = tokio::io::duplex(1 << 20);
         let sending = tokio::spawn(async move { near.write_all(&vec![b'x'; bytes]).await });

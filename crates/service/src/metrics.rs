@@ -1,11 +1,11 @@
-//! `/metrics`: what the server did, as Prometheus reads it (text exposition format 0.0.4).
+//! `/metrics`: counters and levels of this server for Prometheus (text exposition format 0.0.4).
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::telemetry::{BOUNDS_US, Discard, PoolSnapshot, Snapshot, Times};
 
-/// Why somebody was turned away before a tool was reached.
+/// The reason for refusing a caller before it reached a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Host,
@@ -13,11 +13,11 @@ pub(crate) enum Refusal {
     Token,
     /// No slot was free.
     Connection,
-    /// Gave up its slot.
+    /// The connection lost its slot.
     Idle,
     Tls,
     Body,
-    /// A link that is not valid, or not any more.
+    /// The file URL is invalid or expired.
     FileUrl,
 }
 
@@ -47,7 +47,7 @@ impl Refusal {
     }
 }
 
-/// What the transport counts.
+/// The counters of the transport.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     refusals: [AtomicU64; Refusal::ALL.len()],
@@ -61,14 +61,14 @@ impl Counters {
     }
 }
 
-/// What is measured at this moment.
+/// Values measured at the time of the request.
 pub(crate) struct Levels {
     pub(crate) connections: usize,
     pub(crate) requests: usize,
     pub(crate) sessions: usize,
 }
 
-/// The page.
+/// Renders the page.
 pub(crate) fn page(counters: &Counters, levels: &Levels, runs: &Snapshot) -> String {
     let mut page = Page::default();
     page.head("palisade_info", "gauge", "The version that runs.");
@@ -166,7 +166,7 @@ fn put_pool(page: &mut Page, pool: &PoolSnapshot) {
     page.histogram(name, &[], &pool.builds);
 }
 
-/// Text in the making.
+/// The text being built.
 #[derive(Default)]
 pub(crate) struct Page(String);
 

@@ -1,41 +1,41 @@
-//! What `palisade serve` serves with: values that the command line has checked together.
+//! Options of `palisade serve`. The command line has checked them together.
 
 use std::path::PathBuf;
 
 use crate::listen::Address;
 
-/// Everything the service needs to know of its surroundings.
+/// All options of the service.
 #[derive(Debug)]
 pub struct ServeOptions {
     /// Where to listen.
     pub addresses: Vec<Address>,
-    /// Whether callers show a token.
+    /// Whether callers must show a token.
     pub auth: Auth,
-    /// The certificate, if this server speaks TLS itself.
+    /// The certificate, if this server terminates TLS itself.
     pub tls: Option<TlsFiles>,
-    /// Names by which this server is called, besides its addresses.
+    /// Host names of this server, besides its addresses.
     pub hosts: Vec<String>,
-    /// Pages that may use it from a browser.
+    /// Origins of web pages that may use this server.
     pub origins: Vec<String>,
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     pub connections_max: usize,
-    /// Scheme and host, perhaps a folder, for file URLs.
+    /// Scheme, host and optionally a path, for file URLs.
     pub public_url: Option<String>,
-    /// The scheme by which others reach this server, as far as it knows.
+    /// The scheme that callers use to reach this server, as far as it knows.
     pub scheme: &'static str,
 }
 
-/// Whether a token is asked for.
+/// Whether callers must show a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
-    /// Every caller shows one.
+    /// Every caller must show a token.
     Token,
-    /// Nobody is asked: only on local addresses.
+    /// No token is required; only allowed on local addresses.
     Nobody,
 }
 
 impl Auth {
-    /// As a setting.
+    /// The name in the settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -47,7 +47,7 @@ impl Auth {
 /// Files of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain, PEM.
+    /// The certificate chain, PEM.
     pub certificate: PathBuf,
     /// The private key, PEM.
     pub key: PathBuf,

@@ -1,10 +1,12 @@
-//! `Range`: one part of a file (RFC 9110, section 14). Several parts at once are answered with the whole, which
-//! is allowed; so is a condition that we give no mark for.
+//! `Range`: one part of a file (RFC 9110, section 14).
+//!
+//! A request for several parts gets the whole file, which the RFC allows. So does a request with `If-Range`,
+//! because the server sends no validators.
 
 use axum::http::HeaderMap;
 use axum::http::header::{IF_RANGE, RANGE};
 
-/// What a request asks for.
+/// The range that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranged {
     Whole,
@@ -12,7 +14,7 @@ pub(crate) enum Ranged {
     Unsatisfiable,
 }
 
-/// The part that is asked for of a file of that size.
+/// The requested part of a file of that size.
 pub(crate) fn asked(headers: &HeaderMap, size: u64) -> Ranged {
     let mut given = headers.get_all(RANGE).iter();
     let (Some(value), None, false) = (given.next(), given.next(), headers.contains_key(IF_RANGE)) else {

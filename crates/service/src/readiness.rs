@@ -1,10 +1,9 @@
-//! `/readyz`: whether runs work, found out by running a canary of every language through the whole path.
+//! `/readyz`: whether runs work, checked by a canary run of every language through the whole path.
 //!
-//! The findings are kept for a while and made anew in the background when somebody asks after that, so that
-//! asking often costs nothing. Not ready is: a disk without room, a store that does not write, a wall that
-//! cannot be built, or a language that was offered and does not run. What was found before the wall was lost or regained
-//! is not believed any more. Whoever shows the token learns the reasons;
-//! anybody else only the names.
+//! The findings are kept for a while. Later requests renew them in the background, so frequent requests cost
+//! nothing. The server is not ready if its disk is full, its store cannot write, the wall cannot be built, or
+//! an offered language does not run. Findings from before the wall was lost or regained are discarded. A
+//! caller with the token sees the reasons; other callers see only the names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,30 +13,30 @@ use tokio::sync::{Mutex, watch};
 
 use mcp::Server;
 
-/// For so long findings are believed.
+/// Findings are fresh for this time.
 const FRESH: Duration = Duration::from_secs(60);
-/// Older ones are worth nothing while new ones are made.
+/// Older findings are not used while new ones are made.
 const STALE: Duration = Duration::from_secs(300);
-/// How long an answer waits for the first findings.
+/// How long a request waits for the first findings.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Less room than this on the state's disk is none: a run's inputs and the store need some.
+/// Minimum free space on the state directory's disk, for a run's inputs and the store.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
 
-/// What was found.
+/// The findings of one check.
 #[derive(Debug, Clone)]
 pub(crate) struct Findings {
     begun: Instant,
     made: Instant,
-    /// What is broken, and why.
+    /// The parts that do not work, and the reasons.
     broken: Vec<(String, String)>,
     working: Vec<String>,
 }
 
-/// Finds out, keeps, finds out again.
+/// Checks the server, and keeps and renews the findings.
 pub(crate) struct Readiness {
     state_dir: std::path::PathBuf,
     known: watch::Sender<Option<Findings>>,
-    /// One look at a time.
+    /// Held during a check, so that only one runs at a time.
     looking: Arc<Mutex<()>>,
 }
 
@@ -46,9 +45,9 @@ impl Readiness {
         Arc::new(Self { state_dir, known: watch::Sender::new(None), looking: Arc::default() })
     }
 
-    /// What is known; nothing when it could not be found out in time.
+    /// The current findings; `None` if a check did not complete in time.
     pub(crate) async fn findings(self: &Arc<Self>, server: &Arc<Server>) -> Option<Findings> {
-        // What was found while no sandbox could be built says nothing any more.
+        // Findings from a time when no sandbox could be built are obsolete.
         let regained_at = server.runs().engine().wall_regained_at();
         let is_believed = |known: &Findings| regained_at.is_none_or(|at| known.begun >= at);
         let known = self.known.borrow().clone().filter(is_believed);
@@ -79,7 +78,7 @@ impl Readiness {
         let (own, server) = (Arc::clone(self), Arc::clone(server));
         tokio::spawn(async move {
             let findings = own.look(&server).await;
-            // Whoever hears of it may look again at once.
+            // A receiver of the findings may start the next check immediately.
             drop(turn);
             own.known.send_replace(Some(findings));
         });
@@ -120,7 +119,7 @@ impl Findings {
         self.broken.is_empty()
     }
 
-    /// As JSON, with reasons for whoever may know them.
+    /// The findings as JSON, with the reasons if the caller may see them.
     pub(crate) fn page(&self, with_reasons: bool) -> Value {
         let broken: Map<String, Value> = self
             .broken

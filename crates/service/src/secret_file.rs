@@ -1,4 +1,5 @@
-//! A secret that a server makes at its first start: kept in a file that only its owner can read, never logged.
+//! A secret that a server creates at its first start. The secret is kept in a file that only its owner can
+//! read, and is never logged.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -8,17 +9,17 @@ use std::path::Path;
 
 const RANDOM_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
-/// A secret that somebody wrote by hand has at least this many characters.
+/// Minimum length of a handwritten secret.
 const CHARACTERS_MIN: usize = 32;
 const OTHERS_MAY_LOOK: u32 = 0o077;
 
-/// What a file holds, and whether it was made just now.
+/// The content of the file, and whether it was created just now.
 pub(crate) struct Secret {
     pub(crate) text: String,
     pub(crate) is_fresh: bool,
 }
 
-/// The secret in this file; made, with this prefix, if there is none. `what` is for messages.
+/// Reads the secret in this file. Creates it, with this prefix, if there is none. `what` is for messages.
 pub(crate) fn obtain(path: &Path, what: &str, prefix: &str) -> io::Result<Secret> {
     if let Some(text) = read(path, what)? {
         return Ok(Secret { text, is_fresh: false });
@@ -26,7 +27,7 @@ pub(crate) fn obtain(path: &Path, what: &str, prefix: &str) -> io::Result<Secret
     let text = make(prefix)?;
     match write_new(path, &text) {
         Ok(()) => Ok(Secret { text, is_fresh: true }),
-        // Another server was first: its secret is the one.
+        // Another server was first, so its secret is used.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let text = read(path, what)?.ok_or_else(|| unfit(path, what, "it disappeared"))?;
             Ok(Secret { text, is_fresh: false })
@@ -56,7 +57,7 @@ fn read(path: &Path, what: &str) -> io::Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-/// Whole or not at all: linked into place under its name once it is on the disk.
+/// Creates the file atomically: it is linked to its name only after its content is on the disk.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension(format!("new-{}", std::process::id()));
     let written = (|| {

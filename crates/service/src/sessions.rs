@@ -1,9 +1,9 @@
-//! Whose session is whose, for clients of the era with sessions.
+//! Ownership of sessions, for clients of the era with sessions.
 //!
-//! The library gives out session ids and takes whoever shows one for its owner. Here every id belongs to the
-//! principal that opened it: for anybody else the request goes on with an id that exists nowhere, and so gets
-//! the very answer of a wrong one. Their number is bounded; whoever was silent longest is closed first, and the
-//! end of a session ends its runs.
+//! The library issues session ids and accepts every caller that shows one. This module binds each id to the
+//! principal that opened the session. For another principal it replaces the id with one that does not exist,
+//! so that the request gets the same answer as for a wrong id. The number of sessions is bounded: the session
+//! that was silent longest is closed first. The end of a session ends its runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 
 use mcp::SessionEnd;
 
-/// Carries the id.
+/// The header with the session id.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const SESSIONS_MAX: usize = 1024;
-/// A session is closed after so much silence. It counts a call that runs without news as silence, so it is
+/// A session is closed after this much silence. A call without output counts as silence, so the time is
 /// longer than any run may take.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 const NOBODYS: &str = "none";
@@ -43,7 +43,7 @@ impl Sessions {
         Self { local: Arc::new(local), owners: Mutex::default() }
     }
 
-    /// Takes away an id that is not this principal's; gives back what tells the end of one that is.
+    /// Replaces an id that does not belong to this principal. Returns the session's end signal if it does.
     pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<SessionEnd> {
         let shown = headers.get(&HEADER)?;
         let mut owners = self.lock();
@@ -56,7 +56,8 @@ impl Sessions {
         None
     }
 
-    /// Notes whose session an answer has opened; closes another one if there are too many.
+    /// Records the owner of a session that an answer has opened. Closes another session if there are too
+    /// many.
     pub(crate) async fn learn(&self, headers: &HeaderMap, principal: &Principal) {
         let Some(id) = headers.get(&HEADER).and_then(|value| value.to_str().ok()) else { return };
         if self.lock().contains_key(id) {
@@ -70,12 +71,12 @@ impl Sessions {
             if let Some(owner) = self.lock().remove(&surplus) {
                 owner.goodbye.say();
             }
-            // One that is gone already is as good as closed.
+            // The session may already be closed.
             self.local.close_session(&surplus.into()).await.ok();
         }
     }
 
-    /// How many there are.
+    /// Number of sessions.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }

@@ -1,4 +1,5 @@
-//! `/mcp`: streamable HTTP, both eras on one endpoint, by the library; here is what the library leaves out.
+//! `/mcp`: streamable HTTP, both eras on one endpoint. The library implements the transport; this file adds
+//! ownership of sessions, bounded bodies and the bridge for silent calls.
 //!
 //! ```text
 //! session of this principal? -> body, bounded -> library -> (silent for long: bridge) -> answer
@@ -27,13 +28,13 @@ use super::metrics::Refusal;
 
 use mcp::SessionEnd;
 
-/// Comments on streams that the library opened.
+/// Interval of comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The library's half, whatever it serves.
+/// The library's handler, independent of the server type.
 pub(crate) type Library = Arc<dyn Fn(Request<Full<Bytes>>) -> Pending + Send + Sync>;
 
-/// Host and Origin are settled at the gate, for every route alike.
+/// The gate checks Host and Origin for every route, so the library does not check them again.
 pub(crate) fn library<H: ServerHandler>(
     handler: Arc<H>,
     sessions: &Arc<LocalSessionManager>,
@@ -84,10 +85,10 @@ pub(crate) async fn handle(
     });
     let mut response =
         if may_wait { keep_alive::bridge(answer, keep_alive::PAUSE).await } else { answer.await };
-    // The library says "accepted" of what is done by then, and clients take that for a failure.
+    // The library answers 202 although the deletion is complete, and clients treat 202 as a failure.
     if is_goodbye && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::NO_CONTENT;
-        // The library lets what runs go on for a while; the end of a session is the end of its runs.
+        // The library lets runs continue for a while; here the end of a session ends its runs.
         goodbye.iter().for_each(SessionEnd::say);
     }
     app.sessions.learn(response.headers(), &principal).await;

@@ -1,4 +1,4 @@
-//! TLS by rustls, from certificate files. Old protocol versions and ciphers are not in this build at all.
+//! TLS with rustls, from certificate files. This build does not contain old protocol versions and ciphers.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::options::TlsFiles;
 
-/// Reads the files; a mistake in them ends the start, not the first connection.
+/// Reads the files. An error in them fails the start, not the first connection.
 pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
     let unfit = |path: &std::path::Path, error: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{} cannot be used: {error}", path.display()))

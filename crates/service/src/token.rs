@@ -1,5 +1,5 @@
-//! The bearer token of a server that has no other users: made at the first start, kept in a file that only
-//! its owner can read, never logged.
+//! The bearer token of a server without other users. It is created at the first start, kept in a file that
+//! only its owner can read, and never logged.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::secret_file;
 const FILE: &str = "token";
 const PREFIX: &str = "plsd_";
 
-/// What a request must show. Only its digest is kept in memory.
+/// The token that a request must show. Only its digest is kept in memory.
 pub(crate) struct Token {
     digest: [u8; 32],
 }
 
-/// A token that was made just now, to be shown once.
+/// A token that was created just now, to be shown once.
 pub(crate) struct Fresh {
     pub(crate) text: String,
 }
@@ -26,7 +26,7 @@ impl Token {
         Self { digest: Sha256::digest(text.as_bytes()).into() }
     }
 
-    /// Whether this is it, in a time that does not depend on where they differ.
+    /// Compares in constant time.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
         let differing = self.digest.iter().zip(shown).fold(0, |all, (own, other)| all | (own ^ other));
@@ -34,12 +34,12 @@ impl Token {
     }
 }
 
-/// Where the token of a state directory is.
+/// Path of the token's file in a state directory.
 pub(crate) fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(FILE)
 }
 
-/// The token of this state directory; made if there is none.
+/// The token of this state directory; created if there is none.
 pub(crate) fn obtain(state_dir: &Path) -> io::Result<(Token, Option<Fresh>)> {
     let secret = secret_file::obtain(&path(state_dir), "token", PREFIX)?;
     let token = Token::of(&secret.text);

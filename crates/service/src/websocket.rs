@@ -1,8 +1,8 @@
-//! `/mcp/ws`: the same protocol over a WebSocket, one message a frame.
+//! `/mcp/ws`: the same protocol over a WebSocket, one message per frame.
 //!
-//! The frames are turned into the lines of the stdio transport and back, so that every bound of that transport
-//! holds here too. The connection keeps its slot, and is busy as long as a request has no answer (a subscription is such
-//! a request); its end ends its runs.
+//! The frames are converted to the lines of the stdio transport and back, so every bound of that transport
+//! applies here too. The connection keeps its slot. It is busy while a request has no answer; a subscription
+//! is such a request. The end of the connection ends its runs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,12 +31,12 @@ use mcp::transport::Lines;
 
 const PROTOCOL: &str = "mcp";
 const BUFFER_BYTES: usize = 64 << 10;
-/// Answers that a peer has not read yet.
+/// Upper bound on answers that the peer has not read yet.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 const PING_PAUSE: Duration = Duration::from_secs(15);
-/// A peer that does not answer a ping by then is gone.
+/// A peer that does not answer a ping within this time is gone.
 const PONG_PATIENCE: Duration = Duration::from_secs(45);
-/// After the server's end has begun.
+/// Maximum time for each step of closing a connection.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The route.
@@ -59,7 +59,7 @@ pub(crate) async fn upgrade(
         })
 }
 
-/// Who is at the other end.
+/// The other end of the connection.
 struct Peer {
     principal: Principal,
     file_urls: Option<FileUrls>,
@@ -79,7 +79,7 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
     let _open = Open::new(&app);
     let (server, runs_over) = (Arc::clone(&app.server), app.runs_over.clone());
     let serving = async move {
-        // A peer that leaves before it said anything has nothing to end.
+        // A peer that disconnects before its first message has nothing to end.
         let Ok(running) = server.serve(lines).await else { return };
         let cancel = running.cancellation_token();
         let served = running.waiting();
@@ -87,7 +87,7 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
         tokio::select! {
             _ = &mut served => return,
             _ = ended.wait_for(Option::is_some) => {}
-            // Answers on their way still get out: the frames end after the last line.
+            // Pending answers are still sent: the frames end after the last line.
             () = runs_over.cancelled() => {}
         }
         cancel.cancel();
@@ -107,7 +107,7 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
     tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default();
 }
 
-/// Counted as long as it is open: the server's end waits for its last answer.
+/// Counts an open WebSocket: the server's shutdown waits for its last answer.
 struct Open(Arc<App>);
 
 impl Open {
@@ -123,7 +123,7 @@ impl Drop for Open {
     }
 }
 
-/// Frames become lines.
+/// Converts frames to lines.
 async fn take(
     mut frames: SplitStream<WebSocket>,
     mut lines: WriteHalf<DuplexStream>,
@@ -140,7 +140,7 @@ async fn take(
             Message::Close(_) => return,
             Message::Ping(_) | Message::Pong(_) => continue,
         };
-        // A line end outside of strings means nothing in JSON; inside it cannot stand.
+        // A line end has no meaning outside of JSON strings, and cannot occur inside them.
         let mut line: Vec<u8> = bytes.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
         line.push(b'\n');
         if lines.write_all(&line).await.is_err() {
@@ -149,7 +149,7 @@ async fn take(
     }
 }
 
-/// Lines become frames; a silent peer is asked now and then whether it is still there.
+/// Converts lines to frames. Pings a silent peer at intervals.
 async fn give(
     mut frames: SplitSink<WebSocket, Message>,
     lines: ReadHalf<DuplexStream>,
@@ -175,6 +175,6 @@ async fn give(
             _ => return,
         }
     }
-    // Said as far as the peer still listens.
+    // The peer may no longer read the close frame.
     tokio::time::timeout(END_PATIENCE, frames.close()).await.map(drop).unwrap_or_default();
 }
