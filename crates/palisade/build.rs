@@ -1,13 +1,13 @@
-//! Builds `crates/zygote` as a library of its own and embeds it: a warm interpreter loads it from memory.
+//! Builds `crates/zygote` as a separate library and embeds it. A warm interpreter loads it from memory.
 //!
 //! ```text
-//! the library is of these very sources -> nothing
-//! cargo only checks                    -> an empty file, and this script runs again next time
-//! else                                 -> its crates are built anew, optimised; the library must name their hash
+//! the library has the hash of these sources -> nothing
+//! cargo only checks                         -> an empty file, and this script runs again next time
+//! else                                      -> its crates are rebuilt, optimised; the library must contain their hash
 //! ```
-//! Cargo cannot yet depend on a library of that kind, so it is asked again, with a target folder of its own. A stale
-//! library would be a stale wall: sources are compared by content, not by time, and `src/zygote.rs` refuses to be
-//! compiled into a program with an empty one.
+//! Cargo does not support a dependency on a library of that kind yet. This script therefore runs Cargo again,
+//! with a separate target folder. A stale library would mean a stale wall, so sources are compared by content
+//! and not by time. `src/zygote.rs` refuses to compile into a program with an empty library.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-/// Crates whose change changes the library.
+/// Crates that the library is built from.
 const PARTS: [&str; 4] = ["zygote", "jail", "guest", "wire"];
-/// Versions and profiles, relative to those.
+/// Versions and profiles, relative to those crates.
 const SETTINGS: [&str; 2] = ["../Cargo.lock", "../Cargo.toml"];
-/// What else it depends on, of what Cargo says.
+/// Other inputs of the library, which Cargo sets as variables.
 const VARIABLES: [&str; 3] = ["TARGET", "CARGO_FEATURE_BREACH", "CARGO_ENCODED_RUSTFLAGS"];
 const LIBRARY: &str = "libzygote.so";
 /// Clippy sets it.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
-/// Read by `crates/zygote` when it is built.
+/// `crates/zygote` reads it when it is built.
 const SOURCES_VARIABLE: &str = "PALISADE_ZYGOTE_SOURCES";
 
 fn main() -> io::Result<()> {
@@ -41,8 +41,8 @@ fn main() -> io::Result<()> {
     }
     if is_only_check() {
         fs::write(&library, [])?;
-        // Cargo shares what this script did between a check and a build, though not with a linter in the compiler's
-        // place. A file that is never there makes the script run again.
+        // Cargo shares the output of this script between a check and a build, but not with a linter in the
+        // compiler's place. A file that never exists makes the script run again.
         if env::var_os(WRAPPER_VARIABLE).is_none() {
             println!("cargo::rerun-if-changed={}", library.with_extension("never").display());
         }
@@ -59,7 +59,7 @@ fn folder(variable: &str) -> PathBuf {
     env::var_os(variable).map(PathBuf::from).unwrap_or_default()
 }
 
-/// A name for the content of everything that the library is made of.
+/// A hash of everything that the library is built from.
 fn sources(crates: &Path) -> io::Result<String> {
     let mut files = BTreeSet::new();
     for name in PARTS.iter().chain(&SETTINGS) {
@@ -91,20 +91,20 @@ fn collect(path: &Path, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a library says that it is of those sources.
+/// Whether a library contains the hash of those sources.
 fn names(library: &Path, sources: &str) -> bool {
     let bytes = fs::read(library).unwrap_or_default();
     bytes.windows(sources.len()).any(|window| window == sources.as_bytes())
 }
 
-/// Whether Cargo was asked for a check, by itself or for clippy: then nothing is linked. When in doubt it is a build.
+/// Whether Cargo runs a check, directly or for clippy; nothing is linked then. In doubt it is a build.
 fn is_only_check() -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", parent_id())).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0).skip(1).skip_while(|word| word.starts_with(b"+"));
     matches!(words.next(), Some(b"check" | b"c"))
 }
 
-/// Builds it; its place.
+/// Builds the library and returns its path.
 fn build(crates: &Path, sources: &str) -> io::Result<PathBuf> {
     let target = folder("OUT_DIR").join("zygote");
     let triple = env::var("TARGET").unwrap_or_default();
@@ -122,7 +122,8 @@ fn build(crates: &Path, sources: &str) -> io::Result<PathBuf> {
             .env_remove("CARGO_TARGET_DIR");
         cargo
     };
-    // Cargo goes by the time of files, which may lie: what was made of other sources goes.
+    // Cargo compares modification times, which may be wrong. The output of other sources is therefore
+    // removed.
     let mut clean = cargo("clean");
     let mut make = cargo("build");
     make.arg("--lib");

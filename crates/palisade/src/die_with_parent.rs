@@ -1,8 +1,8 @@
-//! A role of the binary: runs another program that ends when the one who started it ends.
+//! A role of the binary: runs another program that ends when its starter ends.
 //!
-//! Probes of interpreters run outside any sandbox; started through this role they do not outlive a server that
-//! was killed. The parent-death signal stays over the exec and follows the thread that started this process,
-//! which waits for it.
+//! Probes of interpreters run outside any sandbox. Started through this role, they do not outlive a killed
+//! server. The parent-death signal survives `exec`. It is bound to the thread that started this process, and
+//! that thread waits for it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,16 +10,16 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal};
 
-/// First argument that chooses this role; then the starter's process number, then the command line.
+/// First argument that selects this role; the starter's process id and the command line follow.
 const ROLE: &str = "__tied";
 
-/// What to put before a command line.
+/// The prefix of a command line.
 pub(crate) fn launcher() -> Vec<String> {
     let own = rustix::process::getpid().as_raw_nonzero().to_string();
     vec!["/proc/self/exe".to_owned(), ROLE.to_owned(), own]
 }
 
-/// Takes the role if the arguments say so.
+/// Takes the role if the first argument selects it.
 pub(crate) fn take_role() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != ROLE {
@@ -35,7 +35,7 @@ fn run(starter: Option<Pid>, command: &[OsString]) -> ExitCode {
     let (Some((program, arguments)), true) = (command.split_first(), die_with_parent) else {
         return ExitCode::from(CANNOT);
     };
-    // It may have ended before the signal was set.
+    // The starter may have ended before the signal was set.
     if rustix::process::getppid() != starter {
         return ExitCode::from(CANNOT);
     }

@@ -1,4 +1,4 @@
-//! Puts the engine together on this machine: spawner first, then the runtime, then the backend.
+//! Builds the engine of this machine: first the spawner, then the runtime, then the backend.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use crate::config::Settings;
 use crate::options::Options;
 use crate::{config, log, state, zygote};
 
-/// Everything a command needs to run programs.
+/// Everything that a command needs to run programs.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
     pub(crate) state_dir: PathBuf,
-    /// What is in force, flags of single commands aside.
+    /// The settings in force, without the flags of single commands.
     pub(crate) settings: Settings,
 }
 
@@ -35,18 +35,18 @@ impl Machine {
     }
 }
 
-/// For whom an engine is.
+/// The use of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerMode {
-    /// One run: one thread, and nothing is made ready ahead.
+    /// One run: one thread, and no spares.
     OneShot,
     /// One client: one thread.
     Stdio,
-    /// Several: as many threads as there are cores.
+    /// Several clients: as many threads as cores.
     Http,
 }
 
-/// Runs `work` on this thread with an engine. Call it before any thread exists: it forks.
+/// Runs `work` on this thread with an engine. It forks, so the caller must not have started any thread.
 pub(crate) fn with_engine<T, F>(
     options: &Options,
     life: ServerMode,
@@ -56,7 +56,8 @@ where
     F: Future<Output = T>,
 {
     let spawner = start_spawner(become_guest);
-    // After the fork: nothing of it is in a sandbox. Whoever starts us tells by it that there is no spawner.
+    // Installed after the fork, so that no sandbox inherits the log. Installed before the error is returned,
+    // because callers log it.
     log::install();
     let spawner = spawner?;
     raise_descriptor_limit();
@@ -77,26 +78,27 @@ where
         if let Some(endpoint) = &settings.otlp_endpoint.value
             && let Err(error) = log::export(endpoint, engine.failure_log())
         {
-            // Runs are worth more than what is told of them.
+            // A failed export does not prevent runs.
             tracing::warn!(reason = %error, "export_not_started");
         }
         work(Machine { engine, native, state_dir, settings }).await
     });
-    // A blocked read of standard input must not hold up the end.
+    // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     log::finish();
     Ok(result)
 }
 
-/// A shell gives 1024 descriptors at first and more when asked; what can be open at once is counted from there. The
-/// spawner keeps what it had, and sandboxes have limits of their own.
+/// Raises the limit of file descriptors. A shell starts with 1024, and the number of open sandboxes and
+/// connections is derived from the limit. The spawner keeps its old limit, and sandboxes have separate
+/// limits.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // What cannot be had is done without: see `sandboxes` and `service`.
+    // Without a higher limit, fewer sandboxes and connection slots are available.
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
 }
 
-/// What a jail turns into once its walls stand.
+/// The program of a jail once its walls are built.
 fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
     guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
@@ -111,7 +113,7 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let admission = settings.admission();
     let interpreters =
         settings.interpreters.iter().map(|(language, path)| (language.clone(), path.value.clone())).collect();
-    // Asked once, at the start: the name may lead to another file later.
+    // Determined once at the start, because the path may later refer to another file.
     let executable = std::env::current_exe().ok();
     let launcher = crate::die_with_parent::launcher();
     let pool = settings.pool();

@@ -1,7 +1,7 @@
 //! Palisade: runs code written by AI agents, safely and in milliseconds.
 //!
-//! `main` chooses what this process is and starts it. Whatever makes sandboxes forks its spawner first,
-//! before any thread exists ([`machine`]).
+//! `main` selects the role or command of this process and starts it. A command that creates sandboxes forks
+//! its spawner first, before any thread exists ([`machine`]).
 
 mod cli;
 mod client;
@@ -21,7 +21,7 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    // Inside a sandbox, started by its guest: reads a program and nothing else.
+    // The guest starts this role inside a sandbox. The role only reads a program.
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());

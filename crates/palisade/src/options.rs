@@ -1,4 +1,4 @@
-//! Options that every command has.
+//! Options that every command accepts.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
-//! Where state is kept: one private directory.
+//! The location of the state: one private directory.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The directory asked for, or the first usable of the customary ones.
+/// The requested directory, or the first usable default directory.
 pub(crate) fn directory(asked: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(path) = asked {
         return usable(path).map(|()| path.to_owned()).map_err(|error| {
@@ -22,7 +22,7 @@ pub(crate) fn directory(asked: Option<&Path>) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other("no state directory can be used; give one with --state-dir"))
 }
 
-/// What [`directory`] would choose by itself; nothing is made.
+/// The default that [`directory`] would choose; nothing is created.
 pub(crate) fn expected() -> Option<PathBuf> {
     customary().into_iter().find(|path| if path.exists() { check(path).is_ok() } else { could_be_made(path) })
 }
@@ -41,7 +41,7 @@ pub(crate) fn home() -> Option<PathBuf> {
     home.filter(|path| path.is_absolute() && path.is_dir())
 }
 
-/// Where the user's programs keep their configuration (XDG Base Directory: a relative path counts as unset).
+/// The user's configuration directory (XDG Base Directory: a relative path counts as unset).
 pub(crate) fn config_home() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     named.or_else(|| home().map(|home| home.join(".config")))
@@ -71,7 +71,7 @@ fn home_of(uid: u32) -> Option<PathBuf> {
     line.split(':').nth(5).map(PathBuf::from)
 }
 
-/// Exists or can be made, is ours and nobody else may write there.
+/// The directory exists or can be created, belongs to the user, and no other user may write to it.
 fn usable(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     check(path)

@@ -1,4 +1,4 @@
-//! What a warm interpreter loads to give sandboxes: `crates/zygote`, as the build script made it.
+//! The library that a warm interpreter loads to clone sandboxes: `crates/zygote`, built by the build script.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ pub(crate) fn library() -> &'static [u8] {
     Embedded::<()>::library()
 }
 
-/// Of a type, so that the constant is evaluated where code is generated and not by `cargo check`, for which the build
-/// script leaves an empty file.
+/// Generic, so that the constant is evaluated during code generation and not by `cargo check`. For a check
+/// the build script leaves an empty file.
 struct Embedded<T>(PhantomData<T>);
 
 impl<T> Embedded<T> {

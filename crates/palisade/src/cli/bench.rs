@@ -1,4 +1,4 @@
-//! `palisade bench`: gives the benchmark its engine.
+//! `palisade bench`: starts the benchmark with an engine.
 
 use std::io;
 use std::path::{Path, PathBuf};

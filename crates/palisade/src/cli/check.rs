@@ -1,4 +1,4 @@
-//! `palisade check`: what is wrong with a program, without running it.
+//! `palisade check`: reports errors of a program without running it.
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ fn read(arguments: &CheckArguments) -> Result<String, String> {
 
 fn print_json(validation: &Validation) {
     let text = serde_json::to_string_pretty(validation).unwrap_or_default();
-    // Whoever reads us may have gone.
+    // The reader of standard output may be gone.
     writeln!(io::stdout().lock(), "{text}").ok();
 }
 

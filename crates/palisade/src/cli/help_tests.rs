@@ -1,4 +1,4 @@
-//! The help of every command, as people read it: a change of an option shows in the snapshot's diff.
+//! Snapshot of every command's help text: a changed option shows in the snapshot's diff.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::Cli;
 
 const WIDTH: usize = 100;
 
-/// Writes the help of a command and of those below it.
+/// Writes the help of a command and of its subcommands.
 fn write_help(command: &mut Command, text: &mut String) {
     let help = command.render_long_help().to_string();
     writeln!(text, "==== {}\n", command.get_bin_name().unwrap_or_else(|| command.get_name())).unwrap();

@@ -1,4 +1,4 @@
-//! `palisade run`: one program, its own streams and exit status.
+//! `palisade run`: runs one program with the streams and exit status of this process.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -28,10 +28,10 @@ Exit status: the program's own; 128+N when signal N ended it; and
   124  timed out           125  Palisade itself failed, or is too busy
   126  refused             130  interrupted";
 
-/// Pieces of standard input and of news that may wait.
+/// Maximum number of queued pieces of standard input and of events.
 const CHANNEL_PIECES: usize = 16;
 const READ_BYTES: usize = 64 * 1024;
-/// How long a reader has to take what a run wrote that was ended by a limit.
+/// How long a reader has to take the remaining output of a run that a limit ended.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `run`.
@@ -108,11 +108,11 @@ async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult
     start_reading_stdin();
     let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
-    // Whoever reads our output may be slow; that must not stop the clock.
+    // The reader of standard output may be slow; that must not stop the clock.
     let (shown, all_shown) = oneshot::channel();
     std::thread::spawn(move || {
         show_all(news);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         shown.send(()).ok();
     });
     let events = (!is_quiet).then_some(events);
@@ -130,7 +130,8 @@ async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult
             }
         }
     };
-    // A program that ended by itself is shown to its last byte; one that was ended does not wait for a reader.
+    // The whole output of a program that ended by itself is shown. A run that was ended does not wait for a
+    // reader.
     let is_own_end = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
     let patience = tokio::time::sleep(if is_own_end { Duration::MAX } else { FLUSH_PATIENCE });
     tokio::select! {
@@ -164,7 +165,7 @@ async fn interruption() {
 
 fn show(event: RunEvent) {
     let RunEvent::Output { stream, data } = event;
-    // Whoever reads us may have gone; the program's fate does not depend on it.
+    // The reader of the output may be gone; that does not affect the program.
     match stream {
         Stream::Stdout => {
             let mut out = io::stdout().lock();
@@ -199,7 +200,7 @@ fn finish(arguments: &RunArguments, result: &RunResult) -> ExitCode {
     exit_code(result)
 }
 
-/// A program that fails speaks for itself; what Palisade did to it is said here.
+/// A failed program prints its own error. This explains what Palisade did to the run.
 fn explain(result: &RunResult, is_saved: bool) {
     for (index, display) in result.execution().displays.iter().enumerate().filter(|_| !is_saved) {
         let remedy = (index == 0).then_some("--output-dir DIR keeps what a program shows");
@@ -310,7 +311,7 @@ fn input(text: &str) -> Result<InputFile, RunError> {
     Ok(InputFile { path: if name.is_empty() { own_name() } else { name.to_owned() }, content })
 }
 
-/// Reads our own standard input on a thread of its own, as it comes. Started only when the program runs.
+/// Reads standard input on a separate thread, as it arrives. The reading starts only when the program runs.
 fn own_stdin() -> Stdin {
     if is_nothing(&io::stdin()) {
         return Stdin::Empty;
@@ -320,7 +321,7 @@ fn own_stdin() -> Stdin {
     Stdin::Stream(receiver)
 }
 
-/// Whether a stream is the null device, which needs no thread to be read.
+/// Whether a stream is the null device, which needs no thread.
 fn is_nothing(stream: &impl std::os::fd::AsFd) -> bool {
     let null = fs::metadata("/dev/null").map(|found| found.rdev());
     let found = rustix::fs::fstat(stream);
@@ -328,7 +329,7 @@ fn is_nothing(stream: &impl std::os::fd::AsFd) -> bool {
 }
 
 thread_local! {
-    /// The sending end waits here until threads may exist: the spawner must be forked before.
+    /// Holds the sending end until threads may exist: the spawner must be forked first.
     static STDIN: std::cell::RefCell<Option<mpsc::Sender<Vec<u8>>>> = const { std::cell::RefCell::new(None) };
 }
 

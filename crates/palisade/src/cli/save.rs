@@ -1,7 +1,7 @@
-//! Saving what a program made: nothing that exists is touched, and no link leads anywhere.
+//! Saves the files of a program: no existing file is changed, and no symbolic link is followed.
 //!
-//! Names come from inside the sandbox. They were checked to be plain, but the directory they go to may hold
-//! links or files of the caller that a hostile program would like to reach.
+//! File names come from the sandbox. They were checked to be plain. The target directory may still hold links
+//! or files of the caller that a hostile program would like to reach.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use engine::{Artifact, Display};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-/// Writes all files beneath `directory`, or none when one of them exists already.
+/// Writes all files beneath `directory`, or none if one of them already exists.
 pub(super) fn files<'a>(
     directory: &Path,
     artifacts: impl Iterator<Item = &'a Artifact> + Clone,
@@ -24,7 +24,8 @@ pub(super) fn files<'a>(
     artifacts.into_iter().try_for_each(|artifact| file(&root, artifact))
 }
 
-/// What the program showed, as files whose names none of its own files has: `display-1.png`.
+/// The displays of a program as files such as `display-1.png`. Their names differ from those of the program's
+/// own files.
 pub(super) fn displays(displays: &[Display], beside: &[Artifact]) -> Vec<Artifact> {
     let is_taken = |path: &String| beside.iter().any(|artifact| artifact.path == *path);
     let file = |(index, display): (usize, &Display)| {

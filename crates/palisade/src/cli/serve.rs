@@ -1,8 +1,9 @@
-//! `palisade serve`: what was asked for, and whether that is safe; the crate `service` does the rest.
+//! `palisade serve`: checks that the requested settings are safe, and starts the crate `service`.
 //!
-//! Loopback and a token by default. What other machines can reach needs a token and either TLS or the word of
-//! the operator that a proxy speaks TLS in front of it; everything else is refused before a port is opened.
-//! The rules look at the values in force: a file or a variable can open nothing that a flag could not.
+//! The default is loopback with a token. An address that other machines can reach needs a token, and either
+//! TLS or the operator's statement that a proxy terminates TLS. Everything else is refused before a port is
+//! opened. The rules check the values in force, so a file or a variable can open nothing that a flag could
+//! not.
 
 use std::io;
 use std::path::PathBuf;
@@ -52,14 +53,14 @@ pub(crate) struct ServeArguments {
 }
 
 pub(crate) fn main(options: &Options, arguments: ServeArguments) -> ExitCode {
-    // Files and sockets made from here on are their owner's alone.
+    // Only the owner can access files and sockets created from here on.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let served = machine::with_engine(options, ServerMode::Http, |machine| serve(machine, arguments));
     match served.and_then(|served| served) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("palisade: {error}");
-            // A mistake in the configuration, told before any port was opened.
+            // A configuration error, reported before any port was opened.
             let is_mistake = error.kind() == io::ErrorKind::InvalidInput;
             ExitCode::from(if is_mistake { terminal::BAD_USAGE } else { terminal::OWN_FAILURE })
         }
@@ -77,7 +78,7 @@ async fn serve(machine: Machine, arguments: ServeArguments) -> io::Result<()> {
 }
 
 impl ServeArguments {
-    /// The settings with these flags over them, checked, or what is wrong and what to do.
+    /// The checked settings with these flags applied. The error says what is wrong and what to do.
     pub(crate) fn effective(&self, settings: &Settings) -> io::Result<ServeOptions> {
         let mistaken = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let mut settings = settings.clone();
@@ -89,10 +90,10 @@ impl ServeArguments {
         Ok(options)
     }
 
-    /// The flags that were given, as values still to be checked.
+    /// The given flags, as unchecked values.
     fn flags(&self) -> Vec<ServeFlag> {
         let texts = |list: &[String]| Raw::List(list.iter().map(|text| Raw::Text(text.clone())).collect());
-        // Relative to where the command was given, as with every other command.
+        // Relative to the working directory of the command, as in every other command.
         let path = |path: &PathBuf| {
             let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             whole.into_os_string().into_string().map_or(Raw::Other("a path that is not UTF-8"), Raw::Text)
@@ -126,7 +127,7 @@ fn fixtures_are_local(are_served: bool, options: &ServeOptions) -> Result<(), St
     }
 }
 
-/// The rules.
+/// Checks the safety rules.
 fn check(settings: Settings, public_url: Option<String>) -> Result<ServeOptions, String> {
     let connections_max = settings.connections_max();
     let serve = settings.serve;
@@ -177,7 +178,7 @@ fn check(settings: Settings, public_url: Option<String>) -> Result<ServeOptions,
     })
 }
 
-/// Whoever follows such a link calls this server by that name.
+/// The host of the public URL. A client that uses a file URL calls this server by that name.
 fn public_host(url: &str) -> Result<String, String> {
     let wrong =
         || format!("`{url}` is no public URL: give scheme and host, such as https://tools.example.com");
@@ -203,7 +204,7 @@ mod tests {
         check_with(line, &[])
     }
 
-    /// A command line, and variables of the environment.
+    /// Checks a command line and variables of the environment.
     fn check_with(line: &str, variables: &[(&str, &str)]) -> Result<ServeOptions, String> {
         let words = std::iter::once("serve").chain(line.split_whitespace());
         let arguments = Line::try_parse_from(words).map_err(|error| error.to_string())?.arguments;

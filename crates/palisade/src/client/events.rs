@@ -1,4 +1,4 @@
-//! The messages of an answer: one if it is JSON, several if it is a stream of events (WHATWG HTML, 9.2).
+//! The messages of an answer: one if it is JSON, several if it is an event stream (WHATWG HTML, 9.2).
 
 use std::io;
 
@@ -6,20 +6,20 @@ use super::http::Response;
 
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Messages as they come.
+/// Yields messages as they arrive.
 pub(crate) struct Events {
     response: Response,
     bytes_max: usize,
-    /// What came and is no whole line yet, or for JSON no whole answer.
+    /// Bytes that are not a complete line yet, or for JSON not a complete answer.
     unread: Vec<u8>,
-    /// How much of it has been searched for a line end.
+    /// Number of these bytes that were searched for a line end.
     searched: usize,
     data: Vec<u8>,
     is_over: bool,
 }
 
 impl Events {
-    /// Of this response; none may be longer than that.
+    /// Reads this response. `bytes_max` bounds each message.
     pub(crate) fn new(response: Response, bytes_max: usize) -> Self {
         let (unread, data) = (Vec::new(), Vec::new());
         Self { response, bytes_max, unread, searched: 0, data, is_over: false }
@@ -30,7 +30,7 @@ impl Events {
         self.response.status
     }
 
-    /// The next message, or the end. May be dropped and asked again.
+    /// The next message, or `None` at the end. The future can be dropped and called again.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.response.head().await?;
         let kind = self.response.header("content-type").unwrap_or_default();
@@ -57,7 +57,7 @@ impl Events {
         }
     }
 
-    /// An event ends with an empty line; those without data are signs of life.
+    /// An event ends with an empty line. Events without data only keep the connection alive.
     fn take_event(&mut self) -> Option<Vec<u8>> {
         loop {
             let found = self.unread[self.searched..].iter().position(|byte| *byte == b'\n');

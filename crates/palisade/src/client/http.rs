@@ -1,9 +1,9 @@
-//! One HTTP/1.1 request over the control socket, by hyper's client.
+//! One HTTP/1.1 request over the control socket, with hyper's client.
 //!
-//! A task of its own drives the connection and ends with the [`Response`]: to drop a response is to close its
-//! connection. What waits ([`Response::head`], [`Response::piece`]) can be dropped and asked again without losing a
-//! byte, so a response can be read beside a person's Ctrl-C. This module adds to hyper how long a server may be
-//! silent, how long an answer may be, and what is said when it breaks.
+//! A separate task drives the connection and ends with the [`Response`]. Dropping a response closes its
+//! connection. The futures of [`Response::head`] and [`Response::piece`] can be dropped and called again
+//! without losing a byte. A response can therefore be read while the user may press Ctrl-C. This module adds
+//! to hyper: a timeout for a silent server, a maximum size of answers, and error messages.
 
 use std::error::Error;
 use std::fs::File;
@@ -25,19 +25,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-/// It went well.
+/// Status of a successful request.
 pub(crate) const OK: u16 = 200;
-/// Of a head, and of what was read and not taken.
+/// Maximum size of a head, and of unread data.
 const READ_BYTES_MAX: usize = 64 << 10;
 const PIECE_BYTES: usize = 256 << 10;
-/// Pieces of a request that wait to be written.
+/// Maximum number of request pieces that wait to be written.
 const PIECES_MAX: usize = 1;
-/// A server that says nothing for so long is gone: it gives a sign of life every ten seconds.
+/// A server that is silent for this time is gone: it sends a keep-alive every ten seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// The gate of every server knows this name.
+/// The gate of every server accepts this host name.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("localhost");
 
-/// What is sent.
+/// A request to the server.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
@@ -48,7 +48,7 @@ pub(crate) struct Request<'a> {
 /// The body of a request.
 pub(crate) enum Payload<'a> {
     Bytes(&'a [u8]),
-    /// A file of which exactly so much is sent, a piece at a time.
+    /// A file of which exactly this length is sent, one piece at a time.
     File {
         file: File,
         size_bytes: u64,
@@ -66,12 +66,12 @@ impl Payload<'_> {
 
 type Head = ::http::Response<Incoming>;
 
-/// What came back: a head, and a body that is still coming.
+/// A response: its head, and a body that still arrives.
 pub(crate) struct Response {
     pub(crate) status: u16,
     headers: HeaderMap,
     state: State,
-    /// Drives the connection until this is dropped.
+    /// The task that drives the connection until this is dropped.
     _connection: JoinSet<()>,
 }
 
@@ -81,7 +81,8 @@ enum State {
     Over,
 }
 
-/// Sends a request. The head of its response is read by [`Response::head`]: a server may let us wait for it.
+/// Sends a request. [`Response::head`] reads the head of its response, because the server may take long to
+/// answer.
 pub(crate) async fn exchange(stream: UnixStream, request: Request<'_>) -> io::Result<Response> {
     let (mut sender, driver) = http1::Builder::new()
         .max_buf_size(READ_BYTES_MAX)
@@ -90,7 +91,7 @@ pub(crate) async fn exchange(stream: UnixStream, request: Request<'_>) -> io::Re
         .map_err(io::Error::other)?;
     let mut connection = JoinSet::new();
     connection.spawn(async move {
-        // What it ends with is told by the response or its body.
+        // The response or its body reports the error.
         driver.await.ok();
     });
     let (body, pieces) = Channel::new(PIECES_MAX);
@@ -128,7 +129,8 @@ impl Response {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Sends the body, or as much as the server takes: one that refuses does not take the rest, and says why.
+    /// Sends the body, or as much as the server accepts. A server that refuses does not read the rest, and
+    /// its response gives the reason.
     async fn send(&mut self, mut body: Sender<Bytes>, payload: Payload<'_>) -> io::Result<()> {
         let (file, size_bytes) = match payload {
             Payload::Bytes([]) => return Ok(()),
@@ -170,7 +172,7 @@ impl Response {
         within_silence(sent).await?
     }
 
-    /// Waits for the head; may be dropped and asked again.
+    /// Waits for the head. The future can be dropped and called again.
     pub(crate) async fn head(&mut self) -> io::Result<()> {
         let State::Head(waiting) = &mut self.state else { return Ok(()) };
         let answered = within_silence(waiting).await?;
@@ -188,13 +190,13 @@ impl Response {
         Ok(())
     }
 
-    /// The next part of the body, or its end.
+    /// The next part of the body, or `None` at its end.
     pub(crate) async fn piece(&mut self) -> io::Result<Option<Bytes>> {
         self.head().await?;
         let State::Body(body) = &mut self.state else { return Ok(None) };
         loop {
             match within_silence(body.frame()).await? {
-                // Trailers are of no interest.
+                // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => return Ok(Some(data)),
                     Err(_) => continue,
@@ -211,7 +213,7 @@ impl Response {
         }
     }
 
-    /// The whole body, which must not be longer than that.
+    /// Reads the whole body, up to that size.
     pub(crate) async fn collect(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -224,11 +226,11 @@ impl Response {
     }
 }
 
-/// What became of a piece of a request.
+/// The result of sending a piece of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Queued,
-    /// The server answered, or closed, before it had everything.
+    /// The server answered or closed before it read everything.
     Refused,
 }
 
@@ -237,7 +239,7 @@ async fn within_silence<F: Future>(waiting: F) -> io::Result<F::Output> {
     tokio::time::timeout(SILENCE_MAX, waiting).await.map_err(silent)
 }
 
-/// What a person is told when hyper does not like an answer.
+/// The error message for a malformed answer.
 fn broken(error: &hyper::Error) -> io::Error {
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     match cause.map(io::Error::kind) {
@@ -268,8 +270,9 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the answer is too long")
 }
 
-/// A stream that takes writes after the server closed and forgets them. A server that refuses a request does not take
-/// the rest, and says why before it closes; hyper would fail at the write and not read what was said.
+/// A stream that discards writes after the server closed its end. A server that refuses a request does not
+/// read the rest and answers before it closes. Hyper would otherwise fail at the write and not read the
+/// answer.
 struct Patient(UnixStream);
 
 impl AsyncRead for Patient {

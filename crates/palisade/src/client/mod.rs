@@ -1,10 +1,10 @@
-//! Talks to a running `palisade serve` over its control socket: calls of tools, logs of runs, files.
+//! Client of a running `palisade serve` over its control socket: tool calls, logs of runs, files.
 //!
 //! ```text
 //! connect -> POST /mcp, one request of the 2026-07-28 protocol -> JSON, or events: progress ... answer
 //! ```
-//! One connection for each request: to drop a call is to cancel it, as that protocol has it. Everything read is
-//! bounded, though the server is our own: whoever listens on a path need not be what it should be.
+//! Each request has a separate connection: dropping a call cancels it, as that protocol defines. Everything
+//! read is bounded, because another program may listen on the server's path.
 
 mod events;
 pub(crate) mod http;
@@ -22,15 +22,15 @@ use mcp::RUN_ID_KEY;
 const PROTOCOL: &str = "2026-07-28";
 const ENDPOINT: &str = "/mcp";
 const META_PREFIX: &str = "io.modelcontextprotocol/";
-/// An answer, or one event.
+/// Maximum size of an answer, or of one event.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// What a server says that refuses.
+/// Maximum size of a refusal's reason.
 const REASON_BYTES_MAX: usize = 4096;
-/// Of a log at once.
+/// Bytes of a log per request.
 const LOG_BYTES: usize = 256 << 10;
 const LOG_RANGE_KEY: &str = "palisade/range";
 
-/// What went wrong between this process and the server, or what the server said no to.
+/// A failure between this process and the server, or a refusal by the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error("no server answers on {}", path.display())]
@@ -47,7 +47,7 @@ pub(crate) enum ClientError {
     Nonsense(&'static str),
     #[error("the server said: {0}")]
     Protocol(String),
-    /// A tool that came to nothing.
+    /// A tool call that failed.
     #[error("{message}")]
     Refused { message: String, remedy: Option<String>, is_ours: bool },
     #[error("interrupted")]
@@ -55,7 +55,7 @@ pub(crate) enum ClientError {
 }
 
 impl ClientError {
-    /// What to do about it.
+    /// The remedy for the error.
     pub(crate) fn remedy(&self) -> Option<&str> {
         match self {
             Self::NoServer { .. } => Some(
@@ -69,42 +69,42 @@ impl ClientError {
     }
 }
 
-/// A server that is asked.
+/// The server to call.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     socket: PathBuf,
 }
 
-/// What comes while a call is under way.
+/// A message during a call.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The run it is about, if it is about one, wrote something or lives.
+    /// The run wrote output or is still alive. Holds its id, if the call has a run.
     Progress { run_id: Option<String> },
-    /// The result of the call; nothing comes after it.
+    /// The result of the call; the last message.
     Answer(Value),
 }
 
-/// A part of what a run wrote on one stream.
+/// A part of a run's output on one stream.
 #[derive(Debug)]
 pub(crate) struct LogText {
     pub(crate) text: String,
     pub(crate) next_offset: u64,
-    /// Whether there is nothing after it by now.
+    /// Whether this is the end of the stream so far.
     pub(crate) at_end: bool,
 }
 
 impl Client {
-    /// For the server that listens there.
+    /// A client of the server at that socket.
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self { socket }
     }
 
-    /// Where the server listens.
+    /// The path of the server's socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Asks for `path` itself: files by their links.
+    /// Sends a plain HTTP request, for files by their URLs.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, ClientError> {
         let mut response = self.begin(request).await?;
         response.head().await?;
@@ -116,7 +116,7 @@ impl Client {
         Ok(http::exchange(stream, request).await?)
     }
 
-    /// The structured result of a tool that only succeeds or fails.
+    /// Calls a tool without a run and returns its structured result.
     pub(crate) async fn tool(&self, name: &str, arguments: Value) -> Result<Value, ClientError> {
         let mut call = self.call(name, arguments).await?;
         loop {
@@ -126,12 +126,12 @@ impl Client {
         }
     }
 
-    /// Calls a tool; does not wait for anything to come back.
+    /// Calls a tool; does not wait for the answer.
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<Call, ClientError> {
         self.request("tools/call", name, json!({ "name": name, "arguments": arguments })).await
     }
 
-    /// What a run wrote on `stream` from `offset` on.
+    /// The output of a run on `stream` from `offset` on.
     pub(crate) async fn log(&self, run_id: &str, stream: &str, offset: u64) -> Result<LogText, ClientError> {
         let uri = format!("palisade://runs/{run_id}/log?stream={stream}&offset={offset}&limit={LOG_BYTES}");
         let mut call = self.request("resources/read", &uri, json!({ "uri": uri })).await?;
@@ -170,13 +170,13 @@ impl Client {
     }
 }
 
-/// A call under way. Dropping it cancels it.
+/// A call in progress. Dropping it cancels it.
 pub(crate) struct Call {
     events: Events,
 }
 
 impl Call {
-    /// The next thing that is told; may be dropped and asked again without losing any.
+    /// The next message. The future can be dropped and called again without losing one.
     pub(crate) async fn next(&mut self) -> Result<News, ClientError> {
         loop {
             let Some(event) = self.events.next().await? else {
@@ -201,7 +201,7 @@ impl Call {
     }
 }
 
-/// What a response says that is not what was asked for.
+/// The error of an unexpected response.
 pub(crate) async fn refusal(mut response: Response) -> ClientError {
     let status = response.status;
     match response.collect(REASON_BYTES_MAX).await {
@@ -219,7 +219,7 @@ fn of_status(status: u16, said: &[u8]) -> ClientError {
     ClientError::Status { status, reason }
 }
 
-/// The structure of a tool's result, or why there is none.
+/// The structured content of a tool's result, or the error.
 pub(crate) fn structured(mut answer: Value) -> Result<Value, ClientError> {
     let structured = answer["structuredContent"].take();
     if answer["isError"] != true {

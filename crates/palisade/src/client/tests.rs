@@ -1,4 +1,4 @@
-//! What the client makes of answers, good and bad, from a server that says what it is told to.
+//! The client against a scripted server that sends valid and invalid answers.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use harness::TestFolder;
 
-/// Answers one request with these pieces, each after a moment, and closes.
+/// Answers one request with these pieces, each after a pause, and closes.
 fn server(folder: &TestFolder, pieces: Vec<Vec<u8>>) -> Client {
     let path = folder.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -15,7 +15,7 @@ fn server(folder: &TestFolder, pieces: Vec<Vec<u8>>) -> Client {
         let (mut stream, _) = listener.accept().unwrap();
         read_request(&mut stream);
         for piece in pieces {
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             stream.write_all(&piece).ok();
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -23,7 +23,7 @@ fn server(folder: &TestFolder, pieces: Vec<Vec<u8>>) -> Client {
     Client::new(path)
 }
 
-/// To its end: who closes with something unread resets the connection, and takes the answer with it.
+/// Reads the whole request. Closing with unread data resets the connection, and the client loses the answer.
 fn read_request(stream: &mut impl std::io::Read) {
     let mut request = Vec::new();
     let mut piece = [0; 4096];

@@ -47,7 +47,7 @@ pub(crate) fn main(options: &Options, arguments: &ConfigArguments) -> ExitCode {
     };
     match done {
         Ok(text) => {
-            // Whoever reads us may have gone.
+            // The reader of standard output may be gone.
             writeln!(std::io::stdout().lock(), "{}", text.trim_end()).ok();
             ExitCode::SUCCESS
         }

@@ -1,9 +1,9 @@
-//! Reading `palisade.toml`: opened with care, parsed as a whole, every mistake told with its line.
+//! Reads `palisade.toml`: opens it safely, parses it as a whole, and reports every error with its line.
 //!
-//! A file that is trusted must belong to root or to the user and nobody else may write it; all of that is
-//! asked of the open file, so that nobody can change it in between. The file of a working directory is not
-//! trusted, so it only has to be a plain file of bounded size; a link there is not followed, because it could
-//! point at a secret that an error message would then quote.
+//! A trusted file must belong to root or to the user, and no other user may write it. These checks use the
+//! open file descriptor, so the file cannot be exchanged in between. The file of a working directory is not
+//! trusted. It must only be a regular file of bounded size. A symbolic link there is not followed, because it
+//! could point at a secret that an error message would quote.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,31 +19,31 @@ use super::settings::{Assignment, Origin, contradictions};
 use super::value::{Raw, Setting};
 use super::{ConfigError, Problem};
 
-/// No configuration is longer.
+/// Maximum size of a configuration file.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// After so many mistakes the rest is not told.
+/// Maximum number of reported errors.
 const PROBLEMS_MAX: usize = 20;
 
-/// How far a file is believed.
+/// How far a file is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The operator's or the user's own.
+    /// The operator's or the user's own file.
     Own,
-    /// Found in the working directory.
+    /// A file found in the working directory.
     Stranger,
 }
 
-/// A file's text and which file it really is.
+/// The text and the identity of a file.
 pub(crate) struct Opened {
     pub(crate) text: String,
     /// Device and inode.
     pub(crate) identity: (u64, u64),
 }
 
-/// The text of a file, or nothing if there is none.
+/// The text of a file, or `None` if there is no file.
 pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Opened>, ConfigError> {
     let unfit = |reason: String, remedy: String| ConfigError::Unfit { path: path.to_owned(), reason, remedy };
-    // O_NONBLOCK: a pipe laid out under this name must not hold us up.
+    // O_NONBLOCK: a named pipe at this path must not block the open.
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     if trust == Trust::Stranger {
         flags |= OFlags::NOFOLLOW;
@@ -86,7 +86,7 @@ pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Opened>, ConfigEr
     Ok(Some(Opened { text, identity: (found.dev(), found.ino()) }))
 }
 
-/// Reason and remedy when a file could have been written by somebody else.
+/// Reason and remedy if another user could have written the file.
 fn check_ownership(owner: u32, mode: u32, user: u32) -> Result<(), (String, String)> {
     const OTHERS_MAY_WRITE: u32 = 0o022;
     if owner != 0 && owner != user {
@@ -100,7 +100,7 @@ fn check_ownership(owner: u32, mode: u32, user: u32) -> Result<(), (String, Stri
     Ok(())
 }
 
-/// All settings of a file, or all its mistakes.
+/// All settings of a file, or all of its errors.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
     let document = Document::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -139,7 +139,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes through one table; `prefix` is its name with a final dot, or empty.
+    /// Reads one table; `prefix` is its name with a final dot, or empty.
     fn table(&mut self, prefix: &str, table: &dyn TableLike) {
         for (name, item) in table.iter() {
             let span = table.get_key_value(name).and_then(|(key, _)| key.span()).or_else(|| item.span());
@@ -150,7 +150,7 @@ impl Walk<'_> {
 
     fn item(&mut self, prefix: &str, name: &str, item: &Item, line: usize) {
         let full = format!("{prefix}{name}");
-        // A quoted name with dots in it is one name, not a path.
+        // A quoted name with dots is one name, not a path.
         let known =
             if name.contains('.') { None } else { self.keys.iter().find(|key| key.name() == full).cloned() };
         if let Some(key) = known {
@@ -180,7 +180,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The names that may stand below a prefix.
+    /// The names that are allowed below a prefix.
     fn children(&self, prefix: &str) -> String {
         let mut names: Vec<String> = Vec::new();
         for key in &self.keys {
@@ -220,7 +220,7 @@ fn raw_value(value: &Value) -> Raw {
     }
 }
 
-/// The file of that name in a folder.
+/// The path of the configuration file in a folder.
 pub(crate) fn in_folder(folder: &Path) -> PathBuf {
     folder.join("palisade.toml")
 }

@@ -1,26 +1,26 @@
-//! The names of all settings: in files, as variables, with the range of each number.
+//! The names of all settings in files and as variables, and the range of each number.
 //!
-//! A file writes `limits.max.memory_mb`; the variable is `PALISADE_` and the same in capitals with `_` for `.`
-//! (`PALISADE_LIMITS_MAX_MEMORY_MB`). The one exception is `log.level`, which is `PALISADE_LOG`. Nothing here
-//! knows a value.
+//! A file has `limits.max.memory_mb`. The variable is `PALISADE_` and the same name in capitals with `_` for
+//! `.` (`PALISADE_LIMITS_MAX_MEMORY_MB`). The only exception is `log.level`, whose variable is
+//! `PALISADE_LOG`. This file has no values.
 
 use super::serve::ServeKey;
 
-/// Which of the two a limit is.
+/// Whether a limit is a default or a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    /// Given when a caller asks for nothing.
+    /// Applies when a caller asks for nothing.
     Default,
-    /// The most a caller can have.
+    /// The most that a caller can get.
     Max,
 }
 
-/// What a limit is about; the unit is in the name.
+/// The resource of a limit; the name has the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Amount {
     TimeoutMs,
     MemoryMb,
-    /// Kept in thousandths of a core.
+    /// Stored in thousandths of a core.
     Cpus,
     Processes,
     DiskMb,
@@ -52,29 +52,29 @@ impl Amount {
     }
 }
 
-/// A setting that is a number.
+/// A numeric setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Number {
     Limit(Scope, Amount),
     RunsMax,
     QueueMax,
     AdmissionMemoryMb,
-    /// Connections of `serve` at once.
+    /// Concurrent connections of `serve`.
     ConnectionsMax,
     StoreDays,
     StoreRunsMax,
     StoreLogMb,
-    /// Spares of a kind that are kept ready.
+    /// Number of spares per kind that are kept ready.
     PoolSpares,
-    /// The most of one kind.
+    /// Maximum number of spares per kind.
     PoolSparesMax,
-    /// What all spares may use of the memory of all runs.
+    /// The share of the memory of all runs that all spares may use.
     PoolMemoryPercent,
     PoolAgeS,
 }
 
 const LIMITS: usize = 2 * Amount::ALL.len();
-/// Those that are no limits of a run.
+/// Numbers that are not limits of a run.
 const OTHERS: [Number; 11] = [
     Number::RunsMax,
     Number::QueueMax,
@@ -89,11 +89,11 @@ const OTHERS: [Number; 11] = [
     Number::PoolAgeS,
 ];
 
-/// How many numbers there are.
+/// Number of numeric settings.
 pub(crate) const NUMBERS: usize = LIMITS + OTHERS.len();
 
 impl Number {
-    /// All of them, each at its own [`Self::index`].
+    /// All numeric settings, each at its own [`Self::index`].
     pub(crate) const ALL: [Self; NUMBERS] = {
         let mut all = [Self::RunsMax; NUMBERS];
         let mut at = 0;
@@ -128,13 +128,13 @@ impl Number {
         }
     }
 
-    /// Whether less of it makes nothing tighter but throws something away.
+    /// Whether a smaller value deletes records instead of tightening a limit.
     pub(crate) fn is_retention(self) -> bool {
         matches!(self, Self::StoreDays | Self::StoreRunsMax | Self::StoreLogMb)
     }
 
-    /// Least and most that can be set. The least are what a run needs to start at all; the most only catch
-    /// slips of the pen, such as bytes given for megabytes.
+    /// Minimum and maximum. The minimum is what a run needs to start. The maximum only catches typing errors,
+    /// such as bytes given for megabytes.
     pub(crate) fn range(self) -> (u64, u64) {
         const DAY_MS: u64 = 24 * 60 * 60 * 1000;
         const TERABYTE_MB: u64 = 1 << 20;
@@ -160,12 +160,12 @@ impl Number {
         }
     }
 
-    /// Kept in thousandths, written as a fraction.
+    /// Stored in thousandths, written as a fraction.
     pub(crate) fn is_fraction(self) -> bool {
         matches!(self, Self::Limit(_, Amount::Cpus))
     }
 
-    /// A kept number as people write it.
+    /// A stored number in its written form.
     pub(crate) fn written(self, kept: u64) -> String {
         if self.is_fraction() { (kept as f64 / 1000.0).to_string() } else { kept.to_string() }
     }
@@ -200,12 +200,12 @@ pub(crate) enum Key {
     LogLevel,
     LogFormat,
     OtlpEndpoint,
-    /// Of that language.
+    /// The interpreter of that language.
     Interpreter(String),
 }
 
 impl Key {
-    /// Every setting there is, in the order in which they are shown.
+    /// Every setting, in display order.
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
@@ -242,13 +242,13 @@ impl Key {
     }
 }
 
-/// Every variable of ours begins so.
+/// Prefix of every variable of Palisade.
 pub(crate) const PREFIX: &str = "PALISADE_";
 
-/// Whether a variable looks as if it were meant to be a setting. Others that begin with the prefix are left
-/// alone: Kubernetes makes `PALISADE_SERVICE_HOST` and its kin for a service of that name.
+/// Whether a variable looks like a setting. Other variables with the prefix are ignored: Kubernetes sets
+/// `PALISADE_SERVICE_HOST` and similar ones for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
-    // The underscores leave PALISADE_SERVER_URL and PALISADE_STOREFRONT_... to whoever made them.
+    // The underscores exclude foreign variables such as PALISADE_SERVER_URL and PALISADE_STOREFRONT_...
     const MEANT: [&str; 10] =
         ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_", "POOL_", "OTLP_"];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))

@@ -1,10 +1,10 @@
 //! Configuration: `palisade.toml`, `PALISADE_*` variables, flags.
 //!
-//! From the weakest to the strongest: what is built in, `/etc/palisade`, the user's configuration directory,
-//! the working directory, the environment, flags. The working directory may be a stranger's repository, so its
-//! file may only tighten ([`Settings::tighten`]); what it asks for beyond that is ignored and told. Any other
-//! mistake, in any source, is an error and nothing is applied. Called by [`crate::machine`] before an engine
-//! exists, and by `palisade config`.
+//! Precedence from lowest to highest: built-in values, `/etc/palisade`, the user's configuration directory,
+//! the working directory, the environment, flags. The working directory may be an untrusted repository, so
+//! its file may only tighten settings ([`Settings::tighten`]). Other requests of that file are ignored and
+//! reported. Any other mistake, in any source, is an error, and nothing is applied. [`crate::machine`] calls
+//! this module before an engine exists, and `palisade config` calls it too.
 
 pub(crate) mod command;
 mod file;
@@ -33,7 +33,7 @@ use crate::options::Options;
 
 const SYSTEM_FOLDER: &str = "/etc/palisade";
 
-/// One mistake and where it is.
+/// One error and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     place: String,
@@ -46,18 +46,18 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// A file cannot be taken as it is.
+    /// A file cannot be used at all.
     #[error("the configuration {} cannot be used: {reason} (remedy: {remedy})", path.display())]
     Unfit { path: PathBuf, reason: String, remedy: String },
-    /// Something in it is wrong.
+    /// The configuration has errors.
     #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
     Mistakes(Vec<Problem>),
 }
 
-/// Where to look: the surroundings of this process, or those of a test.
+/// The places of the configuration, of this process or of a test.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     system: PathBuf,
@@ -79,16 +79,16 @@ impl Surroundings {
     }
 }
 
-/// What is in force and what was found on the way.
+/// The settings in force and the notes of loading them.
 pub(crate) struct Loaded {
     pub(crate) settings: Settings,
-    /// Told on standard error.
+    /// Reported on standard error.
     pub(crate) ignored: Vec<Ignored>,
-    /// Every file looked for, and whether it was there.
+    /// Every path that was looked for, and whether it exists.
     pub(crate) files: Vec<(PathBuf, bool)>,
 }
 
-/// The configuration of this process, with what was ignored told on standard error.
+/// Loads the configuration of this process. Reports ignored settings on standard error.
 pub(crate) fn load(options: &Options) -> Result<Loaded, ConfigError> {
     let loaded = load_from(&Surroundings::of_process(), options)?;
     for Ignored { key, origin, reason } in &loaded.ignored {
@@ -100,7 +100,7 @@ pub(crate) fn load(options: &Options) -> Result<Loaded, ConfigError> {
 /// The built-in policy of this machine and the number of its cores.
 pub(crate) fn built_in() -> (Policy, usize) {
     static CORES: OnceLock<usize> = OnceLock::new();
-    // Asked once: the answer costs a walk through the control groups.
+    // Computed once, because it walks through the control groups.
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     (Policy::built_in(u32::try_from(cores).unwrap_or(1)), cores)
 }
@@ -119,7 +119,7 @@ fn load_from(surroundings: &Surroundings, options: &Options) -> Result<Loaded, C
     }
     if let Some(working) = &surroundings.working {
         let path = file::in_folder(working);
-        // Somebody who stands in one of the folders above does not distrust the same file.
+        // If the working directory is one of the folders above, its file is already trusted and applied.
         let is_known = || same_file(&path).is_some_and(|identity| identities.contains(&identity));
         if !is_known() {
             let opened = file::open(&path, Trust::Stranger)?;
@@ -139,8 +139,8 @@ fn load_from(surroundings: &Surroundings, options: &Options) -> Result<Loaded, C
     Ok(Loaded { settings, ignored, files })
 }
 
-/// What the variables that all programs with OpenTelemetry share say about where spans are sent; weaker than our own. They are
-/// not only for us, so what does not suit us is no mistake.
+/// The collector's address from the variables that all programs with OpenTelemetry share. They are weaker
+/// than Palisade's variables. They also serve other programs, so an unsuitable value is not an error.
 fn of_opentelemetry(variables: &BTreeMap<String, OsString>) -> Option<Result<Assignment, Ignored>> {
     const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let text =
@@ -168,7 +168,7 @@ fn same_file(path: &Path) -> Option<(u64, u64)> {
 fn from_environment(variables: &BTreeMap<String, OsString>) -> Result<Vec<Assignment>, ConfigError> {
     let keys = Key::all();
     let (mut assignments, mut problems) = (Vec::new(), Vec::new());
-    // An empty variable counts as not set: that is how compose files and scripts pass "nothing" on.
+    // An empty variable counts as unset, because compose files and scripts pass unset values as empty.
     let ours = variables.iter().filter(|(name, value)| key::is_meant_as_setting(name) && !value.is_empty());
     for (name, value) in ours {
         let parsed = match (keys.iter().find(|key| key.variable() == *name), value.to_str()) {
@@ -187,13 +187,13 @@ fn from_environment(variables: &BTreeMap<String, OsString>) -> Result<Vec<Assign
     if problems.is_empty() { Ok(assignments) } else { Err(ConfigError::Mistakes(problems)) }
 }
 
-/// The variables that begin most like a mistaken one.
+/// The variables with the longest common prefix with a mistaken name.
 fn suggestion(keys: &[Key], mistaken: &str) -> String {
     let common =
         |name: &str| name.bytes().zip(mistaken.bytes()).take_while(|(one, other)| one == other).count();
     let names: Vec<String> = keys.iter().map(Key::variable).collect();
     let most = names.iter().map(|name| common(name)).max().unwrap_or(0);
-    // PALISADE_LOG_LEVEL begins with the whole of PALISADE_LOG, and is meant so.
+    // A longer name such as PALISADE_LOG_LEVEL also suggests PALISADE_LOG, because it begins with it.
     let is_near = |name: &&String| common(name) == most || mistaken.starts_with(name.as_str());
     let near: Vec<&str> = names.iter().filter(is_near).map(String::as_str).collect();
     format!("the nearest are {}", near.join(", "))
@@ -202,7 +202,7 @@ fn suggestion(keys: &[Key], mistaken: &str) -> String {
 fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
     let mut assignments = Vec::new();
     if let Some(path) = &options.state_dir {
-        // Relative to where the command was given, as with every other command.
+        // Relative to the working directory of the command, as in every other command.
         let setting = Setting::StateDir(std::path::absolute(path).unwrap_or_else(|_| path.clone()));
         assignments.push(Assignment { setting, origin: Origin::Flag("--state-dir") });
     }
@@ -221,7 +221,7 @@ fn from_flags(options: &Options) -> Result<Vec<Assignment>, ConfigError> {
     Ok(assignments)
 }
 
-/// Puts the flags of `serve` over what the other sources say.
+/// Applies the flags of `serve`, which override every other source.
 pub(crate) fn apply_serve_flags(settings: &mut Settings, flags: Vec<ServeFlag>) -> Result<(), ConfigError> {
     let (mut assignments, mut problems) = (Vec::new(), Vec::new());
     for (key, flag, raw) in flags {
@@ -237,7 +237,7 @@ pub(crate) fn apply_serve_flags(settings: &mut Settings, flags: Vec<ServeFlag>) 
     Ok(())
 }
 
-/// What is in force with these variables and no file.
+/// The settings with these variables and no file.
 #[cfg(test)]
 pub(crate) fn of_variables(variables: &[(&str, &str)]) -> Result<Settings, ConfigError> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();

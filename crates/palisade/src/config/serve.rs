@@ -1,7 +1,7 @@
-//! The settings of `palisade serve`: what they are called, what they may be, and what is in force.
+//! The settings of `palisade serve`: their names, valid values, and the values in force.
 //!
-//! Each value is checked here by itself, so that a mistake is told with its line. Whether all of them together
-//! are safe is asked of the values in force, whatever their origin ([`crate::cli::serve`]).
+//! This file checks each value separately, so that an error is reported with its line. [`crate::cli::serve`]
+//! checks that all values in force are safe together, whatever their origin.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use super::settings::{Origin, Valued};
 use super::value::{Raw, parse_path};
 use service::{Address, Auth, DEFAULT_ADDRESS};
 
-/// A flag of `serve` with its value, still to be checked.
+/// A flag of `serve` with its unchecked value.
 pub(crate) type ServeFlag = (ServeKey, &'static str, Raw);
 
-/// One of them; its one number is a [`super::key::Number`].
+/// A setting of `serve`; its only number is a [`super::key::Number`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServeKey {
     Listen,
@@ -37,7 +37,7 @@ impl ServeKey {
         Self::Origins,
     ];
 
-    /// The last part of its name.
+    /// The last part of the setting's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Listen => "listen",
@@ -50,7 +50,7 @@ impl ServeKey {
         }
     }
 
-    /// What the text of a variable means.
+    /// Interprets the text of a variable.
     pub(crate) fn raw(self, text: &str) -> Raw {
         match self {
             Self::Listen | Self::Hosts | Self::Origins => Raw::list_from_text(text),
@@ -62,7 +62,7 @@ impl ServeKey {
     }
 }
 
-/// One of them with its value.
+/// A setting of `serve` with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ServeSetting {
     Listen(Vec<Address>),
@@ -75,7 +75,7 @@ pub(crate) enum ServeSetting {
 }
 
 impl ServeSetting {
-    /// Checks a value, or says what would be right.
+    /// Checks a value. The error says what is valid.
     pub(crate) fn parse(key: ServeKey, raw: &Raw) -> Result<Self, String> {
         match key {
             ServeKey::Listen => {
@@ -114,7 +114,7 @@ impl ServeSetting {
     }
 }
 
-/// Every text of a list, checked.
+/// Checks every text of a list.
 fn list<T>(raw: &Raw, check: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     let Raw::List(list) = raw else { return Err(format!("it must be a list of texts, not {}", raw.shown())) };
     let one = |raw: &Raw| match raw {
@@ -126,7 +126,7 @@ fn list<T>(raw: &Raw, check: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T
 
 fn host(text: &str) -> Result<String, String> {
     let name = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    // Two colons or more are an IPv6 address; with one, a port was meant.
+    // Two or more colons are an IPv6 address; one colon separates a port.
     let has_port = name.matches(':').count() == 1;
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     if name.is_empty() || has_port || !name.chars().all(is_good) {
@@ -149,7 +149,7 @@ fn page(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// All of them, in force.
+/// All settings of `serve` in force.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
     pub(crate) listen: Valued<Vec<Address>>,
@@ -187,7 +187,7 @@ impl ServeSettings {
         }
     }
 
-    /// One value for `palisade config show`, and where it came from.
+    /// A value for `palisade config show`, and its origin.
     pub(crate) fn shown(&self, key: ServeKey) -> (Value, &Origin) {
         let path = |path: &Option<PathBuf>| json!(path.as_ref().map(|path| path.display().to_string()));
         match key {

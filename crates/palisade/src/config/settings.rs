@@ -1,7 +1,7 @@
-//! The effective settings, each with where it came from, and the rule of who may change what.
+//! The effective settings, each with its origin, and the rules for changing them.
 //!
-//! Sources are applied from the weakest to the strongest. What a working directory says is applied by
-//! [`Settings::tighten`], which never loosens anything: the directory may be a stranger's repository.
+//! Sources are applied from the lowest to the highest precedence. [`Settings::tighten`] applies the file of a
+//! working directory and never loosens a setting, because the directory may be an untrusted repository.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,20 +19,20 @@ use service::SLOTS_MAX;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;
-/// The policy gives a sandbox one file per so many bytes of disk, and never fewer than the least.
+/// The policy gives a sandbox one inode per this many bytes of disk, and at least the minimum.
 const BYTES_PER_INODE: u64 = 8192;
 const INODES_LEAST: u64 = 1024;
-/// What the store keeps when nobody says anything.
+/// Retention of the store by default.
 const STORE_DAYS: u64 = 7;
 const STORE_RUNS_MAX: u64 = 10_000;
 const STORE_LOG_MB: u64 = 1024;
-/// Which spares are kept when nobody says anything.
+/// Spares by default.
 const POOL_SPARES: u64 = 2;
 const POOL_SPARES_MAX: u64 = 16;
 const POOL_MEMORY_PERCENT: u64 = 10;
 const POOL_AGE_S: u64 = 300;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -52,14 +52,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One setting as somebody gave it.
+/// A setting and its origin, as a source gives it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) setting: Setting,
     pub(crate) origin: Origin,
 }
 
-/// A value in force.
+/// A value in force and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Valued<T> {
     pub(crate) value: T,
@@ -76,7 +76,7 @@ impl<T> Valued<T> {
     }
 }
 
-/// What a source asked for and did not get.
+/// A setting that a source asked for and did not get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ignored {
     pub(crate) key: Key,
@@ -84,7 +84,7 @@ pub(crate) struct Ignored {
     pub(crate) reason: String,
 }
 
-/// What the store keeps of runs that ended.
+/// The store's retention of finished runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreLimits {
     pub(crate) age_max: Duration,
@@ -92,24 +92,24 @@ pub(crate) struct StoreLimits {
     pub(crate) log_bytes_max: u64,
 }
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     numbers: [Valued<u64>; NUMBERS],
     pub(crate) serve: ServeSettings,
     pub(crate) pool_enabled: Valued<bool>,
     pub(crate) allow_missing: Valued<Vec<Guarantee>>,
-    /// Nothing: the customary place.
+    /// `None` selects the default directory.
     pub(crate) state_dir: Valued<Option<PathBuf>>,
     pub(crate) log_level: Valued<LogLevel>,
     pub(crate) log_format: Valued<LogFormat>,
-    /// Where spans are sent.
+    /// The collector that spans are sent to.
     pub(crate) otlp_endpoint: Valued<Option<String>>,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
 impl Settings {
-    /// What is in force when nobody says anything.
+    /// The built-in settings.
     pub(crate) fn built_in(policy: &Policy, admission: AdmissionLimits) -> Self {
         let number = |number| match number {
             Number::Limit(Scope::Default, amount) => amount_of(&policy.defaults, amount),
@@ -139,7 +139,7 @@ impl Settings {
         }
     }
 
-    /// A number in force. A default is never above its maximum; if it were, the maximum is what counts.
+    /// A number in force. A default above its maximum is replaced by the maximum.
     pub(crate) fn number(&self, number: Number) -> &Valued<u64> {
         let own = &self.numbers[number.index()];
         match number {
@@ -151,7 +151,7 @@ impl Settings {
         }
     }
 
-    /// Applies what a trusted source says.
+    /// Applies a setting of a trusted source.
     pub(crate) fn apply(&mut self, assignment: Assignment) {
         let Assignment { setting, origin } = assignment;
         match setting {
@@ -169,7 +169,8 @@ impl Settings {
         }
     }
 
-    /// Applies what an untrusted source says, as far as it makes the wall tighter; returns why not otherwise.
+    /// Applies a setting of an untrusted source if it makes the wall tighter. Otherwise returns why it is
+    /// ignored.
     pub(crate) fn tighten(&mut self, assignment: Assignment) -> Option<Ignored> {
         let reason = match &assignment.setting {
             Setting::Number(number, _) if number.is_retention() => {
@@ -215,7 +216,7 @@ impl Settings {
 
     fn fill_limits(&self, scope: Scope, limits: &mut Limits) {
         let get = |amount| self.number(Number::Limit(scope, amount)).value;
-        // Every range ends far below 2^32 where the field is that narrow.
+        // Every range ends far below 2^32 where the field has 32 bits.
         let narrow = |amount| u32::try_from(get(amount)).unwrap_or(u32::MAX);
         limits.wall_ms = get(Amount::TimeoutMs);
         limits.memory_bytes = get(Amount::MemoryMb) * MB;
@@ -227,7 +228,7 @@ impl Settings {
         limits.output_bytes = get(Amount::OutputKb) * KB;
     }
 
-    /// How much may run at once.
+    /// Limits of concurrent runs.
     pub(crate) fn admission(&self) -> AdmissionLimits {
         let count = |number| usize::try_from(self.number(number).value).unwrap_or(usize::MAX);
         AdmissionLimits {
@@ -237,7 +238,7 @@ impl Settings {
         }
     }
 
-    /// Which spares are kept.
+    /// Configuration of the spares.
     pub(crate) fn pool(&self) -> PoolConfig {
         let count = |number| usize::try_from(self.number(number).value).unwrap_or(usize::MAX);
         let ceiling = count(Number::PoolSparesMax);
@@ -251,12 +252,12 @@ impl Settings {
         }
     }
 
-    /// How many connections `serve` has at once.
+    /// Maximum number of concurrent connections of `serve`.
     pub(crate) fn connections_max(&self) -> usize {
         usize::try_from(self.number(Number::ConnectionsMax).value).unwrap_or(usize::MAX)
     }
 
-    /// What the store keeps.
+    /// Limits of the store.
     pub(crate) fn store_limits(&self) -> StoreLimits {
         const DAY_S: u64 = 24 * 60 * 60;
         StoreLimits {
@@ -279,7 +280,7 @@ fn amount_of(limits: &Limits, amount: Amount) -> u64 {
     }
 }
 
-/// Defaults above the maximum that the same source sets: surely a mistake, and never silently resolved.
+/// Defaults above the maximum of the same source. They are reported as errors, never resolved silently.
 pub(crate) fn contradictions(assignments: &[Assignment]) -> Vec<(Origin, String)> {
     let given = |wanted: Number| {
         assignments.iter().rev().find_map(|assignment| match assignment.setting {

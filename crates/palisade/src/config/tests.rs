@@ -1,4 +1,4 @@
-//! All sources together, in folders of a test.
+//! All sources of the configuration together, in folders of a test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Values, from a file or a variable, checked once and typed from then on.
+//! Values from a file or a variable, checked once and typed from then on.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use sandbox::Guarantee;
 use super::key::{Key, Number};
 use super::serve::ServeSetting;
 
-/// How much is logged.
+/// The level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogLevel {
     Error,
@@ -31,10 +31,10 @@ impl LogLevel {
     }
 }
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// For people on a terminal, else as JSON.
+    /// For people on a terminal, otherwise JSON.
     Auto,
     Json,
     Pretty,
@@ -52,7 +52,7 @@ impl LogFormat {
     }
 }
 
-/// A value as it was found.
+/// An unchecked value.
 #[derive(Debug, Clone)]
 pub(crate) enum Raw {
     Boolean(bool),
@@ -60,12 +60,12 @@ pub(crate) enum Raw {
     Float(f64),
     Text(String),
     List(Vec<Raw>),
-    /// Something no setting takes; the word for it.
+    /// A type that no setting accepts; its name.
     Other(&'static str),
 }
 
 impl Raw {
-    /// What the text of a variable or flag means for this setting.
+    /// Interprets the text of a variable or flag for this setting.
     pub(crate) fn from_text(key: &Key, text: &str) -> Self {
         let text = text.trim();
         let as_text = || Self::Text(text.to_owned());
@@ -83,7 +83,7 @@ impl Raw {
         }
     }
 
-    /// Words with commas between them, or `none`.
+    /// Words separated by commas, or `none`.
     pub(crate) fn list_from_text(text: &str) -> Self {
         let words = text.split(',').filter(|_| text != "none");
         Self::List(words.map(|word| Self::Text(word.trim().to_owned())).collect())
@@ -104,7 +104,7 @@ impl Raw {
 /// A setting with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Setting {
-    /// In the unit of the name; thousandths where it is a fraction.
+    /// In the unit of the name; in thousandths if it is a fraction.
     Number(Number, u64),
     Serve(ServeSetting),
     PoolEnabled(bool),
@@ -112,13 +112,13 @@ pub(crate) enum Setting {
     StateDir(PathBuf),
     LogLevel(LogLevel),
     LogFormat(LogFormat),
-    /// Nothing: spans are not exported.
+    /// `None`: spans are not exported.
     OtlpEndpoint(Option<String>),
     Interpreter(String, PathBuf),
 }
 
 impl Setting {
-    /// Checks a value, or says what would be right.
+    /// Checks a value. The error says what is valid.
     pub(crate) fn parse(key: &Key, raw: &Raw) -> Result<Self, String> {
         match key {
             Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
@@ -160,7 +160,7 @@ fn parse_number(number: Number, raw: &Raw) -> Result<u64, String> {
             u64::try_from(*value).ok().and_then(|v| v.checked_mul(1000))
         }
         Raw::Integer(value) => u64::try_from(*value).ok(),
-        // Beyond the range saturates and is refused below.
+        // A value beyond the range saturates and is refused below.
         Raw::Float(value) if number.is_fraction() && *value >= 0.0 => Some((value * 1000.0).round() as u64),
         _ => None,
     };
@@ -195,8 +195,8 @@ pub(crate) fn parse_path(raw: &Raw) -> Result<PathBuf, String> {
     }
 }
 
-/// The address of a collector. No TLS: it is meant to be on this machine or in its network, and no credentials, which would
-/// be shown with the settings.
+/// The address of a collector. TLS is not supported, because the collector should be on this machine or its
+/// network. Credentials are not supported, because the settings would show them.
 fn parse_endpoint(raw: &Raw) -> Result<Option<String>, String> {
     let wrong = || {
         let shown = raw.shown();

@@ -1,7 +1,7 @@
-//! A small program per guarantee that tries to break it, and what must come of it.
+//! For each guarantee, a small program that tries to break it, and the expected result.
 //!
-//! Bash only: it is on every machine that can build the wall. Each prints `held` when the promise was kept
-//! from inside, or ends with the outcome that shows the limit at work.
+//! The programs are Bash, because every machine that can build the wall has it. A program prints `held` when
+//! it could not break the guarantee, or ends with the outcome of the tested limit.
 
 use std::time::{Instant, SystemTime};
 
@@ -9,7 +9,7 @@ use engine::{RunRequest, RunResult};
 use policy::Ask;
 use sandbox::{Guarantee, Outcome};
 
-/// One guarantee's test.
+/// The test of one guarantee.
 pub(super) struct Canary {
     code: String,
     ask: Ask,
@@ -18,15 +18,15 @@ pub(super) struct Canary {
     marker: String,
 }
 
-/// What shows that the promise was kept.
+/// The result that shows that the guarantee holds.
 enum Expected {
-    /// It prints `held`.
+    /// The program prints `held`.
     Held,
-    /// The run ends like this.
+    /// The run ends with this outcome.
     Ends(Outcome),
-    /// It used at most so much of one core.
+    /// The run used at most this share of one core.
     CoreShare(f64),
-    /// Nothing with its marker lives afterwards.
+    /// No process with its marker is alive afterwards.
     NothingLeft,
 }
 
@@ -46,13 +46,15 @@ impl Canary {
             Guarantee::ProcessesHidden => (PROCESSES.to_owned(), ask, Expected::Held),
             Guarantee::ProcessesLimited => (
                 "for i in {1..64}; do sleep 5 & done 2>/dev/null; exit 1".to_owned(),
-                // bash tries a refused fork again for seconds, and gives up when one of its children ends meanwhile.
+                // Bash retries a refused fork for seconds, and gives up when one of its children ends
+                // meanwhile.
                 Ask { processes: Some(16), timeout_ms: Some(30_000), ..ask },
                 Expected::Ends(Outcome::ProcessLimit),
             ),
             Guarantee::MemoryLimited => (
-                // One buffer, filled four times. A variable of bash grows by 128 bytes a read: that takes longer than
-                // the time limit on a slow machine. The group's limit is that of memory and disk together.
+                // One buffer, filled four times. A Bash variable grows by 128 bytes per read, which exceeds
+                // the time limit on a slow machine. The control group's limit covers memory and disk
+                // together.
                 "dd if=/dev/zero of=/dev/null bs=200M count=4 2>/dev/null; exit 1".to_owned(),
                 Ask { memory_mb: Some(32), disk_mb: Some(8), ..ask },
                 Expected::Ends(Outcome::OutOfMemory),
@@ -89,7 +91,7 @@ impl Canary {
         RunRequest { language, code: self.code.clone(), ask: self.ask.clone(), ..RunRequest::default() }
     }
 
-    /// Whether the promise was kept; else what was seen.
+    /// Whether the guarantee holds; the error says what was seen.
     pub(super) fn judge(&self, result: &RunResult) -> Result<(), String> {
         let stdout = String::from_utf8_lossy(&result.execution().stdout);
         if matches!(result.outcome, Outcome::Refused | Outcome::Unavailable) {
@@ -113,7 +115,7 @@ impl Canary {
         }
     }
 
-    /// Generous: the kernel hands out processor time in pieces of a tenth of a second.
+    /// The tolerance is large because the kernel assigns processor time in periods of a tenth of a second.
     fn judge_share(&self, result: &RunResult, share: f64) -> Result<(), String> {
         const SLACK_MS: f64 = 150.0;
         let allowed_ms = result.execution().usage.wall_ms * share + SLACK_MS;
@@ -129,7 +131,7 @@ impl Canary {
     }
 }
 
-/// Host paths that exist and must not exist inside.
+/// Host paths that exist and must not exist in the sandbox.
 fn hidden() -> String {
     let home = std::env::var("HOME").unwrap_or_default();
     let host_only =
@@ -139,7 +141,7 @@ fn hidden() -> String {
         .filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('\''))
         .map(|path| format!("'{path}'"))
         .collect();
-    // A home may exist as the parent of an interpreter that lives in it; then nothing else of it may be there.
+    // A home may exist as the parent of an interpreter installed in it. Nothing else of that home may exist.
     format!(
         "for f in {}; do if [ -f \"$f\" ] || [ -e \"$f/.ssh\" ] || [ -e \"$f/.profile\" ] || [ -e \"$f/log\" ]; then echo \"$f is visible\"; exit; \
          fi; done; echo held",

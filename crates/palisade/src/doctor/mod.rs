@@ -1,7 +1,8 @@
-//! `palisade doctor`: what this machine can enforce and which languages work, each proved by a real run.
+//! `palisade doctor`: the guarantees that this machine can enforce and the languages that work, each proved
+//! by a real run.
 //!
-//! Every guarantee has a small program that tries to break it ([`canaries`]); every language runs its own
-//! canary. What does not hold comes with the command that repairs it ([`remedies`]).
+//! Every guarantee has a small program that tries to break it ([`canaries`]). Every language runs its own
+//! canary. A failure comes with the command that repairs it ([`remedies`]).
 
 mod canaries;
 mod remedies;
@@ -21,10 +22,10 @@ use crate::cli::DoctorArguments;
 use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
 
-/// Why nothing could be tried; the remedies say what is in the way.
+/// The reason why nothing could be tried. The remedies say what prevents it.
 const NO_WALL: &str = "no sandbox can be built here";
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Serialize)]
 struct Findings {
     version: &'static str,
@@ -36,7 +37,7 @@ struct Findings {
     remedies: Vec<String>,
 }
 
-/// One guarantee.
+/// The finding about one guarantee.
 #[derive(Debug, Serialize)]
 struct GuaranteeFinding {
     name: &'static str,
@@ -46,7 +47,7 @@ struct GuaranteeFinding {
     note: Option<String>,
 }
 
-/// One language.
+/// The finding about one language.
 #[derive(Debug, Serialize)]
 struct LanguageFinding {
     name: String,
@@ -75,7 +76,7 @@ pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
         if arguments.json { show_json(&mut out, &findings) } else { show(&mut out, paint, &findings) };
     let is_well = findings.guarantees.iter().all(|finding| finding.holds)
         && findings.languages.iter().any(|finding| finding.works);
-    // Whoever reads us may have gone; the verdict stands.
+    // The reader of standard output may be gone; the exit status is unaffected.
     shown.ok();
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -116,7 +117,7 @@ async fn examine(machine: &Machine) -> Findings {
     }
 }
 
-/// Says what keeps a guarantee, and lets its canary try to break it.
+/// Names the mechanism that keeps a guarantee, and runs the canary that tries to break it.
 async fn prove(
     engine: &Engine,
     enforced: &Enforced,
@@ -143,7 +144,7 @@ async fn prove(
     finding
 }
 
-/// Without a wall there is only a look at what is installed.
+/// Without a wall, only the installation of the language is checked.
 async fn look_for(engine: &Engine, name: &str) -> LanguageFinding {
     let (version, problem) = match engine.runtimes().find(name).await {
         Ok(runtime) => (Some(runtime.version().to_owned()), NO_WALL.to_owned()),
@@ -161,7 +162,7 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
     };
     let version = Some(runtime.version().to_owned());
     let (code, stdout) = runtime.canary();
-    // The compiler is part of what is tried.
+    // The canary also tests the compiler, so no cached result is used.
     let (language, code, compile_anew) = (name.to_owned(), code.to_owned(), true);
     let result = run(engine, RunRequest { language, code, compile_anew, ..RunRequest::default() }).await;
     if result.execution().stdout == stdout.as_bytes() && !result.outcome.is_error() {
@@ -212,7 +213,7 @@ fn show(out: &mut impl Write, paint: Paint, findings: &Findings) -> io::Result<(
 mod tests {
     use super::*;
 
-    /// A machine on which one guarantee and one language are missing.
+    /// Findings of a machine that lacks one guarantee and one language.
     fn findings() -> Findings {
         let guarantee = |guarantee: Guarantee| GuaranteeFinding {
             name: guarantee.name(),

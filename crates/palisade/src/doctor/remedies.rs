@@ -1,11 +1,11 @@
-//! What an operator can do about what is missing, as exact commands.
+//! Remedies for missing guarantees and languages, as exact commands for the operator.
 
 use engine::{Engine, WallFailure};
 use sandbox::BackendError;
 
 use crate::machine::Machine;
 
-/// For the machine as a whole.
+/// Remedies for the machine as a whole.
 pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(error) = wall_problem {
@@ -31,7 +31,7 @@ pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>
     list
 }
 
-/// For one language that does not work.
+/// The remedy for a language that does not work.
 pub(super) fn for_language(engine: &Engine, name: &str) -> Option<String> {
     let command = engine.runtimes().install_command(name)?;
     Some(format!("{name}: {command}"))

@@ -5,10 +5,10 @@ use std::fmt::Debug;
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 
-/// The field in which `tracing` has the text of an event.
+/// The field with the text of an event in `tracing`.
 const MESSAGE: &str = "message";
 
-/// The fields of one event or span, in their order.
+/// The fields of one event or span, in order.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     /// The text of the event.
@@ -63,7 +63,7 @@ impl Visit for Fields {
         self.text(field, value.to_string());
     }
 
-    /// What is written with `%` comes here too.
+    /// Values written with `%` are recorded here too.
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.text(field, format!("{value:?}"));
     }

@@ -1,9 +1,9 @@
-//! Whose events are shown: those of Palisade's own crates, and of nobody else.
+//! Selects the events that are logged: only those of Palisade's own crates.
 //!
-//! The list says who may speak, not who may not: a library that is added later is silent until somebody reads what it
-//! says. rmcp's events hold the arguments of tools, hyper's the headers, and with them the tokens.
+//! The list is an allow-list. A library that is added later is silent until its events are reviewed. The
+//! events of rmcp hold the arguments of tools. Those of hyper hold headers, and with them tokens.
 
-/// The crates whose events are written with regard to what a log may hold.
+/// The crates whose events are safe to log.
 const OWN_CRATES: [&str; 14] = [
     "audit",
     "backends",
@@ -21,7 +21,7 @@ const OWN_CRATES: [&str; 14] = [
     "upstreams",
 ];
 
-/// Whether a target, which is the path of a module, is in one of Palisade's own crates.
+/// Whether a target (the path of a module) is in one of Palisade's own crates.
 pub(super) fn is_own(target: &str) -> bool {
     let name = target.split_once("::").map_or(target, |(name, _)| name);
     OWN_CRATES.contains(&name)

@@ -1,4 +1,4 @@
-//! A line as one JSON object, for whatever collects logs.
+//! Renders a log line as one JSON object, for log collectors.
 
 use serde_json::{Map, Value, json};
 

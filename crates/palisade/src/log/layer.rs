@@ -1,4 +1,4 @@
-//! The subscriber: takes events of Palisade's own crates, with the ids of the spans around them.
+//! The subscriber: records events of Palisade's own crates, with the ids of the enclosing spans.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::fields::Fields;
 use super::otlp::Traced;
 use super::{Log, LogLevel, filter};
 
-/// Fields of a span that its events have too: they say which run an event is about.
+/// Fields of a span that its events inherit: they identify the run of an event.
 const IDENTIFYING: [&str; 3] = ["run_id", "sandbox_id", "principal"];
 
-/// Spans up to this level are sent to a collector, whatever is logged.
+/// Spans up to this level are sent to a collector, independent of the log level.
 const SENT: Level = Level::DEBUG;
 
-/// Takes events.
+/// The layer that records events and spans.
 pub(super) struct LogLayer {
     log: Arc<Log>,
 }
@@ -39,7 +39,8 @@ impl LogLayer {
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
-    /// Asked once for each callsite, and again when the level changes: what is not wanted costs one load afterwards.
+    /// Called once per callsite, and again when the level changes. A disabled event afterwards costs one
+    /// atomic load.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if self.wants(metadata) { Interest::always() } else { Interest::never() }
     }
@@ -87,7 +88,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        // The innermost span knows best; what the event says itself is not said twice.
+        // The innermost span takes precedence, and the event's own fields are not repeated.
         for span in context.event_scope(event).into_iter().flatten() {
             let extensions = span.extensions();
             let Some(known) = extensions.get::<Fields>() else { continue };

@@ -1,14 +1,14 @@
-//! What operators read: one line per event on standard error, as JSON or for people.
+//! The log for operators: one line per event on standard error, as JSON or for people.
 //!
 //! ```text
 //! tracing::info!(...) -> level and target wanted? -> fields, and the ids of the run around it -> one line
 //!                        (else one atomic load)                                                   json | pretty
 //! ```
-//! Lines say what happened and how long it took, never code, output, arguments or secrets. Only events of Palisade's own
-//! crates get through ([`filter`]): the events of the MCP library, of HTTP and of TLS hold arguments and headers. Writing
-//! never waits: when nobody reads standard error, lines are dropped and the next one that gets through says how many.
-//! Spans can be sent to an OpenTelemetry collector as well ([`otlp`]).
-//! [`crate::machine`] installs this after the spawner was forked, so that no sandbox inherits it.
+//! Lines have events and durations, never code, output, arguments or secrets. Only events of Palisade's own
+//! crates are logged ([`filter`]), because the events of the MCP library, HTTP and TLS hold arguments and
+//! headers. Writing never waits. While standard error is not read, lines are dropped, and the next written
+//! line has their number. Spans can also be sent to an OpenTelemetry collector ([`otlp`]). [`crate::machine`]
+//! installs the log after it forked the spawner, so that no sandbox inherits it.
 
 mod fields;
 mod filter;
@@ -36,30 +36,30 @@ use self::sink::{Sink, Stderr};
 
 static LOG: OnceLock<Arc<Log>> = OnceLock::new();
 
-/// One line before it is written.
+/// A line before it is rendered.
 struct Line<'a> {
     time: std::time::Duration,
     level: LogLevel,
     event: &'a str,
     fields: &'a [(&'a str, Value)],
-    /// Lines before this one that nobody could read.
+    /// Number of lines dropped before this one.
     dropped: u64,
 }
 
-/// Where lines go and which are wanted.
+/// The sink, the level and the format of the log.
 struct Log {
-    /// A [`LogLevel`]; before it is known, only failures are told.
+    /// A [`LogLevel`]; until it is configured, only errors are logged.
     level: AtomicU8,
     /// A [`Shape`].
     shape: AtomicU8,
     dropped: AtomicU64,
     paint: Paint,
     sink: Box<dyn Sink>,
-    /// Sends spans away, where that is wanted.
+    /// Exports spans, if an endpoint is configured.
     exporter: OnceLock<Exporter>,
 }
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Shape {
@@ -99,7 +99,7 @@ impl Log {
         };
         text.push('\n');
         if !self.sink.write(text.as_bytes()) {
-            // This one, and those that it would have told of.
+            // This line, and the dropped lines that it would have reported.
             self.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
         }
     }
@@ -120,21 +120,21 @@ fn log() -> &'static Arc<Log> {
     LOG.get_or_init(|| Arc::new(Log::new(Box::new(Stderr), Paint::for_stream(&std::io::stderr()))))
 }
 
-/// Takes the events of this process; until [`configure`] only failures.
+/// Installs the log for this process. Until [`configure`], only errors are logged.
 pub(crate) fn install() {
     let subscriber = Registry::default().with(LogLayer::new(Arc::clone(log())));
-    // Of two, the first one stays: there is one standard error.
+    // A second subscriber is ignored, because there is only one standard error.
     tracing::subscriber::set_global_default(subscriber).ok();
 }
 
-/// Says how much is wanted, and how it looks.
+/// Sets the level and the format.
 pub(crate) fn configure(level: LogLevel, format: LogFormat) {
     log().configure(level, format);
-    // What was enabled or not is remembered at every callsite, and the highest level once for all of them.
+    // Every callsite caches whether it is enabled, and the maximum level is cached globally.
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Sends spans to a collector from now on.
+/// Exports spans to a collector from now on.
 pub(crate) fn export(endpoint: &str, failures: &Arc<Failures>) -> std::io::Result<()> {
     let exporter = Exporter::start(endpoint, Arc::clone(failures))?;
     log().exporter.get_or_init(|| exporter);
@@ -142,7 +142,7 @@ pub(crate) fn export(endpoint: &str, failures: &Arc<Failures>) -> std::io::Resul
     Ok(())
 }
 
-/// Sends what is left of the spans, as far as that is soon done. None is sent any more.
+/// Sends the remaining spans, within a short time. Later spans are not sent.
 pub(crate) fn finish() {
     if let Some(exporter) = LOG.get().and_then(|log| log.exporter.get()) {
         exporter.finish();

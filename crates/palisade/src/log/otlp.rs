@@ -1,11 +1,11 @@
-//! Sends spans to an OpenTelemetry collector: OTLP as JSON over HTTP.
+//! Exports spans to an OpenTelemetry collector: OTLP as JSON over HTTP.
 //!
 //! ```text
-//! a span closes -> bounded queue -> a thread of its own -> POST <endpoint>/v1/traces, some hundred spans at a time
-//!                  full: counted, told once                 fails: counted, told once, not sent again
+//! a span closes -> bounded queue -> a separate thread -> POST <endpoint>/v1/traces, several hundred spans at a time
+//!                  full: counted, logged once            fails: counted, logged once, not sent again
 //! ```
-//! A run never waits for it. Only fields in [`ATTRIBUTES`] are sent, so that a field that is added to a span later is not sent
-//! before somebody has thought about it. The protocol: <https://opentelemetry.io/docs/specs/otlp/#otlphttp>.
+//! A run never waits for the export. Only fields in [`ATTRIBUTES`] are sent, so that a new field of a span
+//! must be reviewed before it is sent. The protocol: <https://opentelemetry.io/docs/specs/otlp/#otlphttp>.
 
 mod encode;
 mod post;
@@ -21,22 +21,22 @@ use serde_json::Value;
 use self::post::Collector;
 use super::fields::Fields;
 
-/// Spans that wait to be sent; each has some hundred bytes.
+/// Maximum number of queued spans; each has a few hundred bytes.
 const QUEUE_MAX: usize = 4096;
-/// Spans sent at once.
+/// Maximum number of spans per request.
 const BATCH_MAX: usize = 512;
-/// How long the first span of a batch waits for others.
+/// How long the first span of a batch waits for more spans.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long the end of the server waits for the last spans.
+/// How long the server's shutdown waits for the last spans.
 const FINISH_PATIENCE: Duration = Duration::from_secs(2);
-/// What is sent of a span's fields.
+/// The fields of a span that are sent.
 const ATTRIBUTES: [&str; 9] =
     ["error", "is_spare", "language", "outcome", "principal", "purpose", "run_id", "sandbox_id", "spare"];
-/// What these are called where their failures are told.
+/// Names of the queue and the collector in failure reports.
 const QUEUE: &str = "queue";
 const COLLECTOR: &str = "collector";
 
-/// What identifies a span that goes on.
+/// The ids of an open span.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traced {
     trace: [u8; 16],
@@ -45,7 +45,7 @@ pub(super) struct Traced {
     start: SystemTime,
 }
 
-/// A span that ended.
+/// A closed span.
 #[derive(Debug)]
 pub(super) struct EndedSpan {
     traced: Traced,
@@ -55,7 +55,8 @@ pub(super) struct EndedSpan {
 }
 
 impl Traced {
-    /// A span in its parent's trace, or in a trace of its own; nothing where the kernel gives no random bytes.
+    /// Starts a span in its parent's trace, or in a new trace. Returns `None` if the kernel provides no
+    /// random bytes.
     pub(super) fn begin(parent: Option<Self>) -> Option<Self> {
         let mut bytes = [0_u8; 24];
         let given = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
@@ -75,9 +76,9 @@ impl Traced {
     }
 }
 
-/// Takes spans and sends them.
+/// Queues spans and sends them.
 pub(super) struct Exporter {
-    /// Nothing once it was told to finish.
+    /// `None` after [`Self::finish`].
     queue: Mutex<Option<SyncSender<EndedSpan>>>,
     /// Closed when the thread has ended.
     done: Mutex<Receiver<()>>,
@@ -85,7 +86,7 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// A thread that sends spans to that address.
+    /// Starts a thread that sends spans to that address.
     pub(super) fn start(endpoint: &str, failures: Arc<Failures>) -> io::Result<Self> {
         let collector = Collector::new(endpoint)?;
         let (queue, spans) = sync_channel(QUEUE_MAX);
@@ -98,7 +99,7 @@ impl Exporter {
         Ok(Self { queue: Mutex::new(Some(queue)), done: Mutex::new(done), failures })
     }
 
-    /// Never waits.
+    /// Queues a span; never waits.
     pub(super) fn send(&self, span: EndedSpan) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = &*queue else { return };
@@ -107,7 +108,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what is in the queue, if that is done in time.
+    /// Sends the queued spans, within a short time.
     pub(super) fn finish(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +121,7 @@ impl Exporter {
     }
 }
 
-/// Until nobody can send a span any more.
+/// Runs until the queue is closed.
 fn send_all(spans: &Receiver<EndedSpan>, collector: &Collector, failures: &Failures) {
     while let Ok(first) = spans.recv() {
         let batch = gather(spans, first);

@@ -1,9 +1,9 @@
-//! A line for people: time of day, level, event, then the fields.
+//! Renders a log line for people: time of day, level, event, then the fields.
 //!
 //! ```text
 //! 12:44:01.123Z INFO  listening address=127.0.0.1:8808 tls=false
 //! ```
-//! Values may be foreign text, such as the name of a client: control characters never reach the terminal.
+//! Values may be foreign text, such as the name of a client. Control characters never reach the terminal.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ fn push(text: &mut String, name: &str, value: &str, paint: Paint) {
     write!(text, " {}{value}", paint.dim(&format!("{name}="))).ok();
 }
 
-/// Universal time: the zone of a server is not the zone of whoever reads its log.
+/// Universal time, because the server's time zone may differ from the reader's.
 fn time_of_day(since_epoch: std::time::Duration) -> String {
     let ms = since_epoch.as_millis() % DAY_MS;
     let (seconds, ms) = (ms / 1000, ms % 1000);
@@ -52,7 +52,7 @@ fn written(value: &Value) -> String {
     }
 }
 
-/// Words as they are; quoted and escaped where the eye or the terminal could be misled.
+/// Plain words unchanged; other text quoted and escaped, because it could mislead the reader or the terminal.
 fn shown(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '"' | '=');
     if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { format!("{text:?}") }

@@ -1,18 +1,18 @@
-//! Where lines go: standard error, without ever waiting for its reader.
+//! The destination of log lines: standard error, without ever waiting for its reader.
 
 use std::io::{IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A pipe that reports room takes this much without waiting (PIPE_BUF, pipe(7)).
+/// A pipe that is ready for writing accepts this much without blocking (PIPE_BUF, pipe(7)).
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Takes lines.
+/// A destination of lines.
 pub(super) trait Sink: Send + Sync {
-    /// Takes one line, or not; never waits.
+    /// Writes a line and returns true, or drops it; never waits.
     fn write(&self, line: &[u8]) -> bool;
 
-    /// Whether a person reads it.
+    /// Whether it is a terminal.
     fn is_terminal(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! What lines look like, and which are written.
+//! The format of log lines, and which events are logged.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Keeps lines as long as it has room.
+/// Stores lines up to its capacity.
 struct Memory {
     lines: Arc<Mutex<Vec<String>>>,
     has_room: Arc<Mutex<bool>>,
@@ -41,7 +41,7 @@ impl Scene {
         Self { log, lines, has_room }
     }
 
-    /// What is written while `work` is done.
+    /// The lines written during `work`.
     fn during(&self, work: impl FnOnce()) -> Vec<String> {
         let subscriber = Registry::default().with(LogLayer::new(Arc::clone(&self.log)));
         tracing::subscriber::with_default(subscriber, work);

@@ -1,10 +1,10 @@
-//! `palisade sandbox cp`: one file in, or one file out, by the server's own links.
+//! `palisade sandbox cp`: copies one file into a sandbox or out of it, with the server's file URLs.
 //!
 //! ```text
-//! in    write_file without content -> a link -> PUT, a piece of the file at a time
-//! out   read_file -> all of a small file, or a link -> GET -> beside the target, then renamed over it
+//! in    write_file without content -> a file URL -> PUT, a piece of the file at a time
+//! out   read_file -> all of a small file, or a file URL -> GET -> beside the target, then renamed over it
 //! ```
-//! Neither way holds more than a few pieces of a large file in memory.
+//! In both directions only a few pieces of a large file are in memory.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ One of the two is ID:PATH, with a path within /workspace. What exists at the tar
 
 const FILES_PREFIX: &str = "/files/";
 const CREATED: u16 = 201;
-/// A file that fits into one answer is not worth a link.
+/// A file up to this size is read in one answer, without a URL.
 const SMALL_BYTES: usize = 512 << 10;
 const WORKSPACE: &str = "/workspace/";
 
@@ -57,7 +57,7 @@ struct Remote {
 }
 
 impl Remote {
-    /// Nothing for what names no sandbox: a local file may have colons in its name.
+    /// Returns `None` if the text names no sandbox: the name of a local file may contain colons.
     fn parse(text: &str) -> Option<Self> {
         let (id, path) = text.split_once(':')?;
         let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
@@ -71,7 +71,7 @@ impl Remote {
 
 pub(super) async fn copy(client: &Client, arguments: &CopyArguments) -> Result<ExitCode, ClientError> {
     let mut interrupts = Interrupts::new()?;
-    // Leaving drops the copy, and with it what it had begun.
+    // Returning drops the copy, and with it the unfinished draft.
     tokio::select! {
         copied = copy_whole(client, arguments) => copied,
         _ = interrupts.next() => Err(ClientError::Interrupted),
@@ -99,7 +99,7 @@ async fn copy_whole(client: &Client, arguments: &CopyArguments) -> Result<ExitCo
 }
 
 enum CopyError {
-    /// Something is wrong with the file on this side.
+    /// An error of the local file.
     Local(String),
     Server(ClientError),
 }
@@ -163,7 +163,7 @@ async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Result<(), Co
     draft.keep(&target).map_err(local(&target))
 }
 
-/// The path of a link: its host may be a proxy's, and we are on the inside already.
+/// The path of a file URL. Its host may be a proxy, and this client is already connected to the server.
 fn link<'a>(answer: &'a Value, name: &str) -> Result<&'a str, ClientError> {
     let url = answer[name].as_str().ok_or(ClientError::Nonsense("a file without a link"))?;
     let begin = url.find(FILES_PREFIX).ok_or(ClientError::Nonsense("a link to something else"))?;
@@ -172,7 +172,7 @@ fn link<'a>(answer: &'a Value, name: &str) -> Result<&'a str, ClientError> {
     is_plain.then_some(path).ok_or(ClientError::Nonsense("a link with blanks in it"))
 }
 
-/// A file in the making beside the target; gone unless it is kept.
+/// A partial file beside the target; removed unless it is kept.
 struct Draft {
     file: File,
     path: Option<PathBuf>,
@@ -191,7 +191,7 @@ impl Draft {
         self.file.write_all(bytes)
     }
 
-    /// What is at the target is replaced; a link there is not followed.
+    /// Replaces the target; a symbolic link there is not followed.
     fn keep(mut self, target: &Path) -> io::Result<()> {
         if let Some(path) = &self.path {
             std::fs::rename(path, target)?;
@@ -204,7 +204,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // It is of no use to anybody.
+            // The partial file has no use.
             std::fs::remove_file(path).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! `palisade sandbox exec`: a program in a sandbox that lasts.
+//! `palisade sandbox exec`: runs a program in a persistent sandbox.
 
 use std::io::{self, Read};
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ pub(crate) struct ExecArguments {
     json: bool,
 }
 
-/// A bare number is milliseconds here, as in the tool.
+/// A number without a unit is milliseconds, as in the tool.
 fn time_ms(text: &str) -> Result<u64, String> {
     text.parse::<u64>().or_else(|_| parse_time_ms(text))
 }

@@ -1,19 +1,19 @@
-//! What a person at the terminal, or the system, wishes while we wait.
+//! Signals from the user or the system while a command waits.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// A wish.
+/// The request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Ctrl-C: what is under way shall end.
+    /// Ctrl-C: end the current operation.
     Interrupt,
-    /// This process shall end.
+    /// End this process.
     End,
 }
 
-/// All wishes from now on.
+/// Receives all signals from now on.
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -21,7 +21,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Signals no longer end this process by themselves.
+    /// Signals no longer end this process by default.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -30,7 +30,7 @@ impl Interrupts {
         })
     }
 
-    /// The next wish; safe to drop.
+    /// The next signal; safe to cancel.
     pub(crate) async fn next(&mut self) -> Wish {
         tokio::select! {
             _ = self.interrupt.recv() => Wish::Interrupt,

@@ -1,9 +1,9 @@
-//! A run in a sandbox of the server, seen from a terminal: output as it comes, Ctrl-C, how it ended.
+//! Follows a run in a sandbox of the server from a terminal: live output, Ctrl-C, and the end of the run.
 //!
 //! ```text
-//! run -> progress ... -> answer            each progress: read the log of both streams from where we were
+//! run -> progress ... -> answer            each progress: read the log of both streams from the last offset
 //!     -> "running" after a long time -> wait -> ...
-//! Ctrl-C: the run is cancelled by its id, or by leaving while its id is not known; a second one does not wait
+//! Ctrl-C: the run is cancelled by its id, or by disconnecting while its id is unknown; a second one does not wait
 //! ```
 
 use std::io::{self, Write};
@@ -15,30 +15,30 @@ use super::interrupt::{Interrupts, Wish};
 use crate::client::{Call, Client, ClientError, News};
 use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 
-/// The longest that a server waits with us before it lets us ask again.
+/// The longest time that a server waits before the client must ask again.
 const WAIT_MS: u64 = 600_000;
 const STREAMS: [&str; 2] = ["stdout", "stderr"];
-/// Signal N ends a program with this plus N.
+/// The exit status after signal N is this plus N.
 const SIGNAL_BASE: u64 = 128;
 
-/// Whether output is shown while it comes.
+/// Whether output is shown as it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     Live,
-    /// The answer is all that is wanted.
+    /// Only the answer is needed.
     Nothing,
 }
 
-/// A run that came to an end.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The structured result.
     pub(crate) result: Value,
-    /// Whether the last thing shown did not end its line.
+    /// Whether the shown output does not end with a line end.
     pub(crate) is_line_open: bool,
 }
 
-/// Runs what the arguments of the tool `run` say, to its end.
+/// Calls the tool `run` with these arguments and follows the run to its end.
 pub(crate) async fn run(
     client: &Client,
     mut arguments: Value,
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     loop {
         let result = match watched.follow(call, interrupts).await? {
             Some(answer) => result_of(answer)?,
-            // Whatever it was, it ends without us.
+            // The run ends without this process.
             None => return Ok(watched.ended(json!({ "outcome": "cancelled" }))),
         };
         watched.learn(result["run_id"].as_str());
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The structure, whatever became of the run; a call that never was one is an error.
+/// The structured content for every outcome of a run. A call without a run is an error.
 fn result_of(mut answer: Value) -> Result<Value, ClientError> {
     if answer["structuredContent"]["outcome"].is_string() {
         return Ok(answer["structuredContent"].take());
@@ -97,7 +97,7 @@ impl Watched<'_> {
         }
     }
 
-    /// The answer of the call, or nothing when somebody interrupted and did not wait for it.
+    /// The answer of the call, or `None` if the user interrupted and did not wait for it.
     async fn follow(
         &mut self,
         mut call: Call,
@@ -111,7 +111,7 @@ impl Watched<'_> {
                     News::Answer(answer) => return Ok(Some(answer)),
                     News::Progress { run_id } => {
                         self.learn(run_id.as_deref());
-                        // What cannot be read now is read at the end; the run goes on meanwhile.
+                        // Output that cannot be read now is read at the end; the run continues.
                         self.show_more().await.ok();
                         continue;
                     }
@@ -126,7 +126,7 @@ impl Watched<'_> {
             };
             is_cancelled = true;
             let cancel = self.client.call("wait", json!({ "run_id": run_id, "cancel": true })).await?;
-            // Only sent: the call that is followed brings the end.
+            // The cancellation is only sent; the followed call reports the end.
             tokio::spawn(async move {
                 let mut cancel = cancel;
                 while let Ok(News::Progress { .. }) = cancel.next().await {}
@@ -134,7 +134,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Shows what came since.
+    /// Shows the output since the last call.
     async fn show_more(&mut self) -> Result<(), ClientError> {
         let Some(run_id) = self.run_id.clone().filter(|_| self.show == Show::Live) else { return Ok(()) };
         for (index, stream) in STREAMS.iter().enumerate() {
@@ -153,8 +153,9 @@ impl Watched<'_> {
         Ok(())
     }
 
-    /// What the answer holds is shown from there, if nothing was shown before and nothing is left out of it, or if
-    /// the log cannot be had: a run that ended has ended, whatever became of its log.
+    /// Shows the rest of the output from the answer if the answer has the complete output and nothing was
+    /// shown before. It also uses the answer if the log cannot be read, because a lost log does not change
+    /// the result.
     async fn show_rest(&mut self, result: &Value) {
         if self.show == Show::Nothing {
             return;
@@ -176,7 +177,7 @@ impl Watched<'_> {
 }
 
 fn show(stream: &str, text: &str) {
-    // Whoever reads us may have gone; the program's fate does not depend on it.
+    // The reader of the output may be gone; that does not affect the program.
     if stream == "stdout" {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
@@ -186,12 +187,12 @@ fn show(stream: &str, text: &str) {
 }
 
 impl Ended {
-    /// How, by its name in the contract.
+    /// The outcome by its name in the contract.
     pub(crate) fn outcome(&self) -> &str {
         self.result["outcome"].as_str().unwrap_or_default()
     }
 
-    /// A program that fails speaks for itself; what was done to it is said here.
+    /// A failed program prints its own error. This explains what Palisade did to the run.
     pub(crate) fn explain(&self) {
         for warning in self.result["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             complain(&format!("warning: {warning}"), None);
@@ -216,7 +217,7 @@ impl Ended {
         }
     }
 
-    /// As `palisade run` has it.
+    /// The same exit status as `palisade run`.
     pub(crate) fn exit_code(&self) -> ExitCode {
         let of_program = match (self.result["exit_code"].as_u64(), self.result["signal"].as_u64()) {
             (Some(code), _) => u8::try_from(code).unwrap_or(1),

@@ -1,4 +1,4 @@
-//! `palisade sandbox`: sandboxes of a running server, from the terminal.
+//! `palisade sandbox`: manages sandboxes of a running server from the terminal.
 
 mod copy;
 mod exec;
@@ -39,7 +39,7 @@ pub(crate) struct ServerChoice {
 }
 
 impl ServerChoice {
-    /// The state directory in which the server's socket was found; nothing if the socket was named.
+    /// The state directory of the server's socket; `None` if the user named the socket.
     pub(crate) fn state_dir<'a>(&self, client: &'a Client) -> Option<&'a Path> {
         if self.socket.is_none() { client.socket().parent() } else { None }
     }
@@ -113,7 +113,7 @@ pub(crate) fn main(options: &Options, arguments: SandboxArguments) -> ExitCode {
     })
 }
 
-/// Does some work with the server that was chosen, and says what went wrong.
+/// Runs `work` with the selected server, and reports errors.
 pub(crate) fn with_server(
     options: &Options,
     choice: &ServerChoice,
@@ -131,12 +131,12 @@ pub(crate) fn with_server(
         Err(error) => return failed(&error.into()),
     };
     let status = runtime.block_on(work(Client::new(socket))).unwrap_or_else(|error| failed(&error));
-    // A blocked read of standard input must not hold up the end.
+    // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     status
 }
 
-/// Says what went wrong.
+/// Reports an error.
 pub(crate) fn failed(error: &ClientError) -> ExitCode {
     complain(&error.to_string(), error.remedy());
     ExitCode::from(match error {
@@ -156,7 +156,7 @@ fn socket(options: &Options, choice: &ServerChoice) -> Result<PathBuf, String> {
     Ok(service::control_socket_path(&state_dir))
 }
 
-/// Opens one; its id.
+/// Opens a sandbox and returns its description.
 pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value, ClientError> {
     let mut arguments = Map::new();
     let mut limits = Map::new();
@@ -190,7 +190,7 @@ async fn opened(client: &Client, asked: &OpenArguments) -> Result<ExitCode, Clie
     Ok(ExitCode::SUCCESS)
 }
 
-/// The id of a sandbox as the server tells of it.
+/// The id in a sandbox's description.
 pub(crate) fn id_of(sandbox: &Value) -> Result<&str, ClientError> {
     sandbox["sandbox_id"].as_str().ok_or(ClientError::Nonsense("a sandbox without an id"))
 }
@@ -230,7 +230,7 @@ fn table<const N: usize>(head: [String; N], rows: Vec<[String; N]>) -> String {
     [&head].into_iter().chain(&rows).map(line).collect()
 }
 
-/// Closes all that can be closed, and tells of the others.
+/// Closes every sandbox that can be closed, and reports the others.
 async fn remove(client: &Client, ids: &[String]) -> Result<ExitCode, ClientError> {
     let mut status = ExitCode::SUCCESS;
     for id in ids {
@@ -247,7 +247,7 @@ async fn remove(client: &Client, ids: &[String]) -> Result<ExitCode, ClientError
 }
 
 fn print(text: &str) {
-    // Whoever reads us may have gone.
+    // The reader of standard output may be gone.
     io::stdout().lock().write_all(text.as_bytes()).ok();
 }
 

@@ -1,4 +1,4 @@
-//! Lines put together into programs: when a line wants more, and when there is enough.
+//! Assembles lines into programs: decides when a program needs more lines.
 //!
 //! ```text
 //! one line, complete                        -> runs at once
@@ -6,16 +6,16 @@
 //! an open bracket, text or here-document    -> more, until it is closed, or an empty line from a terminal
 //! ends in `\`                               -> more
 //! ```
-//! It looks at characters and knows no grammar. Where it is wrong, an empty line at a terminal ends the program,
-//! and Ctrl-C forgets it.
+//! The decision uses only characters and no grammar. If it is wrong, an empty line at a terminal ends the
+//! program, and Ctrl-C discards it.
 
-/// What the lines of a language look like, as far as it matters here.
+/// The lexical family of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Python,
-    /// JavaScript and its relatives: `//`, `/* */`, backquotes.
+    /// JavaScript and similar languages: `//`, `/* */`, backquotes.
     Braces,
-    /// Bash and other languages with `#`.
+    /// Bash and other languages with `#` comments.
     Script,
 }
 
@@ -27,13 +27,13 @@ fn family(language: &str) -> Family {
     }
 }
 
-/// Words at the end of a line that begin a block which only an empty line ends.
+/// Words at the end of a line that begin a block; only an empty line ends it.
 const OPENING_WORDS: [&str; 4] = ["do", "then", "else", "repeat"];
 
-/// What commands of the shell begin with.
+/// First character of shell commands.
 pub(super) const COMMAND_SIGN: char = '%';
 
-/// Whether a text that a person edits can be run: its last line ends what was begun.
+/// Whether an edited text can be run: its last line completes the program.
 pub(super) fn is_whole(language: &str, text: &str) -> bool {
     let mut block = Block::new(Origin::Terminal);
     for line in text.split('\n') {
@@ -45,7 +45,7 @@ pub(super) fn is_whole(language: &str, text: &str) -> bool {
     block.is_empty()
 }
 
-/// Where lines come from.
+/// The source of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Terminal,
@@ -57,7 +57,7 @@ pub(super) enum Origin {
 pub(super) struct Block {
     origin: Origin,
     text: String,
-    /// A line began something that only an empty line ends.
+    /// A line began a block that only an empty line ends.
     is_until_empty: bool,
 }
 
@@ -74,13 +74,13 @@ impl Block {
         self.text.len()
     }
 
-    /// Whatever there is, which may be nothing; the next line begins anew.
+    /// Takes the lines so far, possibly none; the next line begins a new program.
     pub(super) fn take(&mut self) -> String {
         self.is_until_empty = false;
         std::mem::take(&mut self.text)
     }
 
-    /// Adds a line; the program, once it is whole.
+    /// Adds a line. Returns the program once it is complete.
     pub(super) fn add(&mut self, language: &str, line: &str) -> Option<String> {
         let is_blank = line.trim().is_empty();
         if is_blank && self.text.is_empty() {
@@ -100,7 +100,7 @@ impl Block {
 fn opens_block(language: &str, line: &str) -> bool {
     let code = line.split(" #").next().unwrap_or(line).trim_end();
     match family(language) {
-        // A decorator belongs to what comes.
+        // A decorator belongs to the following lines.
         Family::Python => code.ends_with(':') || code.trim_start().starts_with('@'),
         Family::Braces => false,
         Family::Script => {
@@ -110,7 +110,7 @@ fn opens_block(language: &str, line: &str) -> bool {
     }
 }
 
-/// What is open where a text ends.
+/// The open construct at the end of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Whole,
@@ -134,9 +134,9 @@ impl End {
 enum Step {
     On,
     Over,
-    /// A text or a here-document has no end.
+    /// A string or a here-document is not closed.
     Unclosed,
-    /// A text that should have ended on its line: a mistake, which the language itself shall tell.
+    /// A string should have ended on its line. The language itself reports the error.
     Broken,
 }
 
@@ -170,7 +170,7 @@ impl Scan<'_> {
         Step::On
     }
 
-    /// How the comment that begins here ends, if one does.
+    /// The end marker of the comment that begins here, if one does.
     fn comment_end(&self) -> Option<&'static str> {
         let rest = self.rest;
         match self.family {
@@ -219,7 +219,7 @@ impl Scan<'_> {
         Step::Unclosed
     }
 
-    /// `<<WORD`, `<<-WORD`, `<<'WORD'`: until a line that is the word. `<<<` is none.
+    /// `<<WORD`, `<<-WORD`, `<<'WORD'`: until a line that equals the word. `<<<` is not a here-document.
     fn skip_document(&mut self) -> Step {
         let behind = &self.rest[2..];
         let word = behind.trim_start_matches(['-', '~']).trim_start_matches([' ', '\'', '"']);
@@ -246,7 +246,7 @@ impl Scan<'_> {
 mod tests {
     use super::*;
 
-    /// The programs that come of some lines.
+    /// The programs that result from these lines.
     fn programs(origin: Origin, language: &str, lines: &str) -> Vec<String> {
         let mut block = Block::new(origin);
         let mut all: Vec<String> = lines.lines().filter_map(|line| block.add(language, line)).collect();

@@ -1,10 +1,11 @@
-//! What a person types at a terminal, with editing, history and completion by rustyline.
+//! Line editing at a terminal, with history and completion, by rustyline.
 //!
 //! ```text
 //! shell -- question: prompt, language --> thread: readline -- answer: text, Ctrl-C, end --> shell
 //! ```
-//! The terminal is in raw mode only between a question and its answer, so Ctrl-C is a signal while a program runs.
-//! A read cannot be called off: when the shell ends in the middle of one, [`Restored`] puts the terminal back.
+//! The terminal is in raw mode only between a question and its answer, so Ctrl-C is a signal while a program
+//! runs. A blocking read cannot be cancelled. When the shell ends during a read, [`Restored`] resets the
+//! terminal.
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -25,18 +26,18 @@ use super::block;
 
 const HISTORY_FILE: &str = "shell_history";
 const HISTORY_ENTRIES_MAX: usize = 500;
-/// What is longer is run and not kept.
+/// A longer entry is run but not stored in the history.
 const HISTORY_ENTRY_BYTES_MAX: usize = 8 << 10;
-/// Tab at the begin of a line goes to the next multiple of it.
+/// Tab at the beginning of a line indents to the next multiple of this.
 const INDENT: usize = 4;
-/// Terminals that know no cursor.
+/// Terminals without cursor control.
 const PLAIN_TERMINALS: [&str; 4] = ["", "dumb", "cons25", "emacs"];
 
-/// What came of a question.
+/// The answer to a question.
 #[derive(Debug)]
 pub(super) enum Answer {
     Text(String),
-    /// Ctrl-C: what was typed is forgotten.
+    /// Ctrl-C: the typed text is discarded.
     Forgotten,
     End,
 }
@@ -44,11 +45,11 @@ pub(super) enum Answer {
 struct Question {
     prompt: String,
     language: String,
-    /// Whether lines that were typed ahead no longer count.
+    /// Whether lines that were typed ahead are discarded.
     is_anew: bool,
 }
 
-/// A terminal that can be asked.
+/// A terminal with line editing.
 pub(super) struct Prompter {
     questions: SyncSender<Question>,
     answers: mpsc::Receiver<io::Result<Answer>>,
@@ -58,7 +59,8 @@ pub(super) struct Prompter {
 }
 
 impl Prompter {
-    /// For the terminal at standard input; nothing if it is none, or one without a cursor.
+    /// Line editing for the terminal at standard input; `None` if it is no terminal, or one without cursor
+    /// control.
     pub(super) fn new(history: Option<PathBuf>) -> Option<Self> {
         let kind = std::env::var("TERM").unwrap_or_default();
         if PLAIN_TERMINALS.contains(&kind.to_ascii_lowercase().as_str()) {
@@ -67,7 +69,7 @@ impl Prompter {
         let terminal = Restored(tcgetattr(io::stdin()).ok()?);
         let mut kept = FileHistory::with_config(&settings());
         if let Some(path) = &history {
-            // There may be none yet.
+            // There may be no history yet.
             kept.load(path).ok();
         }
         let editor = editor(kept).ok()?;
@@ -77,7 +79,7 @@ impl Prompter {
         Some(Self { questions, answers, is_asked: false, is_anew: false, terminal })
     }
 
-    /// Asks, unless a question is open already; may be dropped and asked again.
+    /// Asks, unless a question is already open. The future can be dropped and called again.
     pub(super) async fn ask(&mut self, language: &str) -> io::Result<Answer> {
         if !self.is_asked {
             let (prompt, language) = (format!("{language}> "), language.to_owned());
@@ -90,7 +92,7 @@ impl Prompter {
         answer.unwrap_or(Ok(Answer::End))
     }
 
-    /// Forgets what was typed ahead.
+    /// Discards input that was typed ahead.
     pub(super) fn forget(&mut self) {
         self.is_anew = true;
     }
@@ -104,13 +106,13 @@ impl Drop for Prompter {
     }
 }
 
-/// How the terminal was.
+/// The saved mode of the terminal.
 struct Restored(Termios);
 
 impl Restored {
     fn restore(&self) {
         const NO_BRACKETED_PASTE: &[u8] = b"\x1b[?2004l\n";
-        // It may have gone.
+        // The terminal may be gone.
         tcsetattr(io::stdin(), OptionalActions::Now, &self.0).ok();
         io::stderr().lock().write_all(NO_BRACKETED_PASTE).ok();
     }
@@ -159,7 +161,7 @@ fn remember(editor: &mut Editor<Assistant, FileHistory>, history: Option<&Path>,
     if text.trim().is_empty() || text.len() > HISTORY_ENTRY_BYTES_MAX {
         return;
     }
-    // A history that cannot be kept is no reason not to run the program.
+    // A failure to store the history does not prevent the run.
     editor.add_history_entry(text).ok();
     if let Some(path) = history {
         editor.append_history(path).ok();
@@ -171,7 +173,7 @@ fn settings() -> Config {
         .behavior(Behavior::PreferTerm)
         .completion_type(CompletionType::List)
         .history_ignore_space(true);
-    // It only fails for a history of another kind.
+    // This only fails for another kind of history.
     let settings = settings.max_history_size(HISTORY_ENTRIES_MAX).unwrap_or_default();
     settings.build()
 }
@@ -182,8 +184,8 @@ fn editor(history: FileHistory) -> rustyline::Result<Editor<Assistant, FileHisto
     Ok(editor)
 }
 
-/// Where lines of earlier shells are kept: in the state directory, if it is a folder in which only this user writes.
-/// Another user could put a link in the file's place.
+/// The history file in the state directory. It is used only if no other user can write to the directory,
+/// because another user could replace the file with a link.
 pub(super) fn history_file(state_dir: &Path) -> Option<PathBuf> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let own = rustix::process::geteuid().as_raw();
@@ -198,7 +200,7 @@ pub(super) fn history_file(state_dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// What the editor asks while a person types.
+/// Answers the editor's queries while the user types.
 struct Assistant {
     language: String,
 }
@@ -228,7 +230,7 @@ impl Completer for Assistant {
     }
 }
 
-/// Where the word before the cursor begins, and what it could become.
+/// The start of the word before the cursor, and its completions.
 fn complete(before: &str) -> (usize, Vec<String>) {
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = &before[line_start..];

@@ -1,4 +1,4 @@
-//! What to do next, from whatever is at standard input: lines of a pipe or a plain terminal, or an editor.
+//! The next input of the shell, from lines of a pipe or a plain terminal, or from an editor.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,26 +12,26 @@ use super::lines;
 
 const CONTINUED: &str = "... ";
 
-/// One thing that was typed.
+/// One input.
 #[derive(Debug)]
 pub(super) enum Typed {
     Command(String),
     Program(String),
     TooLong,
-    /// Nothing yet, or nothing any more.
+    /// No input yet, or no more input.
     Nothing,
-    /// The input is over; this was begun.
+    /// The input ended; holds the unfinished program.
     End(String),
 }
 
-/// Where it comes from.
+/// The source of the input.
 pub(super) enum Input {
     Lines { lines: mpsc::Receiver<io::Result<String>>, block: Block, origin: Origin },
     Editor { prompter: Prompter, waiting: VecDeque<Typed> },
 }
 
 impl Input {
-    /// Of that origin; an editor keeps its history in that file.
+    /// Input of that origin; an editor keeps its history in that file.
     pub(super) fn new(origin: Origin, history: Option<PathBuf>) -> Self {
         let prompter = if origin == Origin::Terminal { Prompter::new(history) } else { None };
         match prompter {
@@ -40,7 +40,7 @@ impl Input {
         }
     }
 
-    /// The next thing; may be dropped and asked again.
+    /// The next input. The future can be dropped and called again.
     pub(super) async fn next(&mut self, language: &str) -> io::Result<Typed> {
         match self {
             Self::Lines { lines, block, origin } => {
@@ -63,16 +63,17 @@ impl Input {
         }
     }
 
-    /// After Ctrl-C at the prompt of a plain terminal: what was begun is forgotten. An editor does that by itself.
+    /// Discards the unfinished program after Ctrl-C at the prompt of a plain terminal. An editor does this
+    /// itself.
     pub(super) fn forget_block(&mut self) {
         if let Self::Lines { block, .. } = self {
             block.take();
-            // Whoever looks may have gone; the end of the input tells.
+            // The terminal may be gone; the end of the input shows it.
             writeln!(io::stderr().lock()).ok();
         }
     }
 
-    /// The terminal forgets what was typed before Ctrl-C; so does the shell.
+    /// Discards input that was typed before Ctrl-C, as the terminal does.
     pub(super) fn forget_ahead(&mut self) {
         match self {
             Self::Lines { origin: Origin::Pipe, .. } => {}
@@ -84,7 +85,7 @@ impl Input {
         }
     }
 
-    /// An editor draws its prompt over what stands on the line.
+    /// Whether output must end its line first, because an editor draws its prompt over the current line.
     pub(super) fn needs_own_line(&self) -> bool {
         matches!(self, Self::Editor { .. })
     }
@@ -93,7 +94,7 @@ impl Input {
 fn prompt(language: &str, block: &Block) {
     let text = if block.is_empty() { format!("{language}> ") } else { CONTINUED.to_owned() };
     let mut error = io::stderr().lock();
-    // Whoever looks may have gone; the end of the input tells.
+    // The terminal may be gone; the end of the input shows it.
     error.write_all(text.as_bytes()).and_then(|()| error.flush()).ok();
 }
 
@@ -111,7 +112,7 @@ fn of_line(line: Option<String>, block: &mut Block, language: &str) -> Typed {
     }
 }
 
-/// A text from an editor is one program, but for commands before it: it may have been pasted.
+/// A text from an editor is one program, except for commands before it, because it may have been pasted.
 fn of_text(text: &str) -> Vec<Typed> {
     let mut all = Vec::new();
     let mut rest = text;

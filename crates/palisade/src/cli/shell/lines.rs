@@ -1,15 +1,15 @@
-//! Standard input, line by line, beside everything else: a thread reads it, because a read cannot be called off.
+//! Reads standard input line by line on a separate thread, because a blocking read cannot be cancelled.
 
 use std::io::{self, BufRead, Read};
 
 use tokio::sync::mpsc;
 
-/// Lines read ahead.
+/// Maximum number of lines read ahead.
 const LINES_MAX: usize = 16;
-/// A program is no longer than this, so a line is not either.
+/// A line is at most as long as a program.
 const LINE_BYTES_MAX: u64 = engine::CODE_BYTES_MAX as u64;
 
-/// Starts reading. The channel ends with the input; what is no text ends it with an error.
+/// Starts reading. The channel ends with the input. Invalid UTF-8 ends it with an error.
 pub(super) fn read() -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
     std::thread::spawn(move || {

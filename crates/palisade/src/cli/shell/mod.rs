@@ -1,12 +1,12 @@
-//! `palisade shell`: a sandbox of a running server to talk to, line by line.
+//! `palisade shell`: runs programs interactively, line by line, in a sandbox of a running server.
 //!
 //! ```text
-//! (open a sandbox) -> prompt -> lines until a program is whole -> run, shown live -> value, error -> prompt ...
-//!     Ctrl-C at the prompt: forgets the lines   while it runs: cancels the run, the state stays
+//! (open a sandbox) -> prompt -> lines until a program is complete -> run, shown live -> value, error -> prompt ...
+//!     Ctrl-C at the prompt: discards the lines  while it runs: cancels the run, the state stays
 //!     end of input, %quit, a signal             -> (close the sandbox)
 //! ```
-//! At a terminal rustyline edits lines, where the terminal has a cursor (`TERM`). Without a terminal there are no
-//! prompts and no greetings.
+//! Rustyline edits lines at a terminal with cursor control (`TERM`). Without a terminal there are no prompts
+//! and no greeting.
 
 mod block;
 mod editor;
@@ -49,7 +49,7 @@ A line that ends in `:` wants more lines until an empty one; open brackets, text
 Ctrl-C ends a program that runs and keeps the sandbox; at the prompt it forgets what was typed.
 Up and Ctrl-R find earlier lines (kept in the state directory; not those that begin with a blank), Tab completes commands.";
 
-/// The first words of those.
+/// Names of the shell's commands.
 const COMMAND_NAMES: [&str; 4] = ["%files", "%help", "%lang", "%quit"];
 
 /// Arguments of `shell`.
@@ -96,7 +96,7 @@ pub(crate) fn main(options: &Options, arguments: &ShellArguments) -> ExitCode {
         let history = arguments.server.state_dir(&client).and_then(editor::history_file);
         let ended = shell.converse(Input::new(origin, history)).await;
         if is_ours {
-            // It may be gone already, and so may the server: then there is nothing to close.
+            // The sandbox or the server may already be gone; then there is nothing to close.
             client.tool("sandbox_close", json!({ "sandbox_id": sandbox_id })).await.ok();
         }
         ended
@@ -109,11 +109,11 @@ struct Shell {
     language: String,
     origin: Origin,
     interrupts: Interrupts,
-    /// Of the last program.
+    /// Exit status of the last program.
     status: ExitCode,
 }
 
-/// Whether to go on.
+/// Whether the shell continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     On,
@@ -157,7 +157,8 @@ impl Shell {
         }
     }
 
-    /// What was begun when the input ended is run from a pipe, and forgotten at a terminal.
+    /// Handles the unfinished program at the end of the input: it runs from a pipe and is discarded at a
+    /// terminal.
     async fn last(&mut self, program: &str, input: &mut Input) -> Result<ExitCode, ClientError> {
         if self.origin == Origin::Terminal {
             if !input.needs_own_line() {
@@ -177,7 +178,7 @@ impl Shell {
         let asked = json!({ "language": self.language, "code": program, "sandbox_id": self.sandbox_id });
         let ended = live::run(&self.client, asked, Show::Live, &mut self.interrupts).await?;
         if let Some(value) = ended.result["value"]["repr"].as_str() {
-            // Whoever reads us may have gone.
+            // The reader of standard output may be gone.
             writeln!(io::stdout().lock(), "{value}").ok();
         } else if ended.is_line_open && input.needs_own_line() {
             say("");
@@ -226,12 +227,12 @@ impl Shell {
     }
 }
 
-/// A line for the person at the terminal, who may have gone.
+/// Prints a line for the user; the terminal may be gone.
 fn say(text: &str) {
     writeln!(io::stderr().lock(), "{text}").ok();
 }
 
-/// Whether the sandbox is not there any more.
+/// Whether the sandbox no longer exists.
 fn is_gone(ended: &Ended) -> bool {
     let code: &Value = &ended.result["error"]["code"];
     code == "unknown_sandbox"

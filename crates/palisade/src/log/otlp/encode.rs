@@ -1,4 +1,5 @@
-//! Spans as OTLP/JSON: ids in hexadecimal, 64-bit numbers as text (the protocol's mapping of protobuf to JSON).
+//! Encodes spans as OTLP/JSON: ids in hexadecimal, 64-bit numbers as text (the protocol's mapping of protobuf
+//! to JSON).
 
 use serde_json::{Value, json};
 

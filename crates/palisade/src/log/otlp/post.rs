@@ -1,4 +1,5 @@
-//! As much HTTP/1.1 as one POST to a collector needs (RFC 9112); on a thread that may wait.
+//! The subset of HTTP/1.1 that a POST to a collector needs (RFC 9112). It blocks and runs on a separate
+//! thread.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -6,15 +7,15 @@ use std::time::Duration;
 
 use http::Uri;
 
-/// Of the address of the collector, where it names none (OTLP/HTTP).
+/// Port of a collector whose address has none (OTLP/HTTP).
 const PORT: u16 = 4318;
 const PATH: &str = "/v1/traces";
-/// How long connecting, and each write and read, may take.
+/// Timeout for connecting, and for each write and read.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The line with the status of an answer.
+/// Maximum length of the status line.
 const STATUS_LINE_BYTES_MAX: u64 = 1024;
 
-/// Where spans go.
+/// The collector's address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Collector {
     host: String,
@@ -30,7 +31,7 @@ impl Collector {
         Ok(Self { host: host.to_owned(), port: uri.port_u16().unwrap_or(PORT), path })
     }
 
-    /// Sends one body; everything but a status of success is an error.
+    /// Sends one body. Every status except success is an error.
     pub(super) fn post(&self, body: &[u8]) -> io::Result<()> {
         let mut stream = self.connect()?;
         let head = format!(
@@ -52,7 +53,7 @@ impl Collector {
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
-        // The host of an IPv6 address has its brackets in a URL and not here.
+        // An IPv6 address has brackets in a URL but not here.
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in (host, self.port).to_socket_addrs()? {

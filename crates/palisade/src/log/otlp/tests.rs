@@ -1,4 +1,4 @@
-//! A collector of our own hears what is sent.
+//! The exporter against a collector in the test.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -23,7 +23,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// Answers one request with that status, and gives the request.
+/// Answers one request with that status, and returns the request.
 fn collector(status: u16) -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -45,7 +45,7 @@ fn collector(status: u16) -> (String, std::thread::JoinHandle<String>) {
     (endpoint, heard)
 }
 
-/// Does something with spans that are sent to that address, until all were sent.
+/// Runs `work` while its spans are sent to that address, until all were sent.
 fn during(endpoint: &str, failures: &Arc<Failures>, work: impl FnOnce()) {
     let log = Arc::new(Log::new(Box::new(Nowhere), terminal::Paint::off()));
     let exporter = Exporter::start(endpoint, Arc::clone(failures)).unwrap();
@@ -104,14 +104,14 @@ fn a_collector_that_refuses_or_is_not_there_is_counted() {
     during(&endpoint, &failures, || drop(tracing::info_span!("run").entered()));
     heard.join().unwrap();
     assert_eq!(failures.counts()[FailureKind::Export as usize], 1);
-    // Its port is closed by now.
+    // The port is closed by now.
     during(&endpoint, &failures, || drop(tracing::info_span!("run").entered()));
     assert_eq!(failures.counts()[FailureKind::Export as usize], 2);
 }
 
 #[test]
 fn a_full_queue_holds_nobody_up_and_what_is_lost_is_counted() {
-    // It accepts the connection and never answers.
+    // The collector accepts the connection and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let failures = Arc::<Failures>::default();
