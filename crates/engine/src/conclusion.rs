@@ -1,4 +1,4 @@
-//! The end of a run put into its result: the same for a fresh sandbox and one that lasts.
+//! Builds the result of a run from its end. Runs in fresh and in persistent sandboxes share this code.
 
 use policy::Clamp;
 use sandbox::{Outcome, Usage};
@@ -10,30 +10,31 @@ use crate::output::Output;
 use crate::result::{Execution, RunError, RunResult, RunUsage, Value};
 use crate::verdict::End;
 
-/// A run that is under way.
+/// A run in progress.
 pub(crate) struct Begun {
     pub(crate) backend: &'static str,
     pub(crate) clamped: Vec<Clamp>,
     pub(crate) warnings: Vec<String>,
-    /// As far as it is known.
+    /// The execution as far as it is known.
     pub(crate) execution: Execution,
 }
 
-/// Everything known when a run is over.
+/// Everything that is known when a run has ended.
 pub(crate) struct Conclusion {
     pub(crate) end: End,
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<RunError>,
-    /// What the program says about itself.
+    /// What the driver reports about the program's end.
     pub(crate) said: Done,
-    /// What it showed, and what of that was left out.
+    /// The displays of the program, and messages about displays that were left out.
     pub(crate) shown: (Vec<Display>, Vec<String>),
     pub(crate) output: Output,
     pub(crate) usage: Usage,
 }
 
 impl Conclusion {
-    /// The result. `begun` is what was known before the end: times, the wall, how the program was compiled.
+    /// Builds the result. `begun` holds what was known before the end: times, enforced guarantees, the
+    /// compilation.
     pub(crate) fn into_result(self, begun: Begun) -> RunResult {
         let Self { end, outcome, error, said, shown, output, usage } = self;
         let Begun { backend, clamped, mut warnings, execution } = begun;

@@ -1,8 +1,13 @@
-//! Runs: from a request to an outcome, over any backend.
+//! The engine: carries a run from its request to its outcome, over any backend.
 //!
-//! A request walks through [`Engine::run`]: checked, decided by policy, admitted, given a sandbox whose wall
-//! is complete, spoken to through its guest, ended by the program or by a limit, judged from what the host
-//! measured. This crate never names a backend and never believes a guest.
+//! [`Engine::run`] performs these steps:
+//!
+//! - It checks the request and asks the policy for the limits.
+//! - It admits the run and obtains a sandbox with every guarantee enforced.
+//! - It sends the program to the guest and follows it until the program or a limit ends the run.
+//! - It decides the outcome from host measurements.
+//!
+//! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
 mod admission;
 mod builds;
@@ -70,25 +75,26 @@ pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sand
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
 
-/// What the engine is made of.
+/// The parts from which an [`Engine`] is built.
 pub struct EngineConfig {
-    /// Where state is kept.
+    /// The directory that holds the server's state.
     pub state_dir: PathBuf,
-    /// Put before a probe's command line, so that it ends with this process (see [`Runtimes`]); may be empty.
+    /// Prefix for a probe's command line, so that the probe ends with this process (see [`Runtimes`]). It may
+    /// be empty.
     pub launcher: Vec<String>,
-    /// What runs may have.
+    /// The limits that runs may have.
     pub policy: Policy,
-    /// How many at once.
+    /// How many runs may execute at once.
     pub admission: AdmissionLimits,
-    /// Which spares are kept.
+    /// Which spares the pool keeps.
     pub pool: PoolConfig,
-    /// This very program, which some runtimes start again inside the sandbox to read programs there.
+    /// The path of this executable. Some runtimes start it again inside the sandbox to parse programs there.
     pub executable: Option<PathBuf>,
-    /// Interpreters by language, instead of those on the PATH.
+    /// Interpreters by language. They replace the interpreters found on the PATH.
     pub interpreters: BTreeMap<String, PathBuf>,
 }
 
-/// Runs programs.
+/// Runs programs in sandboxes.
 pub struct Engine {
     backend: circuit::Circuit,
     runtimes: Runtimes,
@@ -99,12 +105,12 @@ pub struct Engine {
     failures: Arc<Failures>,
     executable: Option<PathBuf>,
     state_dir: PathBuf,
-    /// Whether things are made ready ahead.
+    /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
 }
 
 impl Engine {
-    /// An engine over one backend.
+    /// Creates an engine over one backend.
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
         let admission = Arc::new(admission::Admission::new(config.admission));
         let circuit = circuit::Circuit::new(backend);
@@ -124,47 +130,47 @@ impl Engine {
         }
     }
 
-    /// The wall in use.
+    /// The backend in use.
     pub fn backend(&self) -> &dyn Backend {
         &self.backend
     }
 
-    /// Why no sandbox can be built at the moment; nothing as long as it is not known that none can.
+    /// Why the backend cannot build a sandbox at the moment, or `None` while no such failure is known.
     pub fn wall_failure(&self) -> Option<Arc<WallFailure>> {
         self.backend.failure()
     }
 
-    /// Where failures are told of which no caller hears.
+    /// The log of failures that are not reported to any caller.
     pub fn failure_log(&self) -> &Arc<Failures> {
         &self.failures
     }
 
-    /// How often something failed of which no caller heard, here and in the backend.
+    /// Counts of the failures that no caller was told about, in the engine and in the backend.
     pub fn failures(&self) -> FailureCounts {
         telemetry::added(self.failures.counts(), self.backend.failures())
     }
 
-    /// When sandboxes could be built again, if they once could not.
+    /// When the backend became able to build sandboxes again, if it once failed to.
     pub fn wall_regained_at(&self) -> Option<std::time::Instant> {
         self.backend.regained_at()
     }
 
-    /// Completes when sandboxes can be built again after they could not.
+    /// Completes when the backend can build sandboxes again after a failure.
     pub async fn wall_regained(&self) {
         self.backend.regained().await;
     }
 
-    /// Languages known and found.
+    /// The known languages and their interpreters.
     pub fn runtimes(&self) -> &Runtimes {
         &self.runtimes
     }
 
-    /// Runs that wait for a place now.
+    /// The number of runs that wait for admission now.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
     }
 
-    /// Waits for a place; spares make way for a run that lacks memory.
+    /// Waits for admission. When memory is short, the pool gives up spares for the run.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<admission::Permit, Busy> {
         let missing = self.admission.memory_missing(memory_bytes);
         if missing > 0 {
@@ -173,17 +179,17 @@ impl Engine {
         self.admission.admit(memory_bytes).instrument(tracing::debug_span!("admission")).await
     }
 
-    /// Destroys all spares; runs that come later have their sandboxes built.
+    /// Destroys all spares. Later runs build their own sandboxes.
     pub async fn close_pool(&self) {
         self.pool.close().await;
     }
 
-    /// The spares at this moment.
+    /// The state of the pool at this moment.
     pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
         self.pool.snapshot()
     }
 
-    /// Where state is kept.
+    /// The directory that holds the server's state.
     pub(crate) fn state_dir(&self) -> &std::path::Path {
         &self.state_dir
     }

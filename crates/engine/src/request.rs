@@ -1,4 +1,7 @@
-//! What a caller asks to run, checked once at the edge of the engine.
+//! The request to run a program, and the checks on it.
+//!
+//! [`RunRequest::check`] runs once, before any other step of a run. It does not consult the machine or the
+//! policy.
 
 use std::path::{Component, Path};
 
@@ -11,15 +14,15 @@ use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxId;
 use crate::variables;
 
-/// The longest program.
+/// The largest program.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
-/// The most arguments, and their length together.
+/// The largest number of arguments. `ARGS_BYTES_MAX` limits their total length.
 pub const ARGS_MAX: usize = 1024;
-/// The most files placed before a run.
+/// The largest number of files placed before a run.
 pub const INPUTS_MAX: usize = 64;
-/// Their size together.
+/// The largest total size of these files.
 pub const INPUT_BYTES_MAX: usize = 16 << 20;
-/// Variables as JSON text.
+/// The largest size of the variables as JSON text.
 pub const VARIABLES_BYTES_MAX: usize = 1 << 20;
 const ARGS_BYTES_MAX: usize = 128 << 10;
 const PATH_BYTES_MAX: usize = 1024;
@@ -35,45 +38,46 @@ pub struct RunRequest {
     pub args: Vec<String>,
     /// Its standard input.
     pub stdin: Stdin,
-    /// Names bound to native values.
+    /// Variables bound to native values of the language.
     pub variables: Map<String, Value>,
-    /// Files placed in the workspace before.
+    /// Files placed in the workspace before the run.
     pub inputs: Vec<InputFile>,
-    /// The sandbox to run in; nothing: a fresh one.
+    /// The persistent sandbox to run in. `None` asks for a fresh sandbox.
     pub sandbox: Option<SandboxId>,
-    /// Limits asked for.
+    /// The limits that the caller asks for.
     pub ask: Ask,
-    /// Whether files that the run made or changed are wanted back.
+    /// Whether the caller wants the files back that the run created or changed.
     pub collect_files: bool,
-    /// Whether an earlier compilation must not be used.
+    /// Whether the program must be compiled again, even if the build cache has it.
     pub compile_anew: bool,
-    /// Whether its sandbox is built for it and counts as no demand: a look at the machine, not a caller's run.
+    /// Whether the run gets a newly built sandbox and does not count as demand for spares. Examinations of the
+    /// machine set it; runs of callers do not.
     pub cold: bool,
 }
 
-/// Where standard input comes from.
+/// The source of standard input.
 #[derive(Debug, Default)]
 pub enum Stdin {
-    /// At its end at once.
+    /// End of file at once.
     #[default]
     Empty,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// As it comes; the sender's end is the end.
+    /// Bytes that arrive during the run. Dropping the sender ends the input.
     Stream(mpsc::Receiver<Vec<u8>>),
 }
 
 /// A file placed in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Relative to the workspace.
+    /// The path relative to the workspace.
     pub path: String,
     /// Its content.
     pub content: Vec<u8>,
 }
 
 impl RunRequest {
-    /// Everything that can be said without looking at the machine.
+    /// Checks everything that does not depend on the machine.
     pub(crate) fn check(&self) -> Result<(), RunError> {
         bounded("code", self.code.len(), CODE_BYTES_MAX)?;
         if self.code.contains('\0') {
@@ -141,13 +145,13 @@ fn bounded(what: &str, found: usize, most: usize) -> Result<(), RunError> {
     Err(RunError::bad(what, &message, "send less, or pass large data as files"))
 }
 
-/// Relative, of plain names only.
+/// Whether a path is relative and consists of plain names only.
 pub(crate) fn is_plain_path(path: &str) -> bool {
     let names = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     !path.is_empty() && path.len() <= PATH_BYTES_MAX && !path.contains('\0') && names
 }
 
-/// Names that this language keeps for itself.
+/// Refuses names that the language reserves.
 pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
     if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
         let message =

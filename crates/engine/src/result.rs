@@ -1,4 +1,4 @@
-//! What became of a run, before anybody renders it.
+//! The result of a run, independent of how a front end renders it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -13,103 +13,104 @@ use crate::workspace::ChangedFile;
 
 use crate::display::Display;
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct RunResult {
-    /// How it ended.
+    /// How the run ended.
     pub outcome: Outcome,
-    /// What went wrong, in words to act on.
+    /// What went wrong and what the caller can do about it.
     pub error: Option<RunError>,
-    /// The wall that was asked for.
+    /// The name of the backend that was asked for.
     pub backend: Cow<'static, str>,
-    /// Limits asked for and not given.
+    /// Limits that the caller asked for and the policy reduced.
     pub clamped: Vec<Clamp>,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
-    /// The persistent sandbox it belongs to, and what it did to the files there.
+    /// The persistent sandbox of the run, and the files that the run changed there.
     pub lasting: Option<Lasting>,
-    /// How far it came.
+    /// Whether the run executed anything.
     pub phase: RunPhase,
 }
 
-/// How far a run came.
+/// Whether a run executed anything.
 #[derive(Debug, Clone)]
 pub enum RunPhase {
-    /// Nothing of the caller's was executed.
+    /// No code of the caller was executed.
     NotStarted,
     /// The program, or its compiler, was executed in a sandbox.
     Finished(Box<Execution>),
 }
 
-/// A program that was executed, up to its end.
+/// A program that was executed and has ended.
 #[derive(Debug, Clone, Default)]
 pub struct Execution {
-    /// How the program ended, if it got that far by itself.
+    /// How the program exited, if it exited by itself.
     pub exit: Option<Exit>,
-    /// What it wrote, up to what is kept.
+    /// Standard output, up to the output limit.
     pub stdout: Vec<u8>,
-    /// The same for errors.
+    /// Standard error, up to the output limit.
     pub stderr: Vec<u8>,
-    /// The last expression.
+    /// The value of the last expression.
     pub value: Option<Value>,
-    /// What it showed besides: figures, tables, drawings. The program's own words, like the value.
+    /// Figures, tables and drawings that the program displayed. The program supplies them, as it does the
+    /// value.
     pub displays: Vec<Display>,
-    /// Files it made or changed, when asked for.
+    /// Files that the run created or changed, if the caller asked for them.
     pub artifacts: Vec<Artifact>,
-    /// What it used.
+    /// The resources that the run used.
     pub usage: RunUsage,
-    /// What the wall enforced; empty for a run whose server ended.
+    /// The guarantees that the backend enforced. Empty for a run whose server ended during the run.
     pub enforced: Enforced,
-    /// How long the parts of building the sandbox took.
+    /// How long each part of building the sandbox took.
     pub phases: StartPhases,
-    /// How a compiled program came about.
+    /// How the program was compiled, if the language is compiled.
     pub compile: Option<BuildReport>,
 }
 
-/// A place that outlives the run.
+/// The persistent sandbox in which a run took place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lasting {
     /// The sandbox.
     pub sandbox: SandboxId,
-    /// Files that were made or changed.
+    /// Files that the run created or changed.
     pub files: Vec<ChangedFile>,
 }
 
-/// How a compiled program came about.
+/// How a program was compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BuildReport {
-    /// Whether an earlier compilation of the very same program was used.
+    /// Whether the build cache supplied an earlier compilation of the same program.
     pub cached: bool,
-    /// How long compiling took, its sandbox included.
+    /// How long the compilation took, including its sandbox.
     pub ms: f64,
 }
 
-/// The last expression of a program, as the program tells it.
+/// The value of a program's last expression, as the program reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Value {
-    /// As the language shows it.
+    /// The representation that the language prints.
     pub repr: String,
-    /// As JSON, where it is representable.
+    /// The value as JSON, if JSON can represent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<serde_json::Value>,
-    /// Its kind, if it is more than text.
+    /// The MIME type, if the value is more than text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime: Option<String>,
 }
 
-/// A file of the workspace after the run.
+/// A file in the workspace after the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artifact {
-    /// Relative to the workspace.
+    /// The path relative to the workspace.
     pub path: String,
     /// Its content.
     pub content: Vec<u8>,
 }
 
-/// What a run used, measured by the host.
+/// The resources that a run used, measured by the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunUsage {
-    /// From the program's start to its end.
+    /// Time from the program's start to its end.
     pub wall_ms: f64,
     /// Processor time of all processes.
     pub cpu_ms: f64,
@@ -117,64 +118,64 @@ pub struct RunUsage {
     pub memory_peak_bytes: u64,
     /// Highest number of processes and threads.
     pub processes_peak: u64,
-    /// Waiting for a place.
+    /// Time spent waiting for admission.
     pub queued_ms: f64,
-    /// Building the sandbox.
+    /// Time spent building the sandbox.
     pub start_ms: f64,
 }
 
-/// Something went wrong: what, why, and what to do.
+/// An error: what failed, why, and what to do next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
-    /// Stable.
+    /// A stable identifier of the error.
     pub code: String,
     /// What happened.
     pub message: String,
-    /// Line in the program.
+    /// The line in the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Column in the program.
+    /// The column in the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// Why.
+    /// Why it happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// What to do instead.
+    /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// When.
+    /// How long to wait before a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
 impl RunError {
-    /// An error with a code and a message.
+    /// Creates an error with a code and a message.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), ..Self::default() }
     }
 
-    /// The same with what to do.
+    /// Adds what to do next.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// A bad argument: `bad_<argument>`.
+    /// An error about a bad argument, with the code `bad_<argument>`.
     pub(crate) fn bad(argument: &str, message: &str, remedy: &str) -> Self {
         Self::new(&format!("bad_{argument}"), message).remedy(remedy)
     }
 }
 
 impl RunResult {
-    /// A request that was refused before any engine saw it.
+    /// The result of a request that was refused before it reached an engine.
     pub fn refused(error: RunError) -> Self {
         Self::not_started(Outcome::Refused, "none", error)
     }
 
-    /// A run of which nothing was executed.
+    /// The result of a run that executed nothing.
     pub fn not_started(outcome: Outcome, backend: &'static str, error: RunError) -> Self {
         Self {
             outcome,
@@ -187,13 +188,13 @@ impl RunResult {
         }
     }
 
-    /// A run of which nothing but this is known; so are those of tests.
+    /// The result of an execution of which nothing else is known. Tests also build their results with it.
     pub fn finished(outcome: Outcome, backend: &'static str, execution: Execution) -> Self {
         let phase = RunPhase::Finished(Box::new(execution));
         Self { error: None, phase, ..Self::not_started(outcome, backend, RunError::default()) }
     }
 
-    /// What was executed; empty for a run that did not start.
+    /// The execution. It is empty for a run that did not start.
     pub fn execution(&self) -> &Execution {
         static NOTHING: LazyLock<Execution> = LazyLock::new(Execution::default);
         match &self.phase {
@@ -202,7 +203,7 @@ impl RunResult {
         }
     }
 
-    /// Whether a control group kept that promise.
+    /// Whether a control group enforced that guarantee.
     pub fn enforced_by_cgroup(&self, guarantee: Guarantee) -> bool {
         let enforcement = self.execution().enforced.get(guarantee);
         matches!(enforcement, Enforcement::By { mechanisms, .. } if mechanisms.contains(&Mechanism::Cgroup))

@@ -1,12 +1,12 @@
-//! One run from request to result.
+//! One run in a fresh sandbox, from request to result. [`Engine::run`] is the entry point.
 //!
 //! ```text
 //! check -> runtime -> decide -> admit -> create -> all guarantees? -> place files -> open -> run
 //!                                                                                             |
 //!                      result <- judge <- destroy <- (program ended | clock | output | watch | stop)
 //! ```
-//! What is said to the guest and heard from it is [`Conversation`]'s, in mode once. The sandbox lives exactly as long as
-//! [`Prepared`]; leaving this module by any path destroys it.
+//! [`Conversation`], in mode once, handles all messages to and from the guest. The sandbox lives exactly as
+//! long as [`Prepared`]; leaving this module by any path destroys it.
 
 use std::time::{Duration, Instant};
 
@@ -34,21 +34,22 @@ use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
 
-/// The mode of a driver in which one run is all.
+/// The driver mode for an interpreter that executes a single run.
 const FRESH: &str = "last";
-/// Files that we place in a workspace that lasts begin so; they are no artifacts, and are gone after the run.
+/// Name prefix of the files that the engine places in a persistent workspace. They are not artifacts, and the
+/// engine removes them after the run.
 pub(crate) const OWN_FILES: &str = ".palisade-";
-/// How long that may take.
+/// How long collecting the artifacts may take.
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A spare that is gone so soon was dead when it was taken.
+/// A spare that is gone within this time after its lease was already dead when it was leased.
 const SPARE_DEATH_WINDOW: Duration = Duration::from_millis(50);
-/// How much of the end of standard error is looked through for what happened.
+/// How many bytes at the end of standard error are searched for the cause of a failure.
 const LAST_WORDS_BYTES: usize = 64 << 10;
 
 impl Engine {
-    /// Runs one program in a fresh sandbox. News go to `events` as they come, and whoever holds the other end
-    /// of `stop` can end it. Dropping the future destroys the sandbox.
+    /// Runs one program in a fresh sandbox. Events go to `events` as they arrive. The holder of the sender of
+    /// `stop` can end the run. Dropping the future destroys the sandbox.
     pub async fn run(
         &self,
         request: RunRequest,
@@ -58,7 +59,7 @@ impl Engine {
         self.run_in(None, request, &mut Audience::pipe(events), stop).await
     }
 
-    /// The same with a workspace that was there before and stays.
+    /// Runs one program as [`Engine::run`] does, over a workspace that existed before and outlives the run.
     pub(crate) async fn run_in(
         &self,
         workspace: Option<LastingWorkspace>,
@@ -69,7 +70,7 @@ impl Engine {
         let name = self.backend().name();
         let prepared = tokio::select! {
             biased;
-            // A run that is stopped while it waits for its turn gives up its place in the queue at once.
+            // A run that is stopped while it waits for admission leaves the queue at once.
             Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
             prepared = self.prepare(&request, workspace) => prepared,
         };
@@ -96,11 +97,11 @@ impl Engine {
                 return Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into());
             }
         };
-        // Before the place is taken: a compiler has one of its own.
+        // Compile before admission: a compilation is admitted separately.
         let built = self.compile(request, &runtime).instrument(debug_span!("compile")).await?;
         let permit = self.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        // A file of the caller's own may have the customary name.
+        // In a persistent workspace, a file of the caller may already have the customary name.
         let prefix = if workspace.is_some() { OWN_FILES } else { "" };
         let source = format!("{prefix}{}", runtime.source());
         let mut spec = match &built {
@@ -117,7 +118,7 @@ impl Engine {
             },
         };
         spec.workspace = workspace;
-        // In a workspace that lasts other interpreters may follow, and the wall is built for all of them.
+        // A persistent workspace may see other interpreters later, and its wall is built for all of them.
         if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
             spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
         }
@@ -131,7 +132,7 @@ impl Engine {
 
     async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
         let policy = self.policy();
-        // What a run gets that asks for nothing.
+        // The limits of a run that asks for none.
         let usual = match policy::decide(policy, runtime.floor(), &Ask::default()) {
             Decision::Allow(allowed) => allowed.limits,
             Decision::Deny(_) => policy.defaults.clone(),
@@ -140,7 +141,7 @@ impl Engine {
         self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
 
-    /// What a sandbox for that runtime is made of; `opening` is what its guest is told first.
+    /// The spec of a sandbox for that runtime. `opening` holds the first messages to its guest.
     pub(crate) fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
         SandboxSpec {
             limits: limits.clone(),
@@ -154,17 +155,17 @@ impl Engine {
         }
     }
 
-    /// A sandbox of that spec, complete or not at all, built now.
+    /// Builds a sandbox of that spec now. Fails unless every required guarantee is enforced.
     pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
         let sandbox = self.backend().create(spec).await.map_err(|error| Unstarted::wall(&error))?;
-        // No silent fallback: a wall with a promise missing is taken down again.
+        // No silent fallback: a sandbox with a missing guarantee is destroyed again.
         let missing = sandbox.enforced().missing(&spec.absence_allowed);
         if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
     }
 }
 
-/// The start of the interpreter, and of what makes programs ready for it: neither needs a program, and both may go ahead
-/// while the wall is examined.
+/// The messages that start the interpreter and its preparer. Neither needs the program, so both can start while
+/// the backend verifies the wall.
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     let call = Call { mode: FRESH, source: &in_workspace(source) };
     let mut frames = Vec::new();
@@ -182,12 +183,12 @@ fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
     Ok(frames)
 }
 
-/// A run that has everything it needs.
+/// A run that has its runtime, limits, admission permit and sandbox.
 struct Prepared {
     runtime: std::sync::Arc<Runtime>,
     allowed: Allowed,
     permit: Permit,
-    /// What is run, where the language is compiled; nobody removes it meanwhile.
+    /// The compiled program, where the language is compiled. Holding it keeps the build cache from removing it.
     built: Option<Built>,
     spec: SandboxSpec,
     lease: Lease,
@@ -246,7 +247,7 @@ impl Prepared {
         }
         let ended = Instant::now();
         let sandbox = &mut self.lease.sandbox;
-        // One that was stopped may have much to give back, and nobody waits for its answer who would not wait for that.
+        // A stopped run may have much to release, and its caller can wait for the complete teardown.
         let ending = if matches!(end, End::Program(_)) { sandbox.quiesce() } else { sandbox.destroy() };
         let usage = ending.await.unwrap_or_default();
         execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
@@ -257,18 +258,19 @@ impl Prepared {
         result
     }
 
-    /// The place is taken until everything was given back.
+    /// Destroys the sandbox in the background. The run keeps its admission permit until the teardown is
+    /// complete.
     fn destroy_in_background(self) {
         let Self { mut lease, permit, .. } = self;
         tokio::spawn(async move {
-            // A backend tells what it cannot destroy.
+            // The backend reports a sandbox that it cannot destroy.
             lease.sandbox.destroy().await.ok();
             drop(permit);
         });
     }
 
-    /// A spare may die in the very moment in which it is taken. Nothing was run in it then: one that is built now takes
-    /// its place, once.
+    /// Opens the conversation. A spare may die in the moment in which it is leased. Nothing ran in it, so the
+    /// engine builds a sandbox to replace it, once.
     async fn open_in_living<'a>(
         &mut self,
         engine: &Engine,
@@ -286,8 +288,9 @@ impl Prepared {
         }
     }
 
-    /// The same where that is found out only after everything was sent: the spare is gone at once, and nothing was heard
-    /// of the program. Should it have begun all the same, what it did went with the sandbox.
+    /// Follows the run, and replaces a spare whose death shows only after everything was sent: the spare is
+    /// gone at once, and the program produced no message. If the program did begin, its effects were destroyed
+    /// with the sandbox.
     async fn follow_living(
         &mut self,
         engine: &Engine,
@@ -316,7 +319,7 @@ impl Prepared {
         conversation.follow(self.lease.sandbox.as_mut(), stops, deadline).await.end()
     }
 
-    /// Sends the files and the order together; the interpreter has been starting meanwhile.
+    /// Sends the files and the order together. The interpreter starts in the meantime.
     async fn open<'a>(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Conversation<'a>, GuestError> {
         let guest = self.lease.connect().await?;
         let mut conversation =
@@ -325,7 +328,7 @@ impl Prepared {
             conversation.place(&input.path, &input.content).await?;
         }
         if self.built.is_some() {
-            // Drivers are opened before; a program that was compiled has none.
+            // A driver is already open at this point. A compiled program has no driver.
             let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
             conversation.start(argv, &self.runtime)?;
         } else {
@@ -338,7 +341,8 @@ impl Prepared {
         Ok(conversation)
     }
 
-    /// Hands the program to its driver, or first to what makes it ready.
+    /// Sends the program to its driver. Where the language needs a preparer, the preparer gets the program
+    /// first.
     async fn order(
         &mut self,
         conversation: &mut Conversation<'_>,
@@ -347,7 +351,7 @@ impl Prepared {
         conversation.place(&self.source, request.code.as_bytes()).await?;
         let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
-        // The code is in the file, too: some drivers read it from there much faster than from the channel.
+        // The code is also in the file: some drivers read it from the file much faster than from the channel.
         let code = self.runtime.told(&request.code);
         let run = DriverRun { source: &path, code, variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
@@ -366,7 +370,7 @@ impl Prepared {
         Conclusion { end, outcome, error, said: done, shown, output, usage }.into_result(begun)
     }
 
-    /// A failed program without a driver says on standard error what happened and where.
+    /// Searches standard error for the cause and position of a failure, for a program without a driver.
     fn hear_last_words(
         &self,
         (outcome, error): (Outcome, Option<RunError>),
@@ -394,7 +398,7 @@ impl Prepared {
         (outcome, error)
     }
 
-    /// The files did not fit or the guest was lost before the program began.
+    /// Reports a run whose files did not fit, or whose guest was lost before the program began.
     async fn fail(mut self, begun: Begun, error: &GuestError) -> RunResult {
         let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
         let message = "the program's files could not be placed in the sandbox";

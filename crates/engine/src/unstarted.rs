@@ -1,4 +1,4 @@
-//! Why a run did not start: the words a caller gets when no code was run.
+//! Runs that did not start: the errors that a caller gets when no code was executed.
 
 use sandbox::{BackendError, Outcome, Usage};
 
@@ -13,7 +13,7 @@ use crate::verdict::{self, End, Verdict};
 pub(crate) struct Unstarted {
     pub(crate) outcome: Outcome,
     pub(crate) error: RunError,
-    /// What its compiler did, if it came that far.
+    /// The execution of the compiler, if the run got that far.
     pub(crate) compilation: Option<Box<Execution>>,
 }
 
@@ -38,7 +38,7 @@ impl Unstarted {
         Self { outcome, error, compilation: None }
     }
 
-    /// The result of the run that did not start.
+    /// Converts it into the result for the caller.
     pub(crate) fn into_result(self, backend: &'static str) -> RunResult {
         let Self { outcome, error, compilation } = self;
         let phase = compilation.map_or(RunPhase::NotStarted, RunPhase::Finished);
@@ -59,7 +59,7 @@ impl Unstarted {
     }
 
     pub(crate) fn wall(error: &BackendError) -> Self {
-        /// After a build that failed for once.
+        /// The delay before a retry after a single failed build.
         const RETRY_MS: u64 = 1000;
         let WallFailure { what, cause, remedy, is_permanent } = WallFailure::of(error);
         let mut told = RunError::new("wall_unavailable", what);
@@ -81,7 +81,7 @@ impl Unstarted {
     }
 }
 
-/// The program of a run in a sandbox that lasts could not be placed.
+/// The error of a run in a persistent sandbox whose program could not be placed.
 pub(crate) fn unplaced(error: &GuestError) -> RunError {
     let mut told = RunError::new("sandbox_failed", "the program's files could not be placed in the sandbox")
         .remedy("try again");
@@ -92,7 +92,7 @@ pub(crate) fn unplaced(error: &GuestError) -> RunError {
     told
 }
 
-/// Why a file could not be placed, from the kernel's answer inside the sandbox.
+/// Explains why a file could not be placed, from the errno of the kernel inside the sandbox.
 pub(crate) fn explain_refusal(errno: i32) -> (String, Option<String>) {
     const EFBIG: i32 = 27;
     const ENOSPC: i32 = 28;

@@ -1,7 +1,7 @@
-//! How a run ended: decided from what the host measured and did, never from what the program says.
+//! How a run ended, decided from what the host measured and did, never from what the program reports.
 //!
-//! A limit is the verdict only when the program did not succeed and the host's own counter moved; a program
-//! that succeeded in spite of it gets a warning. See `tools.md`, "Telling outcomes apart".
+//! A limit becomes the outcome only if the program failed and the host's counter for that limit increased. A
+//! program that succeeds although a counter increased gets a warning. See `tools.md`, "Telling outcomes apart".
 
 use sandbox::{Ending, Limits, Outcome, Usage};
 use wire::Exit;
@@ -14,25 +14,25 @@ use crate::result::RunError;
 pub(crate) enum End {
     /// The main process ended by itself.
     Program(Exit),
-    /// The program could not be made ready: this is how the attempt ended.
+    /// The program could not be prepared. The value is the exit of the preparer.
     Compile(Exit),
-    /// The wall clock.
+    /// The wall-clock limit.
     Clock,
-    /// More output than is kept.
+    /// The output limit.
     Output,
     /// A limit that the backend watches.
     Watch(Ending),
-    /// The caller or an operator.
+    /// The caller or an operator ended the run.
     Stopped(Stop),
-    /// The guest is gone or talks nonsense.
+    /// The guest is gone or sent malformed messages.
     Lost,
-    /// Nothing ran: a file could not be placed, for this reason of the kernel inside.
+    /// Nothing ran: the kernel in the sandbox refused to create a file, with this errno.
     Unplaced(i32),
-    /// Nothing ran: the interpreter, or the program itself, could not be started.
+    /// Nothing ran: the interpreter or the program could not be started, with this errno.
     NotStarted(i32),
 }
 
-/// The verdict with the words that go with it.
+/// The outcome with its error message and warnings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
@@ -86,7 +86,8 @@ fn failed(exit: Exit, usage: &Usage, limits: &Limits) -> Outcome {
     }
 }
 
-/// The kernel's own limit counts whole seconds of one process, ours all of them.
+/// Whether the CPU limit is nearly used up. The kernel's limit counts whole seconds of one process; the host's
+/// limit counts all processes.
 fn nearly_used_up(usage: &Usage, limits: &Limits) -> bool {
     usage.cpu_us / 1000 + 1000 >= limits.cpu_ms()
 }
