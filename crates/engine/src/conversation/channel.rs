@@ -1,4 +1,4 @@
-//! The stream to a guest, with the processes that the guest has open for us.
+//! The stream to a guest, together with the processes that the guest keeps open for the host.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,18 @@ use super::{FIRST_KEPT, KEEP, PREPARE};
 use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
 use crate::runtimes::{Call, Runtime};
 
-/// Numbers of files, which no process and no question has, begin anew after so many runs.
+/// Numbers for placed files start again after this many runs. No process and no question uses a number of this
+/// range.
 const PLACED_COUNT: u32 = 1 << 30;
 const SIGCONT: i32 = 18;
 
-/// The guest, and in a persistent sandbox the interpreters that live there.
+/// The connection to the guest and, in a persistent sandbox, the interpreters that live there.
 pub(crate) struct GuestChannel {
     pub(crate) reader: GuestReader,
     pub(crate) writer: GuestWriter,
-    /// Process by interpreter.
+    /// The process number of each interpreter.
     interpreters: BTreeMap<String, u32>,
-    /// Whether what makes programs ready waits for one.
+    /// Whether a preparer is running and waits for a program.
     has_preparer: bool,
     next_process: u32,
     placed: u32,
@@ -31,12 +32,12 @@ impl GuestChannel {
         Self { reader, writer, interpreters, has_preparer, next_process: FIRST_KEPT, placed: 0 }
     }
 
-    /// The interpreters that live.
+    /// The languages whose interpreters are alive.
     pub(crate) fn interpreters(&self) -> impl Iterator<Item = &String> {
         self.interpreters.keys()
     }
 
-    /// The process of a language's interpreter, if it lives.
+    /// The process of a language's interpreter, if it is alive.
     pub(super) fn awake(&self, runtime: &Runtime) -> Option<u32> {
         self.interpreters.get(runtime.interpreter()).copied()
     }
@@ -47,20 +48,20 @@ impl GuestChannel {
         self.next_process += 1;
         let argv = runtime.command(&Call { mode: KEEP, source: &runtime.source_path() });
         self.open(process, argv, runtime)?;
-        // It reads from files, one per run.
+        // The interpreter's standard input stays empty: each run brings its input as a file.
         self.writer.queue(&ToGuest::StdinEnd { process })?;
         self.interpreters.insert(runtime.interpreter().to_owned(), process);
         Ok(process)
     }
 
-    /// Queues the start of what makes programs ready, if it does not wait already.
+    /// Queues the start of the preparer, if none is running.
     pub(super) fn start_preparer(
         &mut self,
         command: Vec<String>,
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
         if self.has_preparer {
-            // A program may have stopped it meanwhile.
+            // A program may have stopped the preparer since the last run.
             return self.writer.queue(&ToGuest::Signal { process: PREPARE, signal: SIGCONT });
         }
         self.open(PREPARE, command, runtime)?;
@@ -74,7 +75,7 @@ impl GuestChannel {
 
     fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
         let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
-        // A new one takes the place of one that died.
+        // A zygote process can start the replacement for an interpreter that died.
         let fork = if has_channel && runtime.has_zygote() { Fork::Again } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         self.writer.queue(&ToGuest::Open(open))
@@ -86,7 +87,7 @@ impl GuestChannel {
         self.has_preparer &= process != PREPARE;
     }
 
-    /// A number for the files of one run.
+    /// Returns a number for the files of one run.
     pub(super) fn next_placed(&mut self) -> u32 {
         self.placed = (self.placed + 1) % PLACED_COUNT;
         PLACED + self.placed

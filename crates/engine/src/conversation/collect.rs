@@ -1,4 +1,4 @@
-//! What is brought back from a sandbox once its program ended by itself.
+//! Collects files from a fresh sandbox after its program ended by itself.
 
 use wire::{FileKind, ToGuest};
 
@@ -8,21 +8,23 @@ use crate::guest_client;
 use crate::request::is_plain_path;
 use crate::result::Artifact;
 
-/// Files looked at after a run, and how much of them is brought back.
+/// How many files are examined after a run. The next constant limits the bytes that are collected.
 const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
-/// Files left out that are told one by one.
+/// How many omitted files a warning names one by one.
 const LEFT_OUT_MAX: usize = 20;
 
 impl Conversation<'_> {
-    /// Files that the run made or changed, as far as they fit, and a word about those that do not.
+    /// Collects the files that the run created or changed, as far as they fit, with warnings about files that
+    /// do not.
     pub(crate) async fn collect(
         &mut self,
         inputs: &[InputFile],
         source: &str,
     ) -> (Vec<Artifact>, Vec<String>) {
         let (reader, writer) = (&mut self.channel.reader, &mut self.channel.writer);
-        // What the program left running must not write on, nor keep the guest waiting for a processor.
+        // Processes that the program left behind must stop writing, and must not keep the guest waiting for a
+        // processor.
         writer.send(&ToGuest::KillRest).await.ok();
         let listed = guest_client::list_files(reader, writer, ARTIFACTS_MAX).await.unwrap_or_default();
         let mut warnings = Vec::new();

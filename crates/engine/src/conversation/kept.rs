@@ -1,10 +1,17 @@
-//! What is different where the interpreter lives on: it may have died or been stopped between two runs, and a limit
-//! asks it to let go of its program before it is killed.
+//! Conversations with an interpreter that outlives the run, in a persistent sandbox.
 //!
-//! Nothing is waited for on the way in. The guest answers that everything before was said before it does what was asked
-//! later: an interpreter whose end is told before that answer died between two runs and never saw the order, which then
-//! goes to a fresh one; one whose end is told after it was ended by this run. The same question lets an interpreter go on
-//! that a program had stopped; one that is stopped all the same a while later, with the order unread, is replaced.
+//! Such an interpreter may have died or been stopped between two runs. When a run meets a limit, the host
+//! interrupts the program first and kills the interpreter only if it does not react.
+//!
+//! The host waits for nothing before it sends the order. It sends a sync question first, and the guest answers
+//! it before it handles later messages:
+//!
+//! - If the guest reports the interpreter's end before the answer, the interpreter died between two runs. It
+//!   never saw the order, which then goes to a new interpreter.
+//! - If the guest reports the end after the answer, this run ended the interpreter.
+//!
+//! The sync question also resumes an interpreter that a program had stopped. If the interpreter is still
+//! stopped a while later, with the order unread, the host replaces it.
 
 use std::time::Duration;
 
@@ -22,45 +29,46 @@ use crate::output::Output;
 use crate::runtimes::Runtime;
 use crate::verdict::End;
 
-/// Signals that ask a program to let go, and how long it may take after each.
+/// How long the program may take to return control after each of the interrupt signals.
 const INTERRUPTS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(700), Duration::from_millis(1500)];
-/// An interpreter reads its order at once; one that is stopped and has not read it by then never will.
+/// A running interpreter reads its order at once. A stopped interpreter that has not read it by then is
+/// replaced.
 const HEAR_PATIENCE: Duration = Duration::from_secs(2);
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 
-/// The interpreter that lives on, as far as this run is concerned.
+/// The state of a run whose interpreter outlives it.
 pub(super) struct Kept<'a> {
     pub(super) runtime: &'a Runtime,
-    /// The run's own number: whoever does not know it cannot speak for this run.
+    /// The run's random id. A process that does not know it cannot report the end of this run.
     pub(super) id: String,
-    /// What the interpreter was told, until it is known that it lived to hear it.
+    /// The order for the interpreter, kept until the interpreter is known to have read it.
     pub(super) told: Vec<u8>,
-    /// When to ask whether it did.
+    /// When to ask the guest whether the interpreter has read it.
     ask_at: Option<Instant>,
-    /// Whether one was replaced that did not hear.
+    /// Whether the host replaced an interpreter that did not read its order.
     was_deaf: bool,
     is_fresh: bool,
 }
 
-/// What became of a run whose interpreter lives on, before it is judged.
+/// The end of such a run, before the verdict.
 pub(crate) struct KeptEnd {
     pub(crate) end: End,
     pub(crate) said: Said,
-    /// What became of the interpreter.
+    /// The state of the interpreter after the run.
     pub(crate) interpreter: InterpreterFate,
-    /// Whether it was started for this run.
+    /// Whether the interpreter was started for this run.
     pub(crate) is_fresh: bool,
-    /// Whether that was because the one before was stopped and did not go on.
+    /// Whether it was started because the previous interpreter was stopped and did not resume.
     pub(crate) was_deaf: bool,
-    /// Whether the guest had answered: before that nothing of the run was begun.
+    /// Whether the guest had answered the sync question. Before that, nothing of the run had begun.
     is_begun: bool,
 }
 
 impl KeptEnd {
-    /// Whether the sandbox was gone before anything of the run was begun in it.
+    /// Whether the sandbox was gone before anything of the run had begun in it.
     pub(crate) fn is_unbegun(&self) -> bool {
         self.interpreter == InterpreterFate::Gone
             && !self.is_begun
@@ -68,14 +76,14 @@ impl KeptEnd {
     }
 }
 
-/// An interpreter after a run.
+/// The state of an interpreter after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterpreterFate {
-    /// It lives, with its state.
+    /// It is alive and has its state.
     Kept,
     /// It ended by itself, with the program.
     Ended,
-    /// It did not let go and was killed.
+    /// It did not return control and was killed.
     Killed,
     /// The whole sandbox is gone.
     Gone,
@@ -88,8 +96,8 @@ enum Heard {
 }
 
 impl<'a> Conversation<'a> {
-    /// With a sandbox whose interpreter lives on; `id` is this run's own number. Queues the question whether everything
-    /// from before was told, and the start of the interpreter if none is there.
+    /// Creates a conversation with a persistent sandbox. `id` is the random id of this run. Queues the sync
+    /// question, and the start of the interpreter if none is alive.
     pub(crate) fn kept(
         mut channel: GuestChannel,
         runtime: &'a Runtime,
@@ -145,7 +153,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Everything from before was said. An interpreter that died before that is replaced, and the new one told.
+    /// Handles the answer to the sync question. An interpreter that died before the answer is replaced, and the
+    /// new one gets the order.
     fn caught_up(&mut self) -> Result<(), GuestError> {
         let State::CatchingUp(preparation) = &mut self.state else { return Ok(()) };
         let preparation = preparation.take();
@@ -164,7 +173,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Starts another interpreter and tells it what the one before was told.
+    /// Starts another interpreter and sends it the order of the previous one.
     fn start_anew(&mut self) -> Result<(), GuestError> {
         let Mode::Kept(kept) = &mut self.mode else { return Ok(()) };
         (self.process, kept.is_fresh) = (self.channel.start(kept.runtime)?, true);
@@ -173,7 +182,8 @@ impl<'a> Conversation<'a> {
         self.channel.writer.control(self.process, self.placed, &kept.told)
     }
 
-    /// The driver, or who speaks in its place, says that the program is over. Whether that is so is asked of the guest.
+    /// Handles a driver's message that the program is over. The program can forge that message, so the host
+    /// asks the guest to confirm it.
     pub(super) fn claim(&mut self) -> Option<Ended> {
         if self.decoder.done().is_none() || !matches!(self.state, State::Running) {
             return None;
@@ -183,7 +193,8 @@ impl<'a> Conversation<'a> {
         asked.is_err().then_some(Ended::Limit(End::Lost))
     }
 
-    /// A new interpreter was not stopped by anybody.
+    /// Schedules the question whether the interpreter reads. A new interpreter cannot have been stopped, so it
+    /// gets no question.
     pub(super) fn ask_later(&mut self) {
         let Mode::Kept(kept) = &mut self.mode else { return };
         if kept.is_fresh || kept.told.is_empty() {
@@ -200,7 +211,7 @@ impl<'a> Conversation<'a> {
         self.channel.writer.queue(&ToGuest::Hears { request: HEARS, process: self.process }).ok();
     }
 
-    /// Gives the order, which a stopped interpreter has not read, to a new one.
+    /// Sends the order, which a stopped interpreter has not read, to a new interpreter.
     pub(super) fn replace_if_unheard(&mut self) -> Option<Ended> {
         let Mode::Kept(kept) = &mut self.mode else { return None };
         if kept.told.is_empty() {
@@ -214,7 +225,7 @@ impl<'a> Conversation<'a> {
         replaced.is_err().then_some(Ended::Limit(End::Lost))
     }
 
-    /// Until the run is over, one way or another, and it is known what became of the interpreter.
+    /// Follows the run until it is over and the state of the interpreter is known.
     pub(crate) async fn play(
         mut self,
         sandbox: &mut dyn Sandbox,
@@ -237,10 +248,10 @@ impl<'a> Conversation<'a> {
         (channel, KeptEnd { end: ended.end(), said, interpreter, is_fresh, was_deaf, is_begun })
     }
 
-    /// Asks the program to stop; if it does not listen, ends its interpreter.
+    /// Interrupts the program. If it does not react, kills its interpreter.
     async fn make_let_go(&mut self, end: End) -> InterpreterFate {
         if let Mode::Kept(kept) = &mut self.mode {
-            // Whether it heard does not matter any more.
+            // Whether the interpreter read its order no longer matters.
             (kept.told, kept.ask_at) = (Vec::new(), None);
         }
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
@@ -254,7 +265,7 @@ impl<'a> Conversation<'a> {
             _ => false,
         };
         if is_preparing {
-            // It never got as far as the interpreter.
+            // The program never reached the interpreter.
             self.signal(PREPARE, SIGKILL);
             return match self.hear_for(KILL_PATIENCE, PREPARE).await {
                 Some(Heard::Exited) => InterpreterFate::Kept,
@@ -276,13 +287,13 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// A guest that cannot be reached is found out by what does not follow.
+    /// If the guest cannot be reached, the expected answer does not arrive, and the caller handles that.
     fn signal(&mut self, process: u32, signal: i32) {
         self.channel.writer.queue(&ToGuest::Signal { process, signal }).ok();
         self.channel.writer.write_queued_now();
     }
 
-    /// Listens for a while to whether the run, or a process, is over.
+    /// Listens for `patience` for the end of the run or of `process`.
     async fn hear_for(&mut self, patience: Duration, process: u32) -> Option<Heard> {
         let hear = async {
             loop {
@@ -290,7 +301,8 @@ impl<'a> Conversation<'a> {
                 let message = tokio::select! {
                     biased;
                     message = reader.next() => message.ok()?,
-                    // What cannot be sent is found out by what does not follow.
+                    // If a message cannot be sent, the expected answer does not arrive, and the caller handles
+                    // that.
                     _ = writer.write_queued(), if writer.has_queued() => continue,
                 };
                 if matches!(message, FromGuest::Exited { process: ended, .. } if ended == process) {

@@ -1,37 +1,39 @@
-//! Who hears of a conversation while it goes on.
+//! The receivers of a conversation's events while the run is in progress.
 //!
-//! A [`Listener`] is called in the task that carries the conversation and returns at once, so it can hold up neither the
-//! output nor the end of a run: the log of a run and everybody who follows it are one. A *pipe* is for a caller who shows
-//! a program's output as it comes and may not lose any of it (`palisade run`). While a pipe is full nothing more is
-//! read from the guest, as with any other pipe; the clock, the limits and the stop signals go on.
+//! A [`Listener`] is called in the task that carries the conversation and returns at once. It can delay neither
+//! the output nor the end of a run. The log of a run and its followers are a listener.
+//!
+//! A *pipe* is for a caller that prints a program's output as it arrives and must not lose any of it (`palisade
+//! run`). While a pipe is full, the host reads nothing more from the guest. The clock, the limits and the stop
+//! signals continue.
 
 use tokio::sync::mpsc;
 use wire::Stream;
 
-/// News of a run in progress.
+/// An event of a run in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEvent {
-    /// It wrote something.
+    /// The program wrote output.
     Output {
-        /// Which stream.
+        /// The stream.
         stream: Stream,
-        /// What.
+        /// The bytes.
         data: Vec<u8>,
     },
 }
 
-/// Hears what happens in a conversation.
+/// Receives the events of a conversation.
 pub(crate) trait Listener: Send {
-    /// Takes news; never waits.
+    /// Takes an event. It must not wait.
     fn hear(&mut self, event: &RunEvent);
 }
 
-/// Everybody who hears of one conversation.
+/// All receivers of one conversation's events.
 #[derive(Default)]
 pub(crate) struct Audience {
     listener: Option<Box<dyn Listener>>,
     pipe: Option<mpsc::Sender<RunEvent>>,
-    /// What the pipe has not taken yet.
+    /// The event that the pipe has not taken yet.
     untold: Option<RunEvent>,
 }
 
@@ -44,7 +46,7 @@ impl Audience {
         Self { pipe, ..Self::default() }
     }
 
-    /// Tells news; the pipe must not be behind.
+    /// Delivers an event. The pipe must have taken the previous one.
     pub(super) fn tell(&mut self, event: RunEvent) {
         if let Some(listener) = &mut self.listener {
             listener.hear(&event);
@@ -54,12 +56,13 @@ impl Audience {
         }
     }
 
-    /// Whether the pipe has yet to take something.
+    /// Whether the pipe has not yet taken an event.
     pub(super) fn is_behind(&self) -> bool {
         self.untold.is_some()
     }
 
-    /// Waits until the pipe has taken everything; safe to cancel. A caller that stopped reading still gets the result.
+    /// Waits until the pipe has taken everything. Cancel safe. A caller that stopped reading still gets the
+    /// result.
     pub(super) async fn catch_up(&mut self) {
         let place = match &self.pipe {
             Some(sender) => sender.reserve().await.ok(),
@@ -70,7 +73,7 @@ impl Audience {
         }
     }
 
-    /// What the pipe has not taken by now is in the result.
+    /// Drops what the pipe has not taken. The result contains that output.
     pub(super) fn give_up(&mut self) {
         self.untold = None;
     }

@@ -1,8 +1,9 @@
 //! The conversation with a guest: one state machine for everything that runs a program inside a sandbox.
 //!
-//! A fresh run (`run`), a compiler (`compile`) and a syntax check (`validate`) hold it in mode [`Mode::Once`]: the
-//! sandbox has one program and ends with it. A run in a persistent sandbox (`sandboxes`) holds it in mode
-//! [`Mode::Kept`]: the interpreter was there before and lives on. [`Conversation`] owns the state; nothing else changes it.
+//! A fresh run (`run`), a compiler (`compile`) and a syntax check (`validate`) use mode [`Mode::Once`]: the
+//! sandbox has one program and ends with it. A run in a persistent sandbox (`sandboxes`) uses mode
+//! [`Mode::Kept`]: the interpreter existed before the run and outlives it. [`Conversation`] owns the state; no
+//! other type changes it.
 //!
 //! ```text
 //!         Once                                Kept
@@ -31,13 +32,14 @@
 //! ```
 //!
 //! What must hold:
-//! - Everything that the guest says is hostile. Output is kept up to a budget; a driver's words are shown, and decide
-//!   nothing but when the program's own run is over.
-//! - No wait in the loop holds up the clock: a caller that does not listen and a guest that does not read only hold up
-//!   their own program. What is to be sent waits in the writer's queue, and leaves as the guest takes it.
-//! - That a run of an interpreter that lives on is over is not its driver's word alone, which a program can forge: the guest
-//!   has seen that the interpreter's first thread waits for its next order. Until then the clock and the limits go on.
-//! - How a run ended when a limit was met is the host's word.
+//! - Every message from the guest is hostile. Output is kept up to a budget. A driver's messages are shown to
+//!   the caller; they decide only when the program's own run is over.
+//! - No wait in the loop delays the clock. A caller that does not listen and a guest that does not read delay
+//!   only their own program. Outgoing messages wait in the writer's queue and leave as the guest takes them.
+//! - A driver's message alone does not end the run of an interpreter that outlives it, because a program can
+//!   forge that message. The guest must also have seen the interpreter's first thread wait for its next order.
+//!   Until then the clock and the limits continue.
+//! - When a run meets a limit, the host decides how the run ended.
 
 mod channel;
 mod collect;
@@ -68,23 +70,23 @@ use crate::guest_client::{GuestReader, GuestWriter, PLACED};
 use crate::output::Output;
 use crate::verdict::End;
 
-/// The one program of a fresh sandbox.
+/// The process number of the only program in a fresh sandbox.
 pub(crate) const MAIN: u32 = 1;
-/// What makes its program ready.
+/// The process number of the preparer.
 pub(crate) const PREPARE: u32 = 2;
-/// The first number of an interpreter that lives on; everything else has a smaller one.
+/// The first process number of an interpreter that outlives its runs. All other processes have smaller numbers.
 const FIRST_KEPT: u32 = 16;
-/// The mode of a driver in which the interpreter lives on.
+/// The driver mode for an interpreter that outlives its runs.
 pub(crate) const KEEP: &str = "keep";
-/// Number of the answer to a question that only asks whether everything before was said.
+/// The request number of the sync question: whether the guest has reported everything from before.
 const SYNC: u32 = u32::MAX;
-/// The same of a question whether an interpreter takes what it is told.
+/// The request number of the question whether an interpreter reads its order.
 const HEARS: u32 = SYNC - 1;
-/// The same of a question when an interpreter waits for its next order.
+/// The request number of the question when an interpreter waits for its next order.
 const IDLE: u32 = SYNC - 2;
-/// A guest answers at once; one that does not is lost.
+/// A guest answers at once. A guest that takes longer is lost.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
-/// What may still be read from a sandbox that was killed.
+/// How long output may still be read from a sandbox that was killed.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// One program in a sandbox, from its order to its end.
@@ -92,9 +94,9 @@ pub(crate) struct Conversation<'a> {
     pub(crate) channel: GuestChannel,
     mode: Mode<'a>,
     state: State,
-    /// The process whose program this is.
+    /// The process that executes the program.
     process: u32,
-    /// The number of its files.
+    /// The number of its placed files.
     placed: u32,
     input: Input,
     output: Output,
@@ -103,45 +105,46 @@ pub(crate) struct Conversation<'a> {
     audience: Option<&'a mut Audience>,
 }
 
-/// Whether the sandbox lives on.
+/// Whether the sandbox outlives the run.
 enum Mode<'a> {
-    /// It ends with its program.
+    /// The sandbox ends with its program.
     Once,
-    /// It was there before, and stays.
+    /// The sandbox existed before the run and remains.
     Kept(Kept<'a>),
 }
 
-/// Where a conversation is; see the module's drawing.
+/// The state of a conversation; see the diagram of the module.
 enum State {
-    /// The guest has yet to answer that everything from before was told.
+    /// The guest has not yet answered the sync question.
     CatchingUp(Option<Box<Preparation>>),
-    /// The program is being made ready.
+    /// The preparer works on the program.
     Preparing(Box<Preparation>),
-    /// The program could not be made ready: this is what was said about it.
+    /// The preparer refused the program, with this report.
     Refused(Option<Done>),
     /// The program has its order.
     Running,
-    /// The driver says that the program is over; the guest has yet to see that the interpreter waits for its next order.
+    /// The driver says that the program is over. The guest has not yet seen the interpreter wait for its next
+    /// order.
     Claimed,
 }
 
-/// What becomes of more output than is kept.
+/// What happens to output beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overflow {
-    /// It ends the program.
+    /// The host ends the program.
     EndsProgram,
-    /// It is left out.
+    /// The host drops the output.
     LeftOut,
 }
 
-/// How a conversation came to its end.
+/// How a conversation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was said to be over, or never began.
+    /// The driver or the guest reported the end, or the program never began.
     Over(End),
     /// The program's process ended.
     Exited(Exit),
-    /// The host ends it.
+    /// The host ends the run.
     Limit(End),
 }
 
@@ -154,17 +157,17 @@ impl Ended {
     }
 }
 
-/// What a program wrote and said.
+/// The output and the reports of a program.
 pub(crate) struct Said {
     pub(crate) output: Output,
-    /// What its driver said about its end, or a parser that refused it.
+    /// The driver's report of the end, or the report of a parser that refused the program.
     pub(crate) done: Option<Done>,
-    /// What it showed, and a word about what was left out of that.
+    /// The program's displays, and messages about displays that were left out.
     pub(crate) displays: (Vec<Display>, Vec<String>),
 }
 
 impl<'a> Conversation<'a> {
-    /// With a sandbox that has one program.
+    /// Creates a conversation with a sandbox that has one program.
     pub(crate) fn once(guest: (GuestReader, GuestWriter), output_bytes: u64, overflow: Overflow) -> Self {
         Self {
             channel: GuestChannel::new(guest),
@@ -180,12 +183,12 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// From now on they hear of it.
+    /// Delivers events to this audience from now on.
     pub(crate) fn tell_to(&mut self, audience: &'a mut Audience) {
         self.audience = Some(audience);
     }
 
-    /// Begins anew with another sandbox, which has its order already; whoever listened listens on.
+    /// Continues with another sandbox, which already has its order. The audience stays the same.
     pub(crate) fn go_on_as(&mut self, opened: Self, feed: Feed) {
         let audience = self.audience.take();
         *self = Self { audience, ..opened };
@@ -221,7 +224,7 @@ impl<'a> Conversation<'a> {
                 () = catch_up(audience), if is_behind => continue,
                 message = reader.next(), if !is_behind => message,
                 written = writer.write_queued(), if writer.has_queued() => {
-                    // Nobody reads any more; what the guest said before still decides.
+                    // The guest no longer reads. Messages that it sent before still decide.
                     if written.is_err() { *feed = Feed::Over }
                     continue;
                 }
@@ -239,7 +242,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Deals with one message; `Some` when it ends the conversation.
+    /// Handles one message. Returns `Some` when it ends the conversation.
     fn take(&mut self, message: FromGuest) -> Option<Ended> {
         match message {
             FromGuest::Output { process: PREPARE, stream, data } => self.hear_preparer(stream, &data),
@@ -262,7 +265,7 @@ impl<'a> Conversation<'a> {
             data.truncate(kept);
             audience.tell(RunEvent::Output { stream, data });
         }
-        // What was written between two runs belongs to this one, but does not end it.
+        // Output between two runs belongs to this run, but does not end it.
         self.output.overflowed &= self.overflow == Overflow::EndsProgram && !self.is_catching_up();
         self.output.overflowed.then_some(Ended::Limit(End::Output))
     }
@@ -270,7 +273,8 @@ impl<'a> Conversation<'a> {
     fn hear_driver(&mut self, data: &[u8]) -> Option<Ended> {
         self.decoder.feed(data);
         match self.mode {
-            // Everything that it wrote was sent before this. What is left of it dies with its sandbox.
+            // The guest sent all output of the program before this message. Remaining processes die with the
+            // sandbox.
             Mode::Once => {
                 self.decoder.leaving().map(|code| Ended::Over(End::Program(Exit::Code(code.into()))))
             }
@@ -300,7 +304,8 @@ impl<'a> Conversation<'a> {
     fn take_exit(&mut self, process: u32, exit: Exit) -> Option<Ended> {
         self.channel.forget(process);
         match process {
-            // It died before this run; whether it is needed is found out when everything from before was told.
+            // The interpreter died before this run. The answer to the sync question decides whether it must be
+            // replaced.
             _ if self.is_catching_up() => None,
             PREPARE => self.prepared(exit),
             process => (process == self.process).then_some(Ended::Exited(exit)),
@@ -317,7 +322,7 @@ impl<'a> Conversation<'a> {
         self.prepared(Exit::Code(done.exit_code))
     }
 
-    /// The program is ready, or never will be: the driver is told, or the conversation is over.
+    /// Handles the preparer's end: the driver gets its order, or the conversation is over.
     fn prepared(&mut self, exit: Exit) -> Option<Ended> {
         if !matches!(self.state, State::Preparing(_)) {
             return None;
@@ -332,13 +337,13 @@ impl<'a> Conversation<'a> {
             return Some(Ended::Over(End::Compile(exit)));
         }
         let order = if is_ready { order } else { order_as_it_is.unwrap_or(order) };
-        // It leaves as the guest takes it.
+        // The order leaves the queue as the guest takes it.
         let is_lost = self.order(order).is_err();
         self.ask_later();
         is_lost.then_some(Ended::Limit(End::Lost))
     }
 
-    /// Makes the next piece of standard input ready to be sent.
+    /// Queues the next piece of standard input.
     fn send_input(&mut self, piece: Option<Vec<u8>>) {
         let process = self.process;
         let message = match piece {
@@ -348,16 +353,16 @@ impl<'a> Conversation<'a> {
             }
             None => ToGuest::StdinEnd { process },
         };
-        // A piece is short enough for any frame.
+        // A piece always fits a frame.
         self.channel.writer.queue(&message).ok();
     }
 
-    /// Whether nothing has been heard of the program.
+    /// Whether the program has produced no message yet.
     pub(crate) fn is_silent(&self) -> bool {
         self.output.stdout.is_empty() && self.output.stderr.is_empty() && self.decoder.done().is_none()
     }
 
-    /// Writes what a compiler would have written about a program that could not be made ready.
+    /// Writes a compiler-like message to standard error for a program that the preparer refused.
     pub(crate) fn tell_compile_failure(&mut self, source: &str) {
         let State::Refused(Some(done)) = &self.state else { return };
         let Some(message) = &done.error_message else { return };
@@ -366,7 +371,7 @@ impl<'a> Conversation<'a> {
         self.keep(Stream::Stderr, text.into_bytes());
     }
 
-    /// Takes the output that was on its way when the sandbox was killed.
+    /// Reads the output that was in transit when the sandbox was killed.
     pub(crate) async fn read_rest(&mut self, end: End) {
         let read = async {
             catch_up(&mut self.audience).await;
@@ -381,7 +386,7 @@ impl<'a> Conversation<'a> {
         tokio::time::timeout(REST_PATIENCE, read).await.ok();
     }
 
-    /// The stream, and what came of the program.
+    /// Returns the stream, and what the program wrote and reported.
     pub(crate) fn into_parts(mut self) -> (GuestChannel, Said) {
         let (refused, is_refused) = match self.state {
             State::Refused(done) => (done, true),

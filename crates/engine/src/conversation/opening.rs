@@ -1,6 +1,6 @@
-//! What is sent to the guest at the beginning, all at once: files, then the order that needs them.
+//! The first messages to the guest, sent all at once: the files, then the order that needs them.
 //!
-//! Nothing is waited for. A file that cannot be placed is told by the guest, which then drops the order.
+//! The host does not wait for an answer. If the guest cannot place a file, it reports that and drops the order.
 
 use sandbox::WORKSPACE;
 use wire::{Fork, OpenProcess, STDIN_WINDOW_BYTES, ToGuest};
@@ -11,12 +11,13 @@ use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::runtimes::{Preparing, Runtime};
 
-/// A program that is being made ready.
+/// A program in the hands of the preparer.
 pub(crate) struct Preparation {
     pub(super) how: Preparing,
-    /// What the driver is told once it is ready.
+    /// The order for the driver once the program is prepared.
     pub(super) order: Vec<u8>,
-    /// The same if it could not be made ready and need not be; nothing: no difference.
+    /// The order for a program that the preparer refused, where preparing is optional. `None` means the same
+    /// order.
     pub(super) order_as_it_is: Option<Vec<u8>>,
     pub(super) decoder: DriverDecoder,
 }
@@ -27,10 +28,10 @@ impl Preparation {
     }
 }
 
-/// Standard input of the program.
+/// The standard input of the program.
 pub(super) struct Input {
     pub(super) feed: Feed,
-    /// How much of it may still be sent before the guest says that some was taken.
+    /// How many bytes may still be sent before the guest reports that it took some.
     pub(super) window: usize,
 }
 
@@ -41,7 +42,7 @@ impl Default for Input {
 }
 
 impl Conversation<'_> {
-    /// Queues a file of the workspace.
+    /// Queues a file for the workspace.
     pub(crate) async fn place(&mut self, path: &str, content: &[u8]) -> Result<(), GuestError> {
         self.channel.writer.put_file(self.placed, path, content).await
     }
@@ -63,7 +64,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Queues the order for what makes the program ready; the driver's follows when that is done.
+    /// Queues the order for the preparer. The driver's order follows when the preparer is done.
     pub(crate) fn prepare(&mut self, mut preparation: Preparation) -> Result<(), GuestError> {
         if let Mode::Kept(kept) = &self.mode {
             preparation.decoder = DriverDecoder::awaiting(&kept.id);
@@ -77,7 +78,8 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// In a fresh sandbox what makes programs ready was started with the sandbox; elsewhere it may have to be started first.
+    /// Queues the program for the preparer. In a fresh sandbox the preparer started with the sandbox; elsewhere
+    /// it may have to be started first.
     pub(super) fn make_ready(&mut self, how: &Preparing) -> Result<(), GuestError> {
         let id = match &self.mode {
             Mode::Once => "",
@@ -95,7 +97,7 @@ impl Conversation<'_> {
         self.channel.writer.queue(&ToGuest::StdinEnd { process: self.process })
     }
 
-    /// What the program reads; it is sent as the program takes it. Where there is nothing, see [`Self::end_input`].
+    /// Sets the standard input. It is sent as the program takes it. For empty input, see [`Self::end_input`].
     pub(crate) fn feed(&mut self, feed: Feed) {
         self.input.feed = feed;
     }

@@ -1,37 +1,37 @@
-//! Who can end a conversation from outside.
+//! Signals that end a conversation from outside.
 
 use tokio::sync::{oneshot, watch};
 
-/// Who stopped a run.
+/// The reason for which a run was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The caller.
+    /// The caller cancelled it.
     Cancelled,
-    /// An operator, a close or a shutdown.
+    /// An operator, the close of the sandbox, or a shutdown ended it.
     Killed,
 }
 
-/// The two ways in which a run is ended from outside.
+/// The two ways in which a run can be ended from outside.
 #[derive(Default)]
 pub(crate) struct StopSignals {
-    /// The caller's or an operator's; nothing when nobody can say it any more.
+    /// The signal of the caller or of an operator. `None` once its sender is gone.
     stop: Option<oneshot::Receiver<Stop>>,
-    /// The sandbox is being closed.
+    /// The signal that the sandbox is being closed.
     closing: Option<watch::Receiver<bool>>,
 }
 
 impl StopSignals {
     pub(crate) fn new(stop: oneshot::Receiver<Stop>) -> Self {
-        // One that was heard already says nothing more.
+        // A receiver that already delivered its signal delivers no other.
         Self { stop: Some(stop).filter(|stop| !stop.is_terminated()), closing: None }
     }
 
-    /// Also ends when the sandbox is closed.
+    /// Adds the signal that the sandbox is being closed.
     pub(crate) fn or_closing(self, closing: watch::Receiver<bool>) -> Self {
         Self { closing: Some(closing), ..self }
     }
 
-    /// Completes when the run is to end; safe to cancel.
+    /// Completes when the run must end. Cancel safe.
     pub(crate) async fn stopped(&mut self) -> Stop {
         let Self { stop, closing } = self;
         let stopped = async {

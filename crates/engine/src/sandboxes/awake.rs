@@ -1,6 +1,6 @@
-//! The inside of a sandbox that lasts while it is awake: its wall, its guest, its interpreters.
+//! The inside of a persistent sandbox while it is awake: its wall, its guest, its interpreters.
 //!
-//! Dropping it kills everything inside; the files stay on disk.
+//! Dropping [`AwakeSandbox`] kills everything inside; the files stay on disk.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::guest_client;
 use crate::runtimes::{self, Runtime};
 use crate::unstarted::Unstarted;
 
-/// A day: how long the kernel lets one process compute. Single runs are watched by the host.
+/// One day: how much CPU time the kernel grants one process. The host watches each run separately.
 const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// A wall and what is behind it.
+/// A wall and everything inside it.
 pub(super) struct AwakeSandbox {
     pub(super) sandbox: Box<dyn Sandbox>,
     pub(super) channel: GuestChannel,
 }
 
 impl AwakeSandbox {
-    /// Builds the wall around a workspace, with everything that any live language needs; `code` is the first program.
+    /// Builds the wall around a workspace, with everything that any live language needs. `code` is the first
+    /// program.
     pub(super) async fn wake(
         engine: &Engine,
         workspace: LastingWorkspace,
@@ -63,7 +64,7 @@ impl AwakeSandbox {
 async fn live_runtimes(engine: &Engine) -> Vec<Arc<Runtime>> {
     let mut found = Vec::new();
     for name in runtimes::live_languages() {
-        // A language that is not here is told when it is asked for.
+        // A missing language is reported when a run asks for it.
         found.extend(engine.runtimes().find(name).await.ok());
     }
     found

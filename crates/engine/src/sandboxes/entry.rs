@@ -1,8 +1,8 @@
-//! One sandbox that lasts, as this server knows it: its record, its place on disk, whose turn it is.
+//! One persistent sandbox as this server knows it: its record, its folder on disk, its queue of runs.
 //!
-//! Runs take turns, in the order in which they came. While a server uses a sandbox it holds a lock on its folder, so
-//! that another server of the same state directory does not wake it a second time; the kernel drops the lock with
-//! the process.
+//! Runs execute one at a time, in the order in which they arrive. While a server uses a sandbox it holds a lock
+//! on the folder. Another server with the same state directory therefore cannot wake the sandbox a second time.
+//! The kernel releases the lock when the process ends.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -26,17 +26,17 @@ use crate::run::OWN_FILES;
 use crate::unstarted::Unstarted;
 use crate::workspace::{Owner, Pace, Quota, Used, Workspace};
 
-/// Runs that wait for their turn in one sandbox.
+/// How many runs may wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
 const RETRY_MS: u64 = 500;
-/// What was looked at less than this ago is still in the machine's memory.
+/// Files examined less than this long ago are still in the machine's page cache.
 const RECENT_MS: u64 = 60_000;
 const SMALL_INODES: u64 = 48;
 const QUICK: Duration = Duration::from_millis(2);
 const LOCK: &str = "lock";
 const WORKSPACE: &str = "workspace";
 
-/// A sandbox as the store keeps it.
+/// A sandbox as the store records it.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxRecord {
     pub(crate) id: SandboxId,
@@ -58,28 +58,28 @@ pub(super) struct SandboxEntry {
     place: PathBuf,
     slot: Arc<Mutex<Slot>>,
     waiting: AtomicUsize,
-    /// Whether this server holds the lock: nobody else changes or closes it meanwhile.
+    /// Whether this server holds the lock. While it does, no other server changes or closes the sandbox.
     is_held: AtomicBool,
     pub(super) closing: watch::Sender<bool>,
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
-    /// Whether its files were few, and soon looked at, the last time.
+    /// Whether the last examination found few files and was quick.
     is_small: AtomicBool,
     runs: AtomicU64,
-    /// What it keeps while it is awake, as far as was looked.
+    /// The memory that the sandbox holds while it is awake, as last measured.
     pub(super) memory_bytes: AtomicU64,
-    /// Whether somebody looks at it between runs.
+    /// Whether the idle watch examines it between runs.
     pub(super) is_watched: AtomicBool,
-    /// Interpreters that are awake, for lists.
+    /// The interpreters that are awake, for lists.
     awake: StdMutex<Vec<String>>,
 }
 
-/// What a turn works on.
+/// The state that a turn works on.
 pub(super) struct Slot {
     pub(super) awake: Option<AwakeSandbox>,
     /// Interpreters that had a state.
     pub(super) languages: BTreeSet<String>,
-    /// Why states are gone that were there.
+    /// Why earlier interpreter states are gone.
     pub(super) lost: &'static str,
     lock: Option<File>,
 }
@@ -114,7 +114,7 @@ impl SandboxEntry {
         })
     }
 
-    /// Its directory on the host.
+    /// The workspace directory on the host.
     pub(super) fn workspace_path(&self) -> PathBuf {
         self.place.join(WORKSPACE)
     }
@@ -124,14 +124,14 @@ impl SandboxEntry {
         LastingWorkspace { path: self.workspace_path(), among, identity: self.record.identity }
     }
 
-    /// Its files, from outside; they belong to that owner.
+    /// Access to its files from outside the sandbox. The files belong to that owner.
     pub(super) fn files(&self, (uid, gid): (u32, u32)) -> std::io::Result<Workspace> {
         let limits = &self.record.limits;
         let quota = Quota { bytes: limits.disk_bytes, inodes: limits.disk_inodes };
         Workspace::open(&self.workspace_path(), quota, Some(Owner { uid, gid }))
     }
 
-    /// Waits for its turn; a run that is stopped meanwhile gives up its place.
+    /// Waits for its turn. A run that is stopped while it waits leaves the queue.
     pub(super) async fn take_turn(
         &self,
         stop: &mut oneshot::Receiver<Stop>,
@@ -162,7 +162,7 @@ impl SandboxEntry {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         file.try_lock().map_err(|_| NotHeld::Elsewhere)?;
-        // Whoever closed it took the folder away while it held the lock.
+        // A server that closes a sandbox removes the folder while it holds the lock.
         let (open, named) = (file.metadata()?, fs::metadata(&path)?);
         if (open.dev(), open.ino()) != (named.dev(), named.ino()) {
             return Err(NotHeld::Missing);
@@ -172,7 +172,7 @@ impl SandboxEntry {
         Ok(())
     }
 
-    /// Lets another server have it.
+    /// Releases the lock, so that another server can use the sandbox.
     pub(super) fn let_go(&self, slot: &mut Slot) {
         self.is_held.store(false, Ordering::SeqCst);
         slot.lock = None;
@@ -182,7 +182,7 @@ impl SandboxEntry {
         self.is_held.load(Ordering::SeqCst)
     }
 
-    /// Learns what another server did with it.
+    /// Takes over changes that another server recorded.
     pub(super) fn learn(&self, record: &SandboxRecord) {
         self.note_used(record.used_ms);
         self.runs.fetch_max(record.runs, Ordering::Relaxed);
@@ -191,24 +191,24 @@ impl SandboxEntry {
         }
     }
 
-    /// Its turn if nobody else has it.
+    /// Takes the turn if it is free.
     pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Slot>> {
         Arc::clone(&self.slot).try_lock_owned().ok()
     }
 
-    /// Its turn once whoever has it is done.
+    /// Takes the turn after the current holder is done.
     pub(super) async fn last_turn(&self) -> OwnedMutexGuard<Slot> {
         Arc::clone(&self.slot).lock_owned().await
     }
 
-    /// Notes a run.
+    /// Records a run.
     pub(super) fn note_use(&self, slot: &Slot) {
         self.used_ms.store(clock::unix_ms(), Ordering::Relaxed);
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.note_awake(slot);
     }
 
-    /// Notes which interpreters are awake.
+    /// Records which interpreters are awake.
     pub(super) fn note_awake(&self, slot: &Slot) {
         let awake = slot.awake.iter().flat_map(|awake| awake.channel.interpreters().cloned()).collect();
         *self.awake.lock().unwrap_or_else(PoisonError::into_inner) = awake;
@@ -218,19 +218,19 @@ impl SandboxEntry {
         self.awake.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How to look at its files: at once, if that was quick a moment ago.
+    /// How to examine its files: inline, if the last examination was recent and quick.
     pub(super) fn pace(&self) -> Pace {
         let is_recent = clock::unix_ms().saturating_sub(self.used_ms()) < RECENT_MS;
         if is_recent && self.is_small.load(Ordering::Relaxed) { Pace::AtOnce } else { Pace::Aside }
     }
 
-    /// Notes how much there was to look at.
+    /// Records how much the examination found and how long it took.
     pub(super) fn note_size(&self, used: Option<Used>, took: Duration) {
         let is_small = used.is_some_and(|used| used.is_complete && used.inodes <= SMALL_INODES);
         self.is_small.store(is_small && took < QUICK, Ordering::Relaxed);
     }
 
-    /// Learns when it was used last.
+    /// Records when it was last used.
     pub(super) fn note_used(&self, used_ms: u64) {
         self.used_ms.fetch_max(used_ms, Ordering::Relaxed);
     }
@@ -247,16 +247,16 @@ impl SandboxEntry {
         self.used_ms().saturating_add(self.record.ttl_ms)
     }
 
-    /// Tells that it is put to sleep, and for what.
+    /// Logs that the sandbox is put to sleep, with the reason.
     pub(super) fn tell_sleep(&self, reason: &'static str) {
         tracing::debug!(sandbox_id = self.record.id.as_str(), reason, "sandbox_slept");
     }
 
-    /// Makes its directory usable again by whoever owns it: a program may have closed it to itself.
+    /// Makes its directory accessible to its owner again. A program may have removed the permissions.
     pub(super) fn open_up(&self) {
         const OWNER: u32 = 0o700;
         let path = self.workspace_path();
-        // What cannot be repaired here is told by the run that needs it.
+        // If the repair fails, the run that needs the directory reports it.
         let Ok(found) = fs::symlink_metadata(&path) else { return };
         if found.is_dir() && found.mode() & OWNER != OWNER {
             let mode = fs::Permissions::from_mode(found.mode() & 0o777 | OWNER);
@@ -266,12 +266,12 @@ impl SandboxEntry {
         }
     }
 
-    /// Takes away the files that a run needed besides the caller's.
+    /// Removes the files that the engine placed for a run.
     pub(super) fn tidy(&self, names: &[String]) {
         let path = self.workspace_path();
         for name in names.iter().filter(|name| name.starts_with(OWN_FILES)) {
-            // The name has no separator, so this reaches nothing but an entry of the workspace itself; what the
-            // program put in its place is unlinked, not followed.
+            // The name has no separator, so this reaches only an entry of the workspace directory itself.
+            // Whatever the program put in its place is unlinked, not followed.
             match std::fs::remove_file(path.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "own_file_not_removed");
@@ -283,18 +283,18 @@ impl SandboxEntry {
 }
 
 impl Slot {
-    /// Puts it to sleep: everything inside ends, the files stay.
+    /// Puts it to sleep: all processes inside end, the files stay.
     pub(super) fn sleep(&mut self, reason: &'static str) -> Option<AwakeSandbox> {
         self.lost = reason;
         self.awake.take()
     }
 }
 
-/// Why the folder of a sandbox cannot be had.
+/// Why the lock of a sandbox's folder cannot be taken.
 pub(super) enum NotHeld {
     /// Another server uses it.
     Elsewhere,
-    /// It is not there any more.
+    /// The folder no longer exists.
     Missing,
     Broken(io::Error),
 }

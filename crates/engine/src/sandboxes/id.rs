@@ -1,4 +1,4 @@
-//! The handle of a sandbox that lasts: unguessable, and nothing else can be parsed as one.
+//! The handle of a persistent sandbox. It is unguessable, and no other kind of handle parses as one.
 
 crate::handle::handle! {
     /// `sbx_` and 32 hexadecimal digits.

@@ -1,10 +1,11 @@
-//! What holds between runs, when programs that were left running have the sandbox to themselves.
+//! Enforces limits between runs, while processes that a program left behind are alone in the sandbox.
 //!
-//! A run has a watch of its own. Without one, limits that only the host can watch (the disk; processor time; memory,
-//! where no control group counts it) would hold for nobody: a program that says it is done and goes on would have no
-//! clock. And memory that idle sandboxes keep would be promised again to others.
+//! Each run is watched while it lasts. Between runs, nothing else would enforce the limits that only the host
+//! can watch: the disk, processor time, and memory where no control group counts it. A program that reports its
+//! end and continues would have no clock. Memory that idle sandboxes hold would be promised to others again.
 //!
-//! One task looks at all of them. A sandbox in which nothing ran since the last look costs it one short read.
+//! One task examines all awake sandboxes. A sandbox in which nothing ran since the last examination costs one
+//! short read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,19 +19,19 @@ use super::Sandboxes;
 use super::entry::{SandboxEntry, Slot};
 
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
-/// Sandboxes that are awake at once; beyond them the one that was not used for longest is put to sleep.
+/// How many sandboxes may be awake at once. Beyond that, the least recently used one is put to sleep.
 const AWAKE_MAX: u64 = 4096;
-/// What one that is awake keeps open: its stream, its process, its writable space, the lock of its folder, its count of
-/// processor time; and one to spare.
+/// File descriptors that an awake sandbox keeps open: its stream, its process, its writable space, the lock of
+/// its folder, its counter of processor time; and one in reserve.
 const DESCRIPTORS_PER_AWAKE: u64 = 6;
-/// Left to connections, files and runs of their own.
+/// File descriptors reserved for connections, files and fresh runs.
 const DESCRIPTORS_KEPT: u64 = 4096;
 
-/// Whether somebody looks.
+/// Whether the watch task is running.
 #[derive(Default)]
 pub(super) struct IdleWatch(AtomicBool);
 
-/// Sees to it that somebody looks at a sandbox for as long as it is awake.
+/// Ensures that the watch task examines a sandbox for as long as it is awake.
 pub(super) fn watch_over(sandboxes: &Sandboxes, entry: &SandboxEntry) {
     entry.is_watched.store(true, Ordering::SeqCst);
     if !sandboxes.idle_watch.0.swap(true, Ordering::SeqCst) {
@@ -38,7 +39,7 @@ pub(super) fn watch_over(sandboxes: &Sandboxes, entry: &SandboxEntry) {
     }
 }
 
-/// Until nothing is awake any more.
+/// Examines all awake sandboxes until none is awake.
 async fn watch(sandboxes: Weak<Sandboxes>) {
     loop {
         tokio::time::sleep(LOOK_PAUSE).await;
@@ -46,24 +47,25 @@ async fn watch(sandboxes: Weak<Sandboxes>) {
         let awake = sandboxes.awake();
         if awake.is_empty() {
             sandboxes.idle_watch.0.store(false, Ordering::SeqCst);
-            // One that woke in this moment saw that somebody looks; unless another has begun to, this one goes on.
+            // A sandbox that woke in this moment saw a running watch task. This task continues unless another
+            // has started.
             if sandboxes.awake().is_empty() || sandboxes.idle_watch.0.swap(true, Ordering::SeqCst) {
                 return;
             }
         }
         for entry in awake {
-            // A run that is on is watched already.
+            // A run in progress is already watched.
             let Some(mut slot) = entry.turn_now() else { continue };
             let is_quiet = slot.awake.as_mut().is_some_and(|awake| awake.sandbox.is_quiet());
             if !is_quiet {
-                // Each by itself: a workspace of many files does not hold up the look at others.
+                // In separate tasks: a workspace with many files does not delay the examination of others.
                 tokio::spawn(look(entry, slot));
             }
         }
     }
 }
 
-/// One look, by whoever has the turn.
+/// Examines one sandbox. The caller holds its turn.
 async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
     let ending = match &mut slot.awake {
         Some(awake) => awake.sandbox.look().await,
@@ -81,13 +83,13 @@ async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
             }
             entry.memory_bytes.store(0, Ordering::Relaxed);
             entry.note_awake(&slot);
-            // The turn is still ours: whoever wakes it next has it watched again.
+            // The turn is still held: the run that wakes the sandbox next has it watched again.
             entry.is_watched.store(false, Ordering::SeqCst);
         }
     }
 }
 
-/// How many this process has descriptors for.
+/// How many awake sandboxes the file descriptor limit of this process allows.
 fn awake_max() -> u64 {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     awake_within(descriptors)
@@ -103,7 +105,7 @@ impl Sandboxes {
         self.entries().values().filter(|entry| entry.is_watched.load(Ordering::SeqCst)).cloned().collect()
     }
 
-    /// Puts those to sleep that were not used for longest, until what the rest keeps leaves room for one more.
+    /// Puts the least recently used sandboxes to sleep until there is memory for one more.
     pub(super) fn make_room_awake(&self) {
         let budget = self.engine.admission.memory_bytes_max();
         let most = awake_max();

@@ -18,18 +18,18 @@ use crate::variables;
 
 const STDIN_FILE: &str = "stdin";
 
-/// What a live run begins with.
+/// The inputs of a live run.
 pub(super) struct LiveRun<'a> {
     pub(super) request: &'a RunRequest,
     pub(super) runtime: &'a Runtime,
     pub(super) limits: &'a Limits,
-    /// What the files hold, if that is known.
+    /// The size of the files, if it is known.
     pub(super) held: Option<DiskHeld>,
 }
 
 impl LiveRun<'_> {
-    /// Runs in that sandbox, and gives it back; without an answer nothing of the run was begun there. Also says when the
-    /// order was sent.
+    /// Executes the run in that sandbox and returns the sandbox. On error, nothing of the run had begun there.
+    /// Also returns when the order was sent.
     pub(super) async fn play(
         &self,
         awake: AwakeSandbox,
@@ -46,10 +46,11 @@ impl LiveRun<'_> {
         Ok((AwakeSandbox { sandbox, channel }, end, began))
     }
 
-    /// Sends the files and the order, with the question whether the interpreter is still there.
+    /// Sends the sync question, the files and the order.
     async fn begin<'a>(&'a self, channel: GuestChannel) -> Result<Conversation<'a>, Unbegun> {
         let Self { request, runtime, limits, .. } = *self;
-        // Nothing that an earlier run left behind can speak for this one without having heard of it.
+        // A process that an earlier run left behind does not know this random id, so it cannot report the end
+        // of this run.
         let id = handle::random("")?;
         let mut conversation = Conversation::kept(channel, runtime, id.clone(), limits.output_bytes)?;
         for input in &request.inputs {
@@ -82,7 +83,7 @@ impl LiveRun<'_> {
     }
 }
 
-/// Why a live run was not begun.
+/// Why a live run did not begin.
 pub(super) enum Unbegun {
     Guest(GuestError),
     Host(RunError),

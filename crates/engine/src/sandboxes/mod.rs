@@ -1,12 +1,13 @@
-//! Sandboxes that last: a workspace on disk, and interpreters that keep their state between runs.
+//! Persistent sandboxes: a workspace on disk, and interpreters that keep their state between runs.
 //!
 //! ```text
 //! open -> asleep <-> awake (wall, guest, interpreters) -> close -> removed
 //!            ^          |
 //!            +- idle, restart of the server: the files stay, the states are gone, and the next run is told
 //! ```
-//! The record is in the store before the handle is given out. Whoever's a sandbox is not gets the answer for one
-//! that never was. Languages without a live interpreter run in a wall of their own over the same files.
+//! The store has the record before the caller gets the handle. A caller who does not own a sandbox gets
+//! `unknown_sandbox`, the same answer as for an id that never existed. Languages without a live interpreter run
+//! in a separate wall over the same files.
 
 mod awake;
 mod entry;
@@ -42,31 +43,31 @@ use crate::unstarted::Unstarted;
 use crate::workspace::{Workspace, Workspaces};
 use crate::{Engine, handle};
 
-/// Sandboxes of one principal, and of all.
+/// The most sandboxes of one principal; the next constant is the most of all principals.
 const OWN_MAX: u64 = 2500;
 const ALL_MAX: u64 = 5000;
-/// What the workspaces of all may hold together before no more are opened.
+/// When all workspaces together hold this much, no more sandboxes are opened.
 const DISK_BYTES_MAX: u64 = 64 << 30;
 const NAME_CHARACTERS_MAX: usize = 64;
-/// Without use a sandbox is kept for so long, and at most.
+/// How long an unused sandbox is kept by default; the next constant is the most.
 const TTL_MS_DEFAULT: u64 = 24 * 60 * 60 * 1000;
 const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
-/// An interpreter that nobody used for so long is put to sleep.
+/// A sandbox that is unused for this long is put to sleep.
 const IDLE_MS_MAX: u64 = 10 * 60 * 1000;
 const UPKEEP_PAUSE: Duration = Duration::from_secs(5);
-/// What these are called where their failures are told.
+/// The subject under which failures to close expired sandboxes are reported.
 const EXPIRED: &str = "expired sandboxes";
-/// A live interpreter of every kind fits.
+/// The least limits with which a live interpreter of every language works.
 const FLOOR: Floor = Floor { memory_mb: 96, processes: 48, open_files: 32 };
 
-/// What a caller wants.
+/// A request to open a sandbox.
 #[derive(Debug, Default)]
 pub struct OpenRequest {
-    /// For people.
+    /// A name for people to read.
     pub name: Option<String>,
     /// Limits of the whole sandbox.
     pub ask: Ask,
-    /// How long it is kept without use.
+    /// How long the sandbox is kept without use.
     pub ttl_s: Option<u64>,
 }
 
@@ -75,25 +76,25 @@ pub struct OpenRequest {
 pub struct SandboxInfo {
     /// Its handle.
     pub id: SandboxId,
-    /// For people.
+    /// A name for people to read.
     pub name: String,
     /// When it was opened, in milliseconds since the epoch.
     pub created_ms: u64,
-    /// When it was used last.
+    /// When it was last used.
     pub used_ms: u64,
-    /// When it is closed unless it is used.
+    /// When it is closed unless it is used before.
     pub expires_ms: u64,
-    /// Runs so far.
+    /// The number of runs so far.
     pub runs: u64,
-    /// Interpreters that are awake.
+    /// The interpreters that are awake.
     pub awake: Vec<String>,
-    /// What its files hold, as far as was looked.
+    /// The size of its files, as last measured.
     pub disk_bytes: u64,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
 }
 
-/// All sandboxes that last.
+/// All persistent sandboxes of this server.
 pub struct Sandboxes {
     engine: Arc<Engine>,
     store: Store,
@@ -119,7 +120,7 @@ impl Sandboxes {
         sandboxes
     }
 
-    /// Opens one; it is in the store when its handle is told.
+    /// Opens a sandbox. The store has it before the caller gets the handle.
     pub async fn open(
         &self,
         principal: &Principal,
@@ -157,7 +158,7 @@ impl Sandboxes {
         Ok((info(&entry), allowed.clamped))
     }
 
-    /// Those of one principal, newest first.
+    /// Lists the sandboxes of one principal, newest first.
     pub async fn list(&self, principal: &Principal) -> Result<Vec<SandboxInfo>, RunError> {
         let records =
             self.store.list_sandboxes(Some(principal)).await.map_err(|error| error.to_run_error())?;
@@ -169,43 +170,44 @@ impl Sandboxes {
         Ok(records.into_iter().map(known).collect())
     }
 
-    /// Closes one with everything in it; tells whether it was there.
+    /// Closes a sandbox and removes everything in it. Returns whether it existed.
     pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
         let Some(entry) = self.entry(principal, id).await? else { return Ok(false) };
         entry.closing.send_replace(true);
         let slot = entry.last_turn().await;
         let ended = self.end(&entry, slot).await;
-        // What could not be closed can be used and closed later.
+        // A sandbox that could not be closed can be used and closed later.
         entry.closing.send_replace(ended.is_ok());
         ended.map(|()| true)
     }
 
-    /// Puts every sandbox to sleep: the server ends.
+    /// Puts every sandbox to sleep, for the end of the server.
     pub(crate) async fn shutdown(&self) {
         let entries: Vec<Arc<SandboxEntry>> = self.entries().drain().map(|(_, entry)| entry).collect();
         for entry in entries {
             entry.closing.send_replace(true);
             let awake = entry.last_turn().await.sleep("the server was restarted");
             if let Some(mut awake) = awake {
-                // A backend tells what it cannot destroy.
+                // The backend reports a sandbox that it cannot destroy.
                 awake.sandbox.destroy().await.ok();
             }
         }
     }
 
-    /// One of that principal's; anybody else's is answered like one that never was.
+    /// Finds a sandbox of that principal. The sandbox of another principal is answered like one that never
+    /// existed.
     async fn entry(
         &self,
         principal: &Principal,
         id: &SandboxId,
     ) -> Result<Option<Arc<SandboxEntry>>, RunError> {
         let known = self.entries().get(id).cloned();
-        // What this server does not hold, another may have used or closed.
+        // Another server may have used or closed a sandbox that this server does not hold.
         let entry = match known.filter(|entry| entry.is_held()) {
             Some(entry) => entry,
             None => {
                 let found = self.store.find_sandbox(id).await.map_err(|error| error.to_run_error())?;
-                // Whose it is comes before anything is remembered about it.
+                // The owner is checked before this server remembers anything about the sandbox.
                 let Some(record) = found.filter(|record| record.principal == *principal) else {
                     self.entries().retain(|known, entry| known != id || entry.is_held());
                     return Ok(None);
@@ -220,7 +222,7 @@ impl Sandboxes {
         Ok(is_usable.then_some(entry))
     }
 
-    /// The files of a sandbox, from outside.
+    /// Access to the files of a sandbox from outside.
     fn files(&self, entry: &SandboxEntry) -> Result<Workspace, RunError> {
         let owner = self.engine.backend().owner_of(entry.record.identity);
         entry.files(owner).map_err(|error| no_folder(&error))
@@ -240,14 +242,15 @@ impl Sandboxes {
         Err(RunError::new("too_many_sandboxes", message).remedy("close sandboxes that are no longer needed"))
     }
 
-    /// Ends what runs in it, forgets it, removes its files; unless another server uses it.
+    /// Ends everything that runs in it, deletes its record and removes its files, unless another server uses
+    /// it.
     async fn end(&self, entry: &Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
-        // One whose folder is broken can be closed all the same.
+        // A sandbox with a broken folder can still be closed.
         if let Err(NotHeld::Elsewhere) = entry.hold(&mut slot) {
             return Err(Unstarted::from(NotHeld::Elsewhere).error);
         }
         if let Some(mut awake) = slot.sleep("the sandbox was closed") {
-            // What could not be killed now is swept with the server; the backend tells of it.
+            // The backend reports processes that it could not kill, and the next server sweeps them.
             awake.sandbox.destroy().await.ok();
         }
         let closed = self.store.close_sandbox(entry.record.id.clone()).await;
@@ -261,11 +264,11 @@ impl Sandboxes {
         closed.map(drop).map_err(|error| error.to_run_error())
     }
 
-    /// Puts the idle to sleep, closes the expired.
+    /// Puts idle sandboxes to sleep and closes expired ones.
     async fn look_after(&self, now: u64) {
         let entries: Vec<Arc<SandboxEntry>> = self.entries().values().cloned().collect();
         for entry in entries {
-            // A sandbox with a run in it is in use, however long ago that began.
+            // A sandbox with a run in progress is in use, however long ago that run began.
             let Some(mut slot) = entry.turn_now() else { continue };
             if now >= entry.expires_ms() {
                 self.expire(&entry, slot, now).await;
@@ -278,9 +281,9 @@ impl Sandboxes {
         }
     }
 
-    /// Closes a sandbox that was not used for its time, by this server or another.
+    /// Closes a sandbox that neither this server nor another used for its time to live.
     async fn expire(&self, entry: &Arc<SandboxEntry>, slot: OwnedMutexGuard<Slot>, now: u64) {
-        // What cannot be found out or closed now is tried again.
+        // A sandbox that cannot be looked up or closed now is tried again.
         let found = match self.store.find_sandbox(&entry.record.id).await {
             Ok(found) => found,
             Err(error) => return self.engine.failures.report(FailureKind::Sweep, EXPIRED, &error),
@@ -295,7 +298,7 @@ impl Sandboxes {
         entry.closing.send_replace(ended.is_ok());
         match ended {
             Ok(()) => self.engine.failures.recovered(FailureKind::Sweep, EXPIRED),
-            // Another server uses it, and closes it when its time has come there.
+            // Another server uses it, and closes it when it expires there.
             Err(error) if error.retryable => {
                 tracing::debug!(sandbox_id = entry.record.id.as_str(), error = %error.code, "sandbox_not_expired");
             }
@@ -310,7 +313,8 @@ impl Sandboxes {
         }
     }
 
-    /// Sandboxes that expired while no server ran, and folders of none; tells whether that could be looked for.
+    /// Closes sandboxes that expired while no server ran, and removes folders without a record. Returns whether
+    /// the store could be read.
     async fn sweep(&self) -> bool {
         let records = match self.store.list_sandboxes(None).await {
             Ok(records) => records,
@@ -359,7 +363,7 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
     loop {
         tokio::time::sleep(UPKEEP_PAUSE).await;
         let Some(sandboxes) = sandboxes.upgrade() else { return };
-        // A server that never had a sandbox does not open the store for their sake.
+        // A server without any sandbox does not open the store for this sweep.
         if !is_swept && sandboxes.state_dir.join("sandboxes").is_dir() {
             is_swept = sandboxes.sweep().await;
         }
@@ -367,7 +371,7 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
     }
 }
 
-/// The answer to a handle that is somebody else's, or nobody's.
+/// The answer to a handle that does not exist or belongs to another principal.
 pub fn unknown_sandbox() -> RunError {
     RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id").remedy(
         "open one with sandbox_open, or see sandbox_list; those that are not used for long are closed",
@@ -375,7 +379,7 @@ pub fn unknown_sandbox() -> RunError {
 }
 
 fn make_folders(entry: &SandboxEntry) -> std::io::Result<()> {
-    // Everything above is closed to others; the identity of the files enters by the mount alone.
+    // The directories above are closed to other users. The identity of the files enters by the mount alone.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(entry.workspace_path())
 }
 
@@ -395,7 +399,7 @@ fn checked_name(name: Option<String>) -> Result<String, RunError> {
     Err(RunError::bad("name", &message, "give a shorter one"))
 }
 
-/// Which identity the files get; two that are the same are refused by the store.
+/// Chooses the identity of the files. The store refuses a duplicate.
 fn random_identity() -> Result<u32, RunError> {
     let digits = handle::random("")?;
     Ok(u32::from_str_radix(&digits[..7], 16).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! A run in a sandbox that lasts, from request to result.
+//! A run in a persistent sandbox, from request to result.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,32 +30,33 @@ use crate::unstarted::{Unstarted, unplaced};
 use crate::verdict::{self, End, Verdict};
 use crate::workspace::{Changes, Pace, Snapshot, Workspace};
 
-/// A disk with less than this part of it free is full to a program that failed.
+/// When a program fails with less than this fraction (one part in 50) of the disk free, the disk counts as
+/// full.
 const NEARLY: u64 = 50;
-/// The disk is looked at now and then while a program runs, so each run may pass the limit a little before it is ended;
-/// where the files are beyond it by so much, or so many times, no run begins.
+/// The host examines the disk only at intervals while a program runs, so a run may exceed the limit a little
+/// before it is ended. If the files exceed the limit by this many bytes, or this many times, no run begins.
 const FAR_BEYOND_BYTES: u64 = 1 << 30;
 const FAR_BEYOND_TIMES: u64 = 4;
 
-/// What ties a run to its caller.
+/// The connections between a run and its caller.
 pub(crate) struct Ties {
-    /// Who hears of it.
+    /// Receives the events of the run.
     pub(crate) audience: Audience,
-    /// Who can end it.
+    /// Delivers the request to end the run.
     pub(crate) stop: oneshot::Receiver<Stop>,
 }
 
-/// A run at its turn.
+/// A run that holds its turn.
 struct Visit<'a> {
     entry: &'a Arc<SandboxEntry>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
-    /// What the files hold, if that is known.
+    /// The size of the files, if it is known.
     held: Option<DiskHeld>,
 }
 
 impl Sandboxes {
-    /// Runs one program in the sandbox that the request names, if it is that principal's.
+    /// Runs one program in the sandbox that the request names, if that principal owns it.
     pub(crate) async fn run(&self, principal: &Principal, request: RunRequest, ties: Ties) -> RunResult {
         let span =
             tracing::info_span!("sandbox_run", sandbox_id = request.sandbox.as_ref().map(SandboxId::as_str));
@@ -84,7 +85,7 @@ impl Sandboxes {
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
         let mut ran = if runtime.is_live() {
             let used = before.used();
-            // What could not be counted to its end is looked at again by whoever guards the disk.
+            // If the count is incomplete, the disk watch examines the files again.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
             let visit = Visit { entry: &entry, slot: &mut slot, runtime: &runtime, held };
@@ -113,10 +114,11 @@ impl Sandboxes {
             disk_bytes: entry.disk_bytes.load(Ordering::Relaxed),
         };
         if slot.languages.len() == languages_before {
-            // What is not noted is only how long it was unused.
+            // If this write is lost, only the time of the last use is lost.
             self.store.use_sandbox(used).await.unwrap_or_else(|error| self.store.tell(&error));
         } else {
-            // Whoever was told of a state is told when it is gone, also by the server after this one.
+            // A caller who was told of an interpreter state must learn when it is gone, even from the next
+            // server.
             self.store.use_sandbox_now(used).await.unwrap_or_else(|error| self.store.tell(&error));
         }
         ran
@@ -136,7 +138,7 @@ impl Sandboxes {
         }
         let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = tokio::time::Instant::now();
-        // Whatever happens from here on, a sandbox that is not put back is destroyed.
+        // From here on, a sandbox that is not put back is destroyed on every path.
         let awake = match slot.awake.take() {
             Some(awake) => awake,
             None => {
@@ -149,7 +151,7 @@ impl Sandboxes {
         let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
         let live_run = LiveRun { request: &request, runtime, limits: &allowed.limits, held };
         let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
-        // A sandbox that is gone, or does not answer, is replaced once: nothing of this run was begun there.
+        // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
             let (workspace, limits) = (entry.workspace(), &entry.record.limits);
             let awake = AwakeSandbox::wake(engine, workspace, limits, &request.code).await?;
@@ -173,14 +175,14 @@ impl Sandboxes {
             ));
         }
         if let End::Unplaced(errno) = played.end {
-            // A file that has no place there is no reason to lose the state.
+            // A file that cannot be placed is no reason to lose the interpreter state.
             slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
         }
         Ok(conclude(Concluding { begun, played, awake, slot, allowed, permit }))
     }
 
-    /// A run's own limits: time and output; the others are the sandbox's.
+    /// The limits of one run: time and output. The sandbox has the other limits.
     fn allow(&self, request: &RunRequest, of_sandbox: &Limits) -> Result<(Allowed, Vec<String>), Unstarted> {
         let mut ask = request.ask.clone();
         let fixed = keep_own_limits(&mut ask);
@@ -206,12 +208,13 @@ impl From<Unbegun> for Unstarted {
     }
 }
 
-/// Where a limit is passed by so much that nothing runs any more.
+/// The size beyond a limit at which no run begins.
 fn far_beyond(most: u64) -> u64 {
     most.saturating_mul(FAR_BEYOND_TIMES).min(most.saturating_add(FAR_BEYOND_BYTES))
 }
 
-/// Refuses what would make a workspace fuller than it may be. One that is a little too full can still be tidied up.
+/// Refuses inputs that would exceed the disk limit. A run may still clean up a workspace that is slightly over
+/// the limit.
 fn check_disk(entry: &SandboxEntry, used: u64, request: &RunRequest) -> Result<(), Unstarted> {
     let placed = request.inputs.iter().map(|input| input.content.len() as u64).sum::<u64>();
     let most = entry.record.limits.disk_bytes;
@@ -235,7 +238,7 @@ fn check_disk(entry: &SandboxEntry, used: u64, request: &RunRequest) -> Result<(
     Err(RunError::new("disk_full", message).remedy(remedy).into())
 }
 
-/// What a run did to the files, and whether it failed because they fill the disk.
+/// Reports which files a run changed, and whether it failed because they fill the disk.
 async fn look_at_files(
     entry: &SandboxEntry,
     files: &Workspace,
@@ -267,7 +270,7 @@ async fn look_at_files(
     }
 }
 
-/// The limits of a sandbox cannot be raised by a run: whoever met one is not sent round in a circle.
+/// Adapts the remedy: a run cannot raise the limits of its sandbox, so a remedy that suggests it would mislead.
 fn suit_remedy(result: &mut RunResult) {
     let remedy = match result.outcome {
         Outcome::OutOfMemory => "process the data in parts, or open a sandbox with a larger limits.memory_mb",
@@ -280,7 +283,7 @@ fn suit_remedy(result: &mut RunResult) {
     }
 }
 
-/// What the end of a run is made of.
+/// The inputs of [`conclude`].
 struct Concluding<'a> {
     begun: Begun,
     played: KeptEnd,
@@ -290,7 +293,7 @@ struct Concluding<'a> {
     permit: Permit,
 }
 
-/// Judges, and puts the sandbox back if it can go on.
+/// Decides the outcome, and puts the sandbox back if it is still usable.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut begun, played, mut awake, slot, allowed, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
@@ -319,7 +322,7 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     Conclusion { end, outcome, error, said, shown, output, usage }.into_result(begun)
 }
 
-/// Leaves in a wish what a run can have of its own; tells what was left out.
+/// Keeps only the limits that a run can set itself. Returns messages about the others.
 fn keep_own_limits(ask: &mut policy::Ask) -> Vec<String> {
     let own = policy::Ask { timeout_ms: ask.timeout_ms, output_kb: ask.output_kb, ..policy::Ask::default() };
     let others = policy::Ask { timeout_ms: None, output_kb: None, ..std::mem::take(ask) };
@@ -333,7 +336,7 @@ fn keep_own_limits(ask: &mut policy::Ask) -> Vec<String> {
     ]
 }
 
-/// The same for a run in a wall of its own: it gets what the sandbox has.
+/// Sets the limits of a run in a separate wall to those of the sandbox. Returns messages about ignored limits.
 fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
     let fixed = keep_own_limits(&mut request.ask);
     request.ask.memory_mb = Some(of_sandbox.memory_bytes >> 20);

@@ -1,8 +1,8 @@
-//! Removing the files of a sandbox that is gone.
+//! Removes the files of a closed sandbox.
 //!
-//! They were made by a hostile program: directories may be nested deeper than any stack, and have no permission
-//! left. Nothing is walked recursively: what is inside a directory is moved up to the top, until every directory is
-//! empty when its turn comes.
+//! A hostile program made these files. Directories may be nested deeper than any stack and may have no
+//! permissions. The removal therefore does not recurse: it moves the entries of each directory up to the top,
+//! so that every directory is empty when its turn comes.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,15 +15,15 @@ use sandbox::{FailureKind, Failures};
 
 use super::id::SandboxId;
 
-/// Folders in removal have this ending; whatever has it is removed at the next start.
+/// The suffix of folders in removal. The next start removes every folder that has it.
 const TRASH: &str = ".removed";
-/// What this is called where its failures are told.
+/// The subject under which failures of the removal are reported.
 const SUBJECT: &str = "files of closed sandboxes";
 
-/// Takes a folder away at once, and removes it off the path of the answer.
+/// Renames a folder at once and removes it in the background, so that the answer does not wait for it.
 pub(super) fn remove_later(folder: PathBuf, failures: &Arc<Failures>) {
     let trash = folder.with_extension(&TRASH[1..]);
-    // From now on no sandbox has this folder; what is not removed by us is removed by the next server.
+    // After the rename, no sandbox has this folder. If this server does not remove it, the next one does.
     if let Err(error) = std::fs::rename(&folder, &trash) {
         return failures.report(FailureKind::Sweep, SUBJECT, &error);
     }
@@ -36,8 +36,8 @@ pub(super) fn remove_later(folder: PathBuf, failures: &Arc<Failures>) {
     }
 }
 
-/// Removes every folder of a sandbox that nobody knows. A sandbox is made before it is written down, so one that is
-/// in use by another server may be unknown: its lock tells.
+/// Removes every folder of a sandbox that the store does not know. The folder exists before the record, so the
+/// folder of a sandbox that another server is opening may be unknown. Recent folders are therefore kept.
 pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>, failures: Arc<Failures>) {
     drop(tokio::task::spawn_blocking(move || {
         let entries = match std::fs::read_dir(&folder) {
@@ -48,7 +48,7 @@ pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>, failures
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_stranger = SandboxId::parse(&name).is_some() && !known.contains(&name) && is_old(&entry);
             if is_stranger {
-                // Should this fail, there is nothing to remove, and that is told.
+                // If this fails, the removal below finds nothing and reports that.
                 std::fs::rename(entry.path(), entry.path().with_extension(&TRASH[1..])).ok();
             }
             if is_stranger || name.ends_with(TRASH) {
@@ -65,7 +65,7 @@ fn tell(failures: &Failures, removed: io::Result<()>) {
     }
 }
 
-/// Long enough ago that its record would be there.
+/// Whether the folder is old enough that its record would exist.
 fn is_old(entry: &std::fs::DirEntry) -> bool {
     const MAKING: std::time::Duration = std::time::Duration::from_secs(60);
     let made = entry.metadata().and_then(|found| found.modified());
@@ -96,7 +96,8 @@ fn remove(top: &PathBuf) -> io::Result<()> {
                     break up;
                 }
             };
-            // Who is not root can only move a directory that it may write: its way up is written in it.
+            // An unprivileged user can move a directory only if it may write to that directory, because the
+            // move changes its `..` entry.
             drop(enter(inner.as_fd(), &child)?);
             rustix::fs::renameat(&inner, child.as_slice(), &directory, up.as_slice())?;
             queue.push(up);
@@ -112,8 +113,8 @@ fn enter(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Err(rustix::io::Errno::ACCESS) => {
-            // A plain user cannot read what its own sandbox closed, but may open it again: by descriptor, so that
-            // what has the name by now does not matter.
+            // An unprivileged user cannot read a directory whose permissions its sandbox removed, but may
+            // restore them. It does so by file descriptor, so that a later change of the name has no effect.
             let look = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let place = rustix::fs::openat(parent, name, look, Mode::empty())?;
             rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), Mode::RWXU)?;
@@ -121,7 +122,7 @@ fn enter(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         }
         opened => {
             let opened = opened?;
-            // Entries can be taken out only of what may be written.
+            // Removing entries requires write permission on the directory.
             rustix::fs::fchmod(&opened, Mode::RWXU)?;
             Ok(opened)
         }

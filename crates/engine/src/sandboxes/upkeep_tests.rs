@@ -1,4 +1,4 @@
-//! What becomes of sandboxes that nobody uses, over a guest whose interpreters say at once that they are done.
+//! Tests of unused sandboxes, over a guest whose interpreters report their end at once.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
 }
 
-/// The end of the run that an order is about: its id is the third field.
+/// The report that the run of this order has ended. The run's id is the third field of the order.
 fn done(order: &[u8]) -> Vec<u8> {
     let id = order.split(|byte| *byte == 0).nth(2).unwrap();
     [b"10\0done\0".as_slice(), id, b"\0ok\x000\0\0\0\0\0\0\0"].concat()
@@ -30,9 +30,9 @@ fn done(order: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interpreters {
     Honest,
-    /// They read nothing more after their first run, as those that a program has stopped.
+    /// They read nothing more after their first run, like interpreters that a program has stopped.
     Deaf,
-    /// They say that they are done and go on, until they are killed.
+    /// They report their end and continue until they are killed.
     Forging,
 }
 
