@@ -1,21 +1,21 @@
-//! What the pool counts, for whoever shows it.
+//! The counters of the pool. Front ends read them to show metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::telemetry::{Histogram, Times};
 
-/// What a spare is for.
+/// The purpose of a spare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Running a program.
     Run,
-    /// Looking at one without running it.
+    /// Checking a program without running it.
     Check,
 }
 
 impl Purpose {
-    /// The name used in figures.
+    /// The name used in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -24,24 +24,24 @@ impl Purpose {
     }
 }
 
-/// Why a spare went without ever being used.
+/// Why an unused spare was discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
     /// It was too old.
     Age,
-    /// Its guest or its interpreter was gone, or it could not be given its limits.
+    /// Its guest or its interpreter was gone, or the backend could not apply its limits.
     Dead,
     /// Memory was short.
     Memory,
-    /// Nobody asked any more.
+    /// The demand ended.
     Idle,
 }
 
 impl Discard {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::Age, Self::Dead, Self::Memory, Self::Idle];
 
-    /// The name used in figures.
+    /// The name used in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Age => "age",
@@ -52,35 +52,35 @@ impl Discard {
     }
 }
 
-/// Spares of one kind at this moment.
+/// The spares of one kind at this moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLevel {
     /// Their language.
     pub language: String,
-    /// What they are for.
+    /// Their purpose.
     pub purpose: Purpose,
     /// How many can be leased.
     pub ready: usize,
 }
 
-/// The pool at one moment; all zero where it is off.
+/// The pool at one moment. All values are zero where the pool is off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolSnapshot {
     /// Spares that are ready.
     pub levels: Vec<PoolLevel>,
     /// Runs that got a spare.
     pub hits: u64,
-    /// Runs that asked and had one built.
+    /// Runs that found no spare and had a sandbox built.
     pub misses: u64,
     /// Builds that failed.
     pub build_failures: u64,
-    /// Spares that were never used, in the order of [`Discard::ALL`].
+    /// Discarded spares, in the order of [`Discard::ALL`].
     pub discards: [u64; Discard::ALL.len()],
-    /// How long builds took that did not fail, until the interpreter was ready.
+    /// How long successful builds took, until the interpreter was ready.
     pub builds: Times,
 }
 
-/// Counts since the start.
+/// Counters since the start of the server.
 #[derive(Default)]
 pub(crate) struct PoolCounts {
     hits: AtomicU64,

@@ -1,19 +1,20 @@
-//! How often something is asked for, and how many spares that is worth. Pure: the caller brings the clock.
+//! The demand for spares of one key, and how many spares it justifies. Pure functions: the caller supplies the
+//! time.
 
 use std::time::{Duration, Instant};
 
-/// Arrivals count for about so long.
+/// The time constant with which arrivals decay.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
-/// A caller that found nothing counts for about so long.
+/// The time constant with which misses decay.
 const MISS_WINDOW: Duration = Duration::from_secs(30);
-/// Arrivals are not even: so many times the mean is kept.
+/// Arrivals are uneven, so the pool keeps this many times their mean.
 const UNEVENNESS: f64 = 2.0;
-/// How much the last build weighs in the mean.
+/// The weight of the last build in the mean build time.
 const BUILD_WEIGHT: f64 = 0.3;
-/// Before the first build nobody knows.
+/// The assumed build time before the first build.
 const BUILD_GUESS: Duration = Duration::from_millis(50);
 
-/// A count that fades.
+/// A count that decays over time.
 #[derive(Debug, Clone, Copy)]
 struct Fading {
     level: f64,
@@ -55,27 +56,27 @@ impl Demand {
         }
     }
 
-    /// Somebody asks.
+    /// Records a request for a sandbox.
     pub(super) fn ask(&mut self, now: Instant) {
         self.arrivals.add(now);
         self.last_asked = now;
     }
 
-    /// Somebody asked and there was none.
+    /// Records a request that found no spare.
     pub(super) fn miss(&mut self, now: Instant) {
         self.misses.add(now);
     }
 
-    /// A build took so long.
+    /// Records how long a build took.
     pub(super) fn built_in(&mut self, took: Duration) {
         self.build = self.build.mul_f64(1.0 - BUILD_WEIGHT) + took.mul_f64(BUILD_WEIGHT);
     }
 
-    /// How many to keep: what is asked for while one is built, and as many as lately came at once in vain.
+    /// How many spares to keep: the requests expected during one build, plus the recent simultaneous misses.
     pub(super) fn worth(&self, now: Instant, floor: usize, ceiling: usize) -> usize {
         let rate = self.arrivals.level(now) / RATE_WINDOW.as_secs_f64();
         let meanwhile = rate * self.build.as_secs_f64() * UNEVENNESS;
-        // The first of all callers finds nothing, and one now and then: that is what the floor is for.
+        // The first request always misses, and so does an occasional one. The floor covers these.
         let in_vain = (self.misses.level(now) - 1.0).max(0.0);
         let more = meanwhile.floor() + in_vain.round();
         floor.saturating_add(more as usize).min(ceiling)

@@ -1,7 +1,8 @@
-//! Who looks after the shelves: sweeps what is no good, builds what is wanted, off the path of every run.
+//! The keeper task of a pool: discards unusable spares and builds wanted ones, outside the path of any run.
 //!
-//! One per pool, from the first demand until the pool is gone. It builds few at a time and only while the machine has memory to
-//! give; a build that fails is tried again later, each time later. No caller hears of it; the operator does, once.
+//! A pool has one keeper, from the first demand until the pool is dropped. The keeper builds few spares at a
+//! time, and only while the machine has free memory. It retries a failed build after growing pauses. Callers
+//! never see these failures; the operator gets one report.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,15 +15,16 @@ use super::spare::Spare;
 use super::{Discard, PoolShared};
 use crate::admission::machine_has;
 
-/// Builds at once: they share the processors with the runs.
+/// The most builds at once, because they share the processors with the runs.
 const BUILDS_MAX: usize = 2;
-/// How often spares are looked at.
+/// How often the keeper examines the spares.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// One interpreter rehearses after the other.
+/// The pause between the warm-up runs of two interpreters.
 const REHEARSAL_PAUSE: Duration = Duration::from_millis(3);
-/// While there is no key at all only a demand wakes it.
+/// Without any key, only a demand wakes the keeper.
 const IDLE_PAUSE: Duration = Duration::from_secs(3600);
-/// Beyond what it costs, the machine must have this much to give before a spare is built; with less, spares go.
+/// Free memory that the machine must have beyond the cost of a spare before one is built. With less, spares are
+/// discarded.
 const MARGIN_BYTES: u64 = 256 << 20;
 
 pub(super) async fn keep(shared: Weak<PoolShared>, wake: Arc<Notify>) {
@@ -39,13 +41,13 @@ pub(super) async fn keep(shared: Weak<PoolShared>, wake: Arc<Notify>) {
             }
             _ => return,
         };
-        // Woken or not, there is something to look at then.
+        // After the pause or a notification, the loop examines the pool again.
         tokio::time::timeout(pause, wake.notified()).await.ok();
     }
 }
 
 impl PoolShared {
-    /// Builds what is wanted; tells when to look again.
+    /// Starts the wanted builds. Returns how long to pause.
     fn tend(self: &Arc<Self>, now: Instant) -> Duration {
         let is_quiet = self.admission.is_quiet();
         while self.start_build(now, is_quiet) {}
@@ -61,7 +63,7 @@ impl PoolShared {
         next.unwrap_or(LOOK_PAUSE).min(LOOK_PAUSE)
     }
 
-    /// Lets go of what is no good any more, or too much.
+    /// Discards spares that are unusable or no longer wanted.
     pub(super) fn sweep(&self, now: Instant) {
         let is_short = !machine_has(MARGIN_BYTES);
         let mut shelves = self.locked();
@@ -77,7 +79,7 @@ impl PoolShared {
         self.let_go(given_up, Discard::Memory);
     }
 
-    /// Begins a build, if one is wanted and can be afforded.
+    /// Starts a build, if one is wanted and there is memory for it.
     fn start_build(self: &Arc<Self>, now: Instant, is_quiet: bool) -> bool {
         let mut shelves = self.locked();
         if shelves.building() >= BUILDS_MAX {
@@ -113,7 +115,7 @@ impl PoolShared {
     }
 }
 
-/// The place of a spare in the making; free again however that ends.
+/// The slot of a spare that is being built. Dropping it frees the slot.
 struct Place {
     shared: Weak<PoolShared>,
     id: u64,

@@ -1,13 +1,14 @@
-//! Spares: sandboxes that were built before anybody asked, with their interpreter started.
+//! Spares: sandboxes built ahead of demand, with their interpreter started.
 //!
 //! ```text
 //! run -> lease -> a spare of that key is ready?  yes: it gets the run's limits and is never seen here again
 //!          |                                     no: the caller builds one itself (cold)
 //!          +-- demand --> keeper -> build (off the path) -> ready -> leased, or let go: age, dead, memory, idle
 //! ```
-//! A key is what a sandbox is made of without its limits; nothing of a request or of a principal is in it, so any run
-//! may take any spare of its key. What was leased never comes back: there is no way for it to. A spare that cannot be
-//! used is no caller's error; the run is then as if there were no pool.
+//! A key is everything that a sandbox is made of except its limits. It contains nothing of a request or of a
+//! principal, so any run may lease any spare of its key. A leased sandbox never returns to the pool; no code
+//! path exists for it. An unusable spare causes no error for the caller: the run proceeds as if there were no
+//! pool.
 
 mod counts;
 mod demand;
@@ -31,37 +32,37 @@ use crate::admission::Admission;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::unstarted::Unstarted;
 
-/// Spares of all keys together, those in the making included.
+/// The most spares of all keys together, including those being built.
 const SPARES_MAX: usize = 32;
 
-/// How the pool is kept.
+/// The configuration of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Whether there is one at all.
+    /// Whether the pool is on.
     pub is_on: bool,
-    /// Spares kept ready of a key that was used lately.
+    /// How many spares to keep of a recently used key.
     pub floor: usize,
-    /// The most of one key, however often it is asked for.
+    /// The most spares of one key, whatever the demand.
     pub ceiling: usize,
-    /// What all spares together may use.
+    /// The most memory that all spares together may use.
     pub memory_bytes_max: u64,
-    /// Older ones are replaced.
+    /// Spares older than this are replaced.
     pub age_max: Duration,
 }
 
 impl PoolConfig {
-    /// No pool: every sandbox is built when it is asked for.
+    /// A configuration without a pool: every sandbox is built on request.
     pub fn off() -> Self {
         Self { is_on: false, floor: 0, ceiling: 0, memory_bytes_max: 0, age_max: Duration::ZERO }
     }
 }
 
-/// A sandbox that somebody wants.
+/// A request for a sandbox.
 pub(crate) struct Want<'a> {
     pub(crate) spec: &'a SandboxSpec,
-    /// What most of its kind are given: spares are built with it.
+    /// The limits of most sandboxes of this kind. Spares are built with them.
     pub(crate) usual: &'a Limits,
-    /// The most that any of its kind is given.
+    /// The largest limits of any sandbox of this kind.
     pub(crate) most: &'a Limits,
     pub(crate) language: &'a str,
     pub(crate) purpose: Purpose,
@@ -70,21 +71,21 @@ pub(crate) struct Want<'a> {
 /// A sandbox for one run, from the pool or built for it.
 pub(crate) struct Lease {
     pub(crate) sandbox: Box<dyn Sandbox>,
-    /// The conversation with its guest, where it has begun already.
+    /// The connection to its guest, if it is already established.
     guest: Option<(GuestReader, GuestWriter)>,
-    /// How long getting it took, in parts.
+    /// How long each part of obtaining it took.
     pub(crate) phases: StartPhases,
-    /// Whether it was built before anybody asked.
+    /// Whether it was built ahead of demand.
     pub(crate) is_spare: bool,
 }
 
 impl Lease {
-    /// One that was built for this run.
+    /// A sandbox that was built for this run.
     pub(crate) fn cold(sandbox: Box<dyn Sandbox>) -> Self {
         Self { phases: sandbox.phases().clone(), sandbox, guest: None, is_spare: false }
     }
 
-    /// The conversation with its guest.
+    /// Returns the connection to its guest.
     pub(crate) async fn connect(&mut self) -> Result<(GuestReader, GuestWriter), GuestError> {
         match self.guest.take() {
             Some(guest) => Ok(guest),
@@ -94,7 +95,7 @@ impl Lease {
 }
 
 impl Engine {
-    /// A sandbox that somebody wants: a spare where one is ready, else built now.
+    /// Obtains a sandbox: a spare if one is ready, otherwise a newly built one.
     pub(crate) async fn lease(&self, want: &Want<'_>) -> Result<Lease, Unstarted> {
         let span = tracing::debug_span!(
             "lease",
@@ -115,19 +116,19 @@ impl Engine {
     }
 }
 
-/// The spares of one engine; dropping it destroys them.
+/// The spares of one engine. Dropping it destroys them.
 pub(crate) struct Pool {
-    /// Nothing: it is off.
+    /// `None` where the pool is off.
     shared: Option<Arc<PoolShared>>,
 }
 
-/// What the pool and its keeper share.
+/// The state that the pool and its keeper share.
 struct PoolShared {
     config: PoolConfig,
     backend: Arc<dyn Backend>,
     admission: Arc<Admission>,
     shelves: Mutex<Shelves>,
-    /// There is something to do for the keeper: somebody asked, a build ended, or the last run did.
+    /// Wakes the keeper: a request arrived, a build ended, or the last run ended.
     wake: Arc<Notify>,
     counts: PoolCounts,
     failures: Arc<Failures>,
@@ -152,7 +153,7 @@ impl Pool {
         Self { shared: config.is_on.then(|| Arc::new(shared())) }
     }
 
-    /// A spare with these limits, if one is ready; asking is what makes the pool keep some.
+    /// Leases a spare and applies these limits, if one is ready. Each call counts as demand.
     pub(crate) async fn lease(&self, want: &Want<'_>) -> Option<Lease> {
         let shared = self.shared.as_ref()?;
         let started = Instant::now();
@@ -169,7 +170,7 @@ impl Pool {
         Some(Lease { sandbox, guest: Some(guest), phases, is_spare: true })
     }
 
-    /// Gives up spares until so much memory is free for somebody who waits for it.
+    /// Discards spares until a waiting run can have this much memory.
     pub(crate) fn give_way(&self, bytes: u64) {
         if let Some(shared) = &self.shared {
             let spares = shared.locked().take_least_wanted(bytes);
@@ -177,12 +178,12 @@ impl Pool {
         }
     }
 
-    /// Destroys all spares; none is made any more.
+    /// Destroys all spares. No more are built.
     pub(crate) async fn close(&self) {
         let Some(shared) = &self.shared else { return };
         let spares = shared.locked().close();
         shared.wake.notify_one();
-        // All at once: each takes about a millisecond to die.
+        // Destroyed concurrently: each takes about a millisecond.
         let ends: Vec<_> = spares.into_iter().map(|spare| tokio::spawn(spare.destroy())).collect();
         for end in ends {
             if let Err(error) = end.await {
@@ -212,7 +213,7 @@ impl PoolShared {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of the demand; the first one brings the keeper.
+    /// Records the demand. The first demand starts the keeper.
     fn ask(self: &Arc<Self>, want: &Want<'_>, now: Instant) {
         let mut shelves = self.locked();
         let displaced = shelves.ask(want, now);
@@ -224,7 +225,7 @@ impl PoolShared {
         }
     }
 
-    /// The first spare that is sound and can have these limits.
+    /// Returns the first healthy spare to which the limits can be applied.
     async fn lease(&self, want: &Want<'_>) -> Option<(Box<dyn Sandbox>, (GuestReader, GuestWriter))> {
         loop {
             let mut spare = self.locked().take(want)?;
@@ -238,7 +239,7 @@ impl PoolShared {
                     self.failures.recovered(FailureKind::Lease, subject);
                     return Some(spare.into_parts());
                 }
-                // It is as it was, and good for others.
+                // The spare is unchanged and fits other runs.
                 Err(BackendError::Unfit { .. }) => {
                     let unwanted = self.locked().put_back(want, spare);
                     self.let_go(unwanted, Discard::Idle);
@@ -246,7 +247,7 @@ impl PoolShared {
                 }
                 Err(error) => {
                     self.failures.report(FailureKind::Lease, subject, &error);
-                    // Were they all like this, building more at once would help nobody.
+                    // If all spares fail in this way, building more at once does not help.
                     self.locked().blame(want, Instant::now());
                     self.let_go([spare], Discard::Dead);
                 }
@@ -254,12 +255,12 @@ impl PoolShared {
         }
     }
 
-    /// Destroys spares off this path.
+    /// Destroys spares in the background.
     fn let_go(&self, spares: impl IntoIterator<Item = Spare>, reason: Discard) {
         for mut spare in spares {
             self.counts.discard(reason);
             tracing::debug!(reason = reason.name(), "spare_discarded");
-            // Whoever waits for memory has it now; the machine has it a moment later.
+            // Releases the promised memory to waiting runs now. The machine has it a moment later.
             spare.hold = None;
             tokio::spawn(spare.destroy());
         }

@@ -1,4 +1,4 @@
-//! What is ready and what is wanted, by key. Plain data behind one lock: nothing here waits.
+//! The ready spares and the demand of each key. Plain data behind one lock; nothing here waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,27 +10,28 @@ use super::demand::Demand;
 use super::spare::Spare;
 use super::{PoolConfig, PoolLevel, Purpose, SPARES_MAX, Want};
 
-/// Keys at once; the one that was not asked for the longest makes room.
+/// The most keys at once. The least recently requested key makes room.
 const KEYS_MAX: usize = 64;
-/// A key that nobody asked for in this time is let go, with its spares.
+/// A key without a request for this long is removed, with its spares.
 const KEY_IDLE: Duration = Duration::from_secs(300);
-/// More than the demand is worth are kept for so long after the last one asked.
+/// How long spares beyond the current demand are kept after the last request.
 const SURPLUS_IDLE: Duration = Duration::from_secs(30);
-/// While something runs, the first of a key are built this much after somebody asked, who has a sandbox built meanwhile: that
-/// goes first.
+/// While a run is in progress, the first spares of a key are built this long after the request. The request
+/// builds its own sandbox in the meantime, and that build goes first.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-/// While something runs and there is one left, the next is built this much later: the run that took one goes first.
+/// While a run is in progress and a spare is left, the next spare is built this much later. The run that leased
+/// one goes first.
 const REFILL_PAUSE: Duration = Duration::from_millis(10);
-/// After a failed build, doubled with each further one.
+/// The pause after a failed build. It doubles with each further failure.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// What a spare costs, before the first of its kind was measured.
+/// The assumed cost of a spare before the first of its kind was measured.
 const COST_GUESS_BYTES: u64 = 64 << 20;
 
 /// The spares of one key.
 pub(super) struct Shelf {
     pub(super) id: u64,
-    /// With the usual limits.
+    /// The spec with the usual limits.
     pub(super) spec: Arc<SandboxSpec>,
     language: String,
     purpose: Purpose,
@@ -38,20 +39,20 @@ pub(super) struct Shelf {
     ready: VecDeque<Spare>,
     pub(super) building: usize,
     failures: u32,
-    /// Not before, whatever happens.
+    /// No build starts before this time, because the last one failed.
     retry_at: Instant,
-    /// Not before, unless it is quiet.
+    /// No build starts before this time while a run is in progress.
     build_at: Instant,
     pub(super) cost_bytes: u64,
 }
 
-/// All keys.
+/// The shelves of all keys.
 #[derive(Default)]
 pub(super) struct Shelves {
     pub(super) all: Vec<Shelf>,
     next_id: u64,
     is_closed: bool,
-    /// Whether there is a keeper.
+    /// Whether the keeper is running.
     pub(super) is_kept: bool,
 }
 
@@ -73,12 +74,13 @@ impl Shelf {
         }
     }
 
-    /// What it is called where its failures are told.
+    /// The subject under which its failures are reported.
     pub(super) fn subject(&self) -> String {
         format!("{} {}", self.language, self.purpose.name())
     }
 
-    /// The key: everything but limits. The shortest part that tells them apart comes first.
+    /// Whether the spec has this key, which is everything except the limits. Compares the shortest
+    /// distinguishing part first.
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;
         own.zygote == spec.zygote
@@ -97,7 +99,7 @@ impl Shelf {
         self.ready.len() + self.building
     }
 
-    /// A build ended well.
+    /// Adds a spare after a successful build.
     pub(super) fn put(&mut self, spare: Spare, took: Duration) {
         self.failures = 0;
         self.cost_bytes = spare.cost_bytes;
@@ -105,14 +107,14 @@ impl Shelf {
         self.ready.push_back(spare);
     }
 
-    /// A build ended badly: the next one waits, longer each time.
+    /// Records a failed build. The pause before the next one grows each time.
     pub(super) fn fail(&mut self, now: Instant) {
         let pause = BACKOFF_FIRST.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now + pause;
     }
 
-    /// When the next may be built.
+    /// When the next build may start.
     fn due_at(&self, is_quiet: bool) -> Instant {
         if is_quiet { self.retry_at } else { self.retry_at.max(self.build_at) }
     }
@@ -123,7 +125,7 @@ impl Shelf {
 }
 
 impl Shelves {
-    /// Somebody asks for one of this key; gives back what had to make room for a new key.
+    /// Records a request for this key. Returns the spares that had to make room for a new key.
     pub(super) fn ask(&mut self, want: &Want<'_>, now: Instant) -> Vec<Spare> {
         if let Some(shelf) = self.find(want.spec) {
             shelf.demand.ask(now);
@@ -142,21 +144,22 @@ impl Shelves {
         displaced
     }
 
-    /// There was none for somebody who asked.
+    /// Records a request that found no spare.
     pub(super) fn miss(&mut self, want: &Want<'_>, now: Instant) {
         if let Some(shelf) = self.find(want.spec) {
             shelf.demand.miss(now);
         }
     }
 
-    /// One of this key could not be given its limits.
+    /// Records that the limits could not be applied to a spare of this key.
     pub(super) fn blame(&mut self, want: &Want<'_>, now: Instant) {
         if let Some(shelf) = self.find(want.spec) {
             shelf.fail(now);
         }
     }
 
-    /// The newest spare of a key: what it needs is still in the processors' caches. The others age, and are renewed.
+    /// Takes the newest spare of a key: its memory is still in the processors' caches. The older spares age and
+    /// are replaced.
     pub(super) fn take(&mut self, want: &Want<'_>) -> Option<Spare> {
         let shelf = self.find(want.spec)?;
         let spare = shelf.ready.pop_back()?;
@@ -168,7 +171,7 @@ impl Shelves {
         Some(spare)
     }
 
-    /// One that was looked at and not used; comes back where nobody wants it any more.
+    /// Returns an unused spare to its shelf. Gives it back if the key is no longer wanted.
     pub(super) fn put_back(&mut self, want: &Want<'_>, spare: Spare) -> Option<Spare> {
         if self.is_closed {
             return Some(spare);
@@ -186,7 +189,7 @@ impl Shelves {
         self.all.iter_mut().find(|shelf| shelf.is_of(spec))
     }
 
-    /// The shelf of a build, if it is still wanted.
+    /// The shelf for which a build was started, if it still exists.
     pub(super) fn of_build(&mut self, id: u64) -> Option<&mut Shelf> {
         let is_closed = self.is_closed;
         self.all.iter_mut().find(|shelf| shelf.id == id).filter(|_| !is_closed)
@@ -197,7 +200,7 @@ impl Shelves {
         shelves.min_by_key(|(_, shelf)| shelf.demand.last_asked).map(|(at, _)| at)
     }
 
-    /// Takes spares away, those of the key that was not asked for the longest first, until they cost that much.
+    /// Removes spares, from the least recently requested key first, until their cost reaches `bytes`.
     pub(super) fn take_least_wanted(&mut self, bytes: u64) -> Vec<Spare> {
         let (mut taken, mut freed) = (Vec::new(), 0_u64);
         while freed < bytes {
@@ -209,7 +212,7 @@ impl Shelves {
         taken
     }
 
-    /// Everything goes, and nothing comes any more.
+    /// Removes everything. No more spares are accepted.
     pub(super) fn close(&mut self) -> Vec<Spare> {
         self.is_closed = true;
         self.all.drain(..).flat_map(|shelf| shelf.ready).collect()
@@ -219,17 +222,17 @@ impl Shelves {
         self.is_closed
     }
 
-    /// Takes out what is no good any more.
+    /// Removes spares that are no longer healthy.
     pub(super) fn sweep_dead(&mut self) -> Vec<Spare> {
         self.take_all(|spare| !spare.is_well())
     }
 
-    /// Takes out what is too old.
+    /// Removes spares that are too old.
     pub(super) fn sweep_aged(&mut self, now: Instant, age_max: Duration) -> Vec<Spare> {
         self.take_all(|spare| now.saturating_duration_since(spare.born) >= age_max)
     }
 
-    /// Takes out what is more than the demand is worth, and forgets keys that nobody asks for.
+    /// Removes spares beyond the demand, and keys without recent requests.
     pub(super) fn sweep_idle(&mut self, now: Instant, config: &PoolConfig) -> Vec<Spare> {
         let mut taken = Vec::new();
         for shelf in &mut self.all {
@@ -256,7 +259,7 @@ impl Shelves {
         taken
     }
 
-    /// The key that needs one the most, if there is room for one more.
+    /// The key with the greatest need for a spare, if there is room for one more.
     pub(super) fn next_to_build(
         &mut self,
         now: Instant,
@@ -271,23 +274,23 @@ impl Shelves {
         self.all.iter_mut().filter(is_due).min_by_key(|shelf| shelf.count())
     }
 
-    /// When a key that lacks one may next be built.
+    /// When the next build of a key that needs one may start.
     pub(super) fn next_build_at(&self, now: Instant, is_quiet: bool, config: &PoolConfig) -> Option<Instant> {
         let wanting = self.all.iter().filter(|shelf| shelf.is_wanting(now, config));
         wanting.map(|shelf| shelf.due_at(is_quiet)).filter(|at| *at > now).min()
     }
 
-    /// Has one interpreter rehearse that did not yet, of those that will be taken first.
+    /// Starts the warm-up run of one interpreter that has not had one. Spares that are leased first come first.
     pub(super) fn rehearse_one(&mut self) -> bool {
         self.all.iter_mut().any(|shelf| shelf.ready.iter_mut().rev().any(Spare::rehearse))
     }
 
-    /// Builds under way.
+    /// The number of builds in progress.
     pub(super) fn building(&self) -> usize {
         self.all.iter().map(|shelf| shelf.building).sum()
     }
 
-    /// What all spares cost, with those in the making.
+    /// The cost of all spares, including those being built.
     pub(super) fn cost_bytes(&self) -> u64 {
         let of = |shelf: &Shelf| {
             let ready: u64 = shelf.ready.iter().map(|spare| spare.cost_bytes).sum();

@@ -1,4 +1,4 @@
-//! One spare: a sandbox whose guest has said hello and whose interpreter says that it is ready.
+//! One spare: a sandbox whose guest has said hello and whose interpreter has reported that it is ready.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use crate::conversation::MAIN;
 use crate::driver;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 
-/// How long an interpreter may take to be ready.
+/// How long an interpreter may take to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
-/// The least that one costs: its process 1, its groups, our end of its stream.
+/// The least cost of a spare: its process 1, its control groups, the host's end of its stream.
 const COST_BYTES_MIN: u64 = 1 << 20;
 
-/// Why there is none.
+/// Why a spare could not be built.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpareError {
     #[error("the wall was not built")]
@@ -31,16 +31,16 @@ pub(super) struct Spare {
     reader: GuestReader,
     writer: GuestWriter,
     pub(super) born: Instant,
-    /// Whether its interpreter can walk through a run before there is one, and was not told to yet.
+    /// Whether its interpreter supports a warm-up run and has not had one yet.
     can_rehearse: bool,
-    /// What it uses of the machine's memory.
+    /// How much of the machine's memory it uses.
     pub(super) cost_bytes: u64,
-    /// That much of what the server may promise.
+    /// The same amount, reserved from the memory that the server may promise.
     pub(super) hold: Option<OwnedSemaphorePermit>,
 }
 
 impl Spare {
-    /// Builds one and waits until its interpreter is ready.
+    /// Builds a spare and waits until its interpreter is ready.
     pub(super) async fn build(backend: &dyn Backend, spec: &SandboxSpec) -> Result<Self, SpareError> {
         let mut sandbox = backend.create(spec).await?;
         if !sandbox.enforced().missing(&spec.absence_allowed).is_empty() {
@@ -54,12 +54,13 @@ impl Spare {
         }
         sandbox.settle();
         let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
-        // Which interpreters have zygotes, and which can rehearse, is the same.
+        // The interpreters that have zygote processes are the same that support a warm-up run.
         let can_rehearse = spec.zygote.is_some();
         Ok(Self { sandbox, reader, writer, born: Instant::now(), can_rehearse, cost_bytes, hold: None })
     }
 
-    /// Tells its interpreter to rehearse, unless it was told already. One that does not hear that is found out as dead.
+    /// Starts the warm-up run of its interpreter, unless it already had one. If the message cannot be sent, a
+    /// later health check finds the spare dead.
     pub(super) fn rehearse(&mut self) -> bool {
         let is_due = std::mem::take(&mut self.can_rehearse);
         if is_due {
@@ -71,7 +72,7 @@ impl Spare {
         is_due
     }
 
-    /// Whether guest and interpreter are still there, as far as they have told.
+    /// Whether guest and interpreter are still alive, according to their messages.
     pub(super) fn is_well(&mut self) -> bool {
         self.reader.is_well()
     }
@@ -84,9 +85,9 @@ impl Spare {
         (self.sandbox, (self.reader, self.writer))
     }
 
-    /// Its end.
+    /// Destroys the spare.
     pub(super) async fn destroy(mut self) {
-        // A backend tells what it cannot destroy.
+        // The backend reports a sandbox that it cannot destroy.
         self.sandbox.destroy().await.ok();
     }
 }

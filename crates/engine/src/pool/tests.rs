@@ -1,4 +1,4 @@
-//! The pool over the fake backend: who gets a spare, who does not, and what becomes of those that nobody takes.
+//! Tests of the pool over the fake backend: which requests get a spare, and what happens to unused spares.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -22,14 +22,14 @@ const CONFIG: PoolConfig = PoolConfig {
     age_max: Duration::from_secs(300),
 };
 
-/// Our end of every guest's stream.
+/// The test's end of every guest's stream.
 type Guests = Arc<Mutex<Vec<UnixStream>>>;
 
 fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
 }
 
-/// A guest that says hello, and that its interpreter is ready as soon as it was told to start one.
+/// A guest that says hello, and reports a ready interpreter as soon as it is told to start one.
 fn patient() -> (FakeBackend, Guests) {
     let guests = Guests::default();
     let known = Arc::clone(&guests);
@@ -92,7 +92,7 @@ impl Scene {
         }
     }
 
-    /// Asked once, with as many spares as that brings.
+    /// Requests one sandbox and waits for the spares that this demand causes.
     async fn warm(self) -> Self {
         assert!(self.lease().await.is_none(), "nothing is built before anybody asks");
         self.until("the floor is ready", |scene| scene.ready() == CONFIG.floor).await;
@@ -242,7 +242,7 @@ async fn surplus_goes_when_nobody_asks_for_a_while_and_the_rest_later() {
     assert_eq!(scene.ready(), CONFIG.floor);
     scene.shared().sweep(now + Duration::from_secs(299));
     assert_eq!(scene.ready(), CONFIG.floor);
-    // Younger than their age, older than anybody's interest.
+    // The spares are younger than their maximum age, but the key has been idle too long.
     scene.shared().locked().sweep_idle(now + Duration::from_secs(302), &CONFIG).clear();
     assert!(scene.pool.snapshot().levels.is_empty());
 }
@@ -273,7 +273,7 @@ async fn all_keys_together_stay_within_the_maximum() {
     assert!(scene.pool.snapshot().levels.len() < 100, "keys are forgotten");
 }
 
-/// Each spare of this costs so much.
+/// A pool in which each spare costs this much.
 fn costly(cost_mb: u64, config: PoolConfig) -> Scene {
     let (fake, guests) = patient();
     let usage = Usage { memory_peak_bytes: cost_mb << 20, ..Usage::default() };
@@ -335,7 +335,7 @@ async fn while_something_runs_building_waits_a_moment_and_when_it_is_quiet_it_do
     );
 }
 
-/// Everything that guests are told, with an interpreter that is ready at once.
+/// A guest that records every message, with an interpreter that is ready at once.
 fn attentive() -> (FakeBackend, Arc<Mutex<Vec<u8>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);

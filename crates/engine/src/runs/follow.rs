@@ -1,4 +1,4 @@
-//! The task of one run: carries its output into the log, and its end into the store.
+//! The task of one run: writes its output to the log and its end to the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use crate::sandboxes::Ties;
 use crate::store::StoreError;
 use crate::telemetry::Phase;
 
-/// Output of a run that was handed over is written down this often.
+/// How often the output of a handed-over run is written to the store.
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 /// How long a result waits for the store.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
-/// A result that the store did not take is offered again so often, after such pauses.
+/// How often, and after which pauses, a result is offered again to a store that did not take it.
 const RETRIES_MAX: usize = 6;
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the task of a run begins with.
+/// The inputs of a run's task.
 pub(super) struct Beginning {
     pub(super) request: RunRequest,
     pub(super) stopped: oneshot::Receiver<Stop>,
@@ -48,7 +48,7 @@ impl Runs {
         self.conclude(&entry, result, place).await;
     }
 
-    /// Writes the end down, tells it, and forgets the run once the store has it.
+    /// Stores the result, publishes it, and removes the run from memory once the store has it.
     async fn conclude(&self, entry: &Entry, result: RunResult, place: Place) {
         let blocks = {
             let mut log = entry.log();
@@ -60,7 +60,8 @@ impl Runs {
         let span = tracing::Span::current();
         span.record("outcome", result.outcome.name());
         span.record("error", result.error.as_ref().map(|error| error.code.as_str()));
-        // Nothing was executed: there is nothing to come back to, unless somebody was told so.
+        // Nothing was executed, so there is nothing to look up later, unless a caller was told that the run is
+        // kept.
         let is_unstarted = matches!(result.phase, RunPhase::NotStarted);
         let Execution { stdout, stderr, .. } = result.execution();
         let is_long = stdout.len().max(stderr.len()) > self.config.inline_bytes_max;
@@ -68,7 +69,8 @@ impl Runs {
         let run = Arc::new(finished(entry, result));
         if is_unstarted && !entry.wants_row() {
             entry.publish(run);
-            // Whoever wants it kept from now on sees that it ended, and writes it down: see `write_down`.
+            // A caller that asks for the run to be kept from now on sees that it ended and stores it: see
+            // `write_down`.
             if !entry.wants_row() {
                 return self.forget(entry);
             }
@@ -76,7 +78,7 @@ impl Runs {
         }
         let started = Instant::now();
         let queued = within(self.store.finish(Arc::clone(&run), blocks.clone(), is_awaited)).await;
-        // The next run may come while this one is written: the queue before the store is bounded.
+        // The next run may start while this one is written: the queue in front of the store is bounded.
         drop(place);
         let stored = match queued {
             Ok(answered) if is_awaited => {
@@ -107,7 +109,8 @@ impl Runs {
         self.forget(entry);
     }
 
-    /// A run that never began, and that somebody wanted kept in the very moment in which that was told.
+    /// Stores a run that never began, when a caller asked to keep it in the moment in which its end was
+    /// published.
     async fn keep_anyway(&self, entry: &Entry) {
         if let Some(run) = entry.peek()
             && let Err(error) = self.store_end(run, Vec::new()).await
@@ -118,20 +121,20 @@ impl Runs {
         self.forget(entry);
     }
 
-    /// Writes an end down and waits until it is on the disk. Doing it twice changes nothing.
+    /// Stores a result and waits until it is on the disk. Repeating it changes nothing.
     async fn store_end(&self, run: Arc<FinishedRun>, blocks: Vec<Arc<LogBlock>>) -> Result<(), StoreError> {
         let answered = within(self.store.finish(run, blocks, true)).await?;
         within(async { answered.await.unwrap_or(Err(StoreError::Closed)) }).await
     }
 
-    /// Keeps a result that the store did not take for a while, and tries again.
+    /// Keeps a result that the store did not take, and offers it again.
     async fn offer_again(&self, entry: &Entry, run: &Arc<FinishedRun>, blocks: &[Arc<LogBlock>]) {
         self.note_unstored(entry);
         let mut closing = self.closing.subscribe();
         for _ in 0..RETRIES_MAX {
             tokio::select! {
                 () = tokio::time::sleep(RETRY_PAUSE) => {}
-                // A server that ends does not wait for a broken disk; one last try is all.
+                // A server that shuts down does not wait for a broken disk; it tries one last time.
                 _ = closing.wait_for(|is_closing| *is_closing) => {}
             }
             if !self.is_known(entry) {
@@ -144,12 +147,12 @@ impl Runs {
         }
     }
 
-    /// Has a run that outlives its request written down as running, and its output with it as it comes.
+    /// Records a run that outlives its request as running, and appends its output as it arrives.
     pub(super) async fn write_down(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
         entry.wants_row.store(true, std::sync::atomic::Ordering::SeqCst);
         within(self.store.begin(entry.run.clone())).await?;
         if let Some(run) = entry.peek() {
-            // It ended before anybody knew that it should be kept.
+            // The run ended before a caller asked to keep it.
             let blocks = entry.log().seal();
             return self.store_end(run, blocks).await;
         }
@@ -157,7 +160,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Writes output down until the run ended; its end brings the rest.
+    /// Appends output to the store until the run ends. The result brings the rest.
     async fn write_along(self: Arc<Self>, entry: Arc<Entry>) {
         let run = super::LiveRun(Arc::clone(&entry));
         while run.wait(FLUSH_PAUSE).await.is_none() {
@@ -165,7 +168,7 @@ impl Runs {
                 continue;
             }
             let blocks = entry.log().seal();
-            // What cannot be written now stays in memory, bounded by the run's output limit.
+            // Output that cannot be written now stays in memory, bounded by the run's output limit.
             if self.store.append(entry.run.id.clone(), blocks.clone()).await.is_ok() {
                 entry.log().forget(&blocks);
             }
@@ -189,7 +192,7 @@ fn finished(entry: &Entry, result: RunResult) -> FinishedRun {
     }
 }
 
-/// The same result with a word about the store.
+/// The same result with a warning about the store.
 fn warned(run: &FinishedRun, error: &StoreError) -> Arc<FinishedRun> {
     let mut run = run.clone();
     let error = error.to_run_error();
@@ -198,7 +201,7 @@ fn warned(run: &FinishedRun, error: &StoreError) -> Arc<FinishedRun> {
     Arc::new(run)
 }
 
-/// Whatever happens to the task, those who wait are told something.
+/// Ensures that waiters get a result, whatever happens to the task.
 struct PublishOnDrop<'a> {
     runs: &'a Runs,
     entry: &'a Entry,

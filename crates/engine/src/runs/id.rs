@@ -1,4 +1,4 @@
-//! The handle of a run: unguessable, and nothing else can be parsed as one.
+//! The handle of a run. It is unguessable, and no other kind of handle parses as one.
 
 crate::handle::handle! {
     /// `run_` and 32 hexadecimal digits.

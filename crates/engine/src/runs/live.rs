@@ -1,4 +1,4 @@
-//! Runs in progress: what is known about one, and the handles that others hold.
+//! Runs in progress: the state of one run, and the handles that callers hold.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,10 @@ pub(crate) struct Entry {
     log: Mutex<RunLog>,
     stop: Mutex<Option<oneshot::Sender<Stop>>>,
     finished: watch::Sender<Option<Arc<FinishedRun>>>,
-    /// How much it wrote.
+    /// How many bytes it wrote.
     written: watch::Sender<u64>,
     followers: Followers,
-    /// Somebody may ask for it later, whatever becomes of it.
+    /// Whether the run must be stored, because a caller may ask for it later.
     pub(super) wants_row: AtomicBool,
     pub(super) abort: OnceLock<AbortHandle>,
 }
@@ -58,7 +58,7 @@ impl Entry {
     pub(super) fn stop(&self, why: Stop) {
         let sender = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(sender) = sender {
-            // A run that ended meanwhile needs no stopping.
+            // A run that has already ended needs no stop.
             sender.send(why).ok();
         }
     }
@@ -72,7 +72,8 @@ impl Entry {
         self.finished.borrow().clone()
     }
 
-    /// What memory has of the range, with how much there is; nothing when the store has its beginning.
+    /// Returns the part of the range that is in memory, with the total size. The part is `None` when the store
+    /// has the beginning of the range.
     pub(super) fn read(&self, range: LogRange) -> (Option<LogPart>, u64) {
         let is_running = self.peek().is_none();
         let log = self.log();
@@ -92,7 +93,7 @@ impl Entry {
                     return run;
                 }
                 if finished.changed().await.is_err() {
-                    // The sender lives in the registry and says how it ended before it goes.
+                    // The registry holds the sender, and publishes the end before it drops it.
                     std::future::pending::<()>().await;
                 }
             }
@@ -100,7 +101,7 @@ impl Entry {
     }
 }
 
-/// Carries the output of a run into its log, and to those who follow it.
+/// Writes the output of a run to its log and to its followers.
 pub(super) struct EntryListener(pub(super) Arc<Entry>);
 
 impl Listener for EntryListener {
@@ -110,7 +111,7 @@ impl Listener for EntryListener {
     }
 }
 
-/// A run that goes on, in anybody's hands; dropping it changes nothing.
+/// A handle to a run in progress. Dropping it has no effect on the run.
 #[derive(Clone)]
 pub struct LiveRun(pub(super) Arc<Entry>);
 
@@ -120,48 +121,48 @@ impl LiveRun {
         &self.0.run.id
     }
 
-    /// Its language, as asked for.
+    /// Its language, as the caller gave it.
     pub fn language(&self) -> &str {
         &self.0.run.language
     }
 
-    /// When it was asked for, in milliseconds since the epoch.
+    /// When the caller asked for it, in milliseconds since the epoch.
     pub fn created_ms(&self) -> u64 {
         self.0.run.created_ms
     }
 
-    /// How it ended; nothing when it goes on for longer than `patience`.
+    /// The finished run, or `None` if it takes longer than `patience`.
     pub async fn wait(&self, patience: Duration) -> Option<Arc<FinishedRun>> {
         tokio::time::timeout(patience, self.0.wait()).await.ok()
     }
 
-    /// How it ended, whenever that is. Safe to drop; borrows nothing.
+    /// Completes when the run has ended. Safe to drop; borrows nothing.
     pub fn finished(&self) -> impl Future<Output = Arc<FinishedRun>> + Send + use<> {
         self.0.wait()
     }
 
-    /// Ends it; only the first call counts.
+    /// Ends the run. Only the first call has an effect.
     pub fn stop(&self, why: Stop) {
         self.0.stop(why);
     }
 
-    /// What it writes from now on; see [`Runs::log`] for what it wrote before.
+    /// Follows the output from now on. [`Runs::log`] has the earlier output.
     pub fn follow(&self) -> RunNews {
         let news = self.0.followers.add();
         if self.0.peek().is_some() {
-            // It ended before this one was among those who are told.
+            // The run ended before this follower was registered.
             self.0.followers.end();
         }
         news
     }
 
-    /// How many bytes it wrote, changing as it writes; [`Runs::log`] has them.
+    /// The number of bytes written so far, updated as the run writes. [`Runs::log`] has the bytes.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.written.subscribe()
     }
 }
 
-/// A run just started. Dropping it before it was handed over stops the run.
+/// A run that was just started. Dropping it before [`Self::hand_over`] succeeds stops the run.
 pub struct StartedRun {
     pub(super) run: LiveRun,
     pub(super) runs: Arc<Runs>,
@@ -174,23 +175,23 @@ impl StartedRun {
         self.run.id()
     }
 
-    /// The same run without the duty to end it.
+    /// A handle to the same run that does not stop it when dropped.
     pub fn live(&self) -> LiveRun {
         self.run.clone()
     }
 
-    /// How it ended, whenever that is. Safe to drop; borrows nothing.
+    /// Completes when the run has ended. Safe to drop; borrows nothing.
     pub fn finished(&self) -> impl Future<Output = Arc<FinishedRun>> + Send + use<> {
         self.run.finished()
     }
 
-    /// Ends it; only the first call counts.
+    /// Ends the run. Only the first call has an effect.
     pub fn stop(&self, why: Stop) {
         self.run.stop(why);
     }
 
-    /// Lets the run go on without its caller. That it runs is on the disk when this succeeds; when it fails, the
-    /// run still ends with this value.
+    /// Lets the run continue without its caller. On success, the disk has a record of the running run. On
+    /// failure, dropping this value still stops the run.
     pub async fn hand_over(&mut self) -> Result<(), StoreError> {
         if !self.is_handed_over {
             self.runs.write_down(&self.run.0).await?;

@@ -1,44 +1,44 @@
-//! What a run wrote, in the order in which it came: blocks in memory until the store has them.
+//! The output of a run, in the order of its arrival: blocks in memory until the store has them.
 //!
-//! A block is up to 64 KiB of both streams as they came, and marks that say which part is whose: lengths in
-//! turn, standard output first. So a program that changes streams at every byte costs one more byte each, and
-//! no list of pieces grows with its whims. How much there is in all is bounded by the run's output limit.
+//! A block holds up to 64 KiB of both streams interleaved, and marks that assign each part to a stream:
+//! alternating lengths, standard output first. A program that switches streams at every byte therefore costs
+//! one extra byte per switch, and no list of pieces grows with it. The run's output limit bounds the total.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wire::Stream;
 
-/// The most that one read gives.
+/// The most bytes that one read returns.
 pub const LOG_READ_BYTES_MAX: usize = 1 << 20;
 /// The largest block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// A part of a log that is asked for.
+/// A requested range of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRange {
     /// One stream, or both in the order in which they were written.
     pub stream: Option<Stream>,
-    /// Where to begin, in bytes of that choice.
+    /// The first byte, counted within the chosen stream or streams.
     pub offset: u64,
-    /// How much; never more than [`LOG_READ_BYTES_MAX`].
+    /// The number of bytes, at most [`LOG_READ_BYTES_MAX`].
     pub limit: usize,
 }
 
 /// A part of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPart {
-    /// Its bytes: at least one unless there is nothing at that place, maybe fewer than asked for.
+    /// The bytes. Empty only if there are none at that offset; may be fewer than requested.
     pub bytes: Vec<u8>,
-    /// How much there is of that choice so far.
+    /// The total size of the chosen stream or streams so far.
     pub total: u64,
-    /// Whether nothing comes after these bytes, as of now.
+    /// Whether these bytes are the last ones at present.
     pub at_end: bool,
-    /// Whether more may still be written.
+    /// Whether the run may still write more.
     pub is_running: bool,
 }
 
-/// A place in a log, counted in each of its three ways.
+/// A position in a log: an offset in standard output, in standard error, and in both together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogPlace {
     pub(crate) both: u64,
@@ -60,22 +60,22 @@ impl LogPlace {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        // Numbers read from a damaged file may be anything.
+        // Numbers read from a damaged file may have any value.
         *place = place.saturating_add(bytes);
         self.both = self.both.saturating_add(bytes);
     }
 }
 
-/// Some output of both streams.
+/// A block of output of both streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogBlock {
     pub(crate) seq: u64,
-    /// Where it begins.
+    /// Where this block begins.
     pub(crate) begin: LogPlace,
-    /// Where the next one begins.
+    /// Where the next block begins.
     pub(crate) end: LogPlace,
     pub(crate) data: Vec<u8>,
-    /// Lengths of the pieces before the last one.
+    /// Lengths of all pieces except the last one.
     marks: Vec<u8>,
     last: (Stream, u64),
 }
@@ -86,7 +86,7 @@ impl LogBlock {
         Self { seq, begin, end: begin, data: Vec::new(), marks: Vec::new(), last }
     }
 
-    /// A block as the store has it.
+    /// A block as the store holds it.
     pub(crate) fn load(seq: u64, end: LogPlace, data: Vec<u8>, marks: Vec<u8>) -> Self {
         let mut inside = LogPlace::default();
         for (stream, bytes) in Pieces::of(&marks) {
@@ -100,14 +100,14 @@ impl LogBlock {
         Self { seq, begin, end, data, marks, last: (Stream::Stdout, 0) }
     }
 
-    /// All lengths, the last one included.
+    /// All lengths, including the last one.
     pub(crate) fn all_marks(&self) -> Vec<u8> {
         let mut marks = self.marks.clone();
         put_number(&mut marks, self.last.1);
         marks
     }
 
-    /// Takes what fits and gives back the rest.
+    /// Takes the bytes that fit and returns the rest.
     fn take<'a>(&mut self, stream: Stream, data: &'a [u8]) -> &'a [u8] {
         let (fits, rest) = data.split_at(data.len().min(BLOCK_BYTES_MAX - self.data.len()));
         if self.last.0 != stream {
@@ -120,7 +120,7 @@ impl LogBlock {
         rest
     }
 
-    /// Adds the bytes of the choice from `offset` on, until `bytes` is `limit` long.
+    /// Appends the chosen bytes from `offset` on, until `bytes` has the length `limit`.
     pub(crate) fn copy(&self, stream: Option<Stream>, offset: u64, limit: usize, bytes: &mut Vec<u8>) {
         let mut skip = usize::try_from(offset.saturating_sub(self.begin.of(stream))).unwrap_or(usize::MAX);
         let mut at = 0_usize;
@@ -142,7 +142,7 @@ impl LogBlock {
     }
 }
 
-/// Lengths in turn, standard output first.
+/// Alternating lengths, standard output first.
 struct Pieces<'a> {
     marks: &'a [u8],
     stream: Stream,
@@ -176,7 +176,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// Seven bits per byte, the lowest first.
+/// Encodes a number with seven bits per byte, lowest bits first.
 fn put_number(marks: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         marks.push((number & 0x7f) as u8 | 0x80);
@@ -185,15 +185,15 @@ fn put_number(marks: &mut Vec<u8>, mut number: u64) {
     marks.push(number as u8);
 }
 
-/// The log of one run as far as the store does not have it.
+/// The part of a run's log that the store does not have.
 #[derive(Debug, Default)]
 pub(crate) struct RunLog {
     blocks: VecDeque<Arc<LogBlock>>,
     end: LogPlace,
-    /// Before this the store has everything.
+    /// The store has everything before this position.
     stored: LogPlace,
     next_seq: u64,
-    /// Blocks before this one are on their way to the store and grow no more.
+    /// Blocks before this one are on their way to the store and no longer grow.
     sealed_seq: u64,
 }
 
@@ -218,24 +218,24 @@ impl RunLog {
         }
     }
 
-    /// Adds what a stream has beyond the news of it that came.
+    /// Adds the bytes of a stream that no event delivered.
     pub(crate) fn complete(&mut self, stream: Stream, whole: &[u8]) {
         let told = usize::try_from(self.end.of(Some(stream))).unwrap_or(usize::MAX);
         self.append(stream, whole.get(told..).unwrap_or_default());
     }
 
-    /// What the store does not have; it grows no more.
+    /// Returns the blocks that the store does not have. They no longer grow.
     pub(crate) fn seal(&mut self) -> Vec<Arc<LogBlock>> {
         self.sealed_seq = self.next_seq;
         self.blocks.iter().cloned().collect()
     }
 
-    /// Bytes that the store does not have.
+    /// The number of bytes that the store does not have.
     pub(crate) fn unstored_bytes(&self) -> u64 {
         self.end.both - self.stored.both
     }
 
-    /// The store has these.
+    /// Drops these blocks, which the store now has.
     pub(crate) fn forget(&mut self, stored: &[Arc<LogBlock>]) {
         let Some(last) = stored.last() else { return };
         self.blocks.retain(|block| block.seq > last.seq);
@@ -244,7 +244,7 @@ impl RunLog {
         }
     }
 
-    /// Reads what is in memory; `None` when the range begins in what the store has.
+    /// Reads from memory. Returns `None` when the range begins in the part that the store has.
     pub(crate) fn read(&self, range: LogRange) -> Option<Vec<u8>> {
         if range.offset < self.stored.of(range.stream) {
             return None;
@@ -261,7 +261,7 @@ impl RunLog {
     }
 }
 
-/// The answer to a range of which these bytes were found.
+/// The answer for a range of which these bytes were found.
 pub(crate) fn part(range: LogRange, bytes: Vec<u8>, total: u64, is_running: bool) -> LogPart {
     let at_end = range.offset.saturating_add(bytes.len() as u64) >= total;
     LogPart { bytes, total, at_end, is_running }
@@ -340,7 +340,7 @@ mod tests {
         assert!(bytes.len() <= 3);
     }
 
-    /// What one did to a log.
+    /// One operation on a log.
     #[derive(Debug, Clone)]
     enum Deed {
         Append(Stream, Vec<u8>),
@@ -358,7 +358,7 @@ mod tests {
     proptest! {
         #![proptest_config(harness::properties())]
 
-        /// Against a plain list of bytes with their streams.
+        /// Compares the log with a plain list of bytes and their streams.
         #[test]
         fn a_range_is_what_was_written_there(
             deeds in deeds(),

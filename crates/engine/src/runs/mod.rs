@@ -5,8 +5,9 @@
 //!           |                        ^
 //!           +- handed over: a row ---+     dropped before: stopped
 //! ```
-//! Each run has a task of its own. While it lives, and until the store has it, it is found in memory; then only
-//! in the store. Every lookup takes the principal, and what belongs to another is answered like what never was.
+//! Each run has its own task. A run is found in memory while it executes and until the store has it; after
+//! that, only in the store. Every lookup takes the principal. The run of another principal is answered like a
+//! run that never existed.
 
 mod follow;
 mod id;
@@ -43,35 +44,36 @@ use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoreError, StoredRun};
 use crate::telemetry::{self, Snapshot, Telemetry};
 
-/// Results that the store did not take are kept up to so many.
+/// How many results that the store did not take are kept in memory.
 const UNSTORED_MAX: usize = 16;
-/// The most runs one list has.
+/// The most runs in one list.
 const LIST_MAX: usize = 1000;
-/// The longest name of a language that is written down.
+/// The longest language name that is stored.
 const LANGUAGE_CHARACTERS_MAX: usize = 32;
 const RETRY_MS: u64 = 1000;
-/// The last words to the store when the server ends.
+/// How long the last flush of the store may take when the server ends.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// When a finished run is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Before its caller hears of its end.
+    /// Before the caller gets the result.
     BeforeReply,
-    /// A moment later; before that only if it was handed over or its output is too long for the answer.
+    /// A moment after the caller gets the result. Before it only if the run was handed over, or if its output
+    /// is too long for the answer.
     Behind,
 }
 
-/// How runs are kept.
+/// The configuration of the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunsConfig {
     /// When a finished run is on the disk.
     pub durability: Durability,
-    /// Runs of one principal at once, the waiting ones included.
+    /// The most runs of one principal at once, including waiting ones.
     pub live_per_principal_max: usize,
-    /// Runs of all principals at once, the waiting ones included.
+    /// The most runs of all principals at once, including waiting ones.
     pub live_max: usize,
-    /// So much of each stream is in an answer; the rest is only in the log.
+    /// How many bytes of each stream an answer contains. The log has the rest.
     pub inline_bytes_max: usize,
 }
 
@@ -91,25 +93,25 @@ impl Default for RunsConfig {
 pub struct FinishedRun {
     /// Its handle.
     pub id: RunId,
-    /// Whose it is.
+    /// The principal that owns it.
     pub principal: Principal,
-    /// Its language, as asked for.
+    /// Its language, as the caller gave it.
     pub language: String,
-    /// When it was asked for, in milliseconds since the epoch.
+    /// When the caller asked for it, in milliseconds since the epoch.
     pub created_ms: u64,
     /// When it ended.
     pub ended_ms: u64,
-    /// How.
+    /// The result.
     pub result: RunResult,
 }
 
-/// A run that was found.
+/// The result of a lookup.
 pub enum FoundRun {
-    /// It goes on.
+    /// The run is in progress in this server.
     Live(LiveRun),
-    /// It goes on in another server that uses the same state directory; ask again, or ask there.
+    /// The run is in progress in another server with the same state directory. Ask again, or ask that server.
     Elsewhere(RunElsewhere),
-    /// It ended.
+    /// The run has ended.
     Finished(Arc<FinishedRun>),
 }
 
@@ -118,9 +120,9 @@ pub enum FoundRun {
 pub struct RunElsewhere {
     /// Its handle.
     pub id: RunId,
-    /// Its language, as asked for.
+    /// Its language, as the caller gave it.
     pub language: String,
-    /// When it was asked for, in milliseconds since the epoch.
+    /// When the caller asked for it, in milliseconds since the epoch.
     pub created_ms: u64,
 }
 
@@ -129,17 +131,17 @@ pub struct RunElsewhere {
 pub struct ListedRun {
     /// Its handle.
     pub id: RunId,
-    /// Its language, as asked for.
+    /// Its language, as the caller gave it.
     pub language: String,
     /// How it ended, or [`Outcome::Running`].
     pub outcome: Outcome,
-    /// When it was asked for, in milliseconds since the epoch.
+    /// When the caller asked for it, in milliseconds since the epoch.
     pub created_ms: u64,
     /// When it ended.
     pub ended_ms: Option<u64>,
 }
 
-/// All runs of this server, and what the store has of others.
+/// All runs of this server, and the stored runs of others.
 pub struct Runs {
     engine: Arc<Engine>,
     store: Store,
@@ -154,14 +156,14 @@ pub struct Runs {
 #[derive(Default)]
 struct Registry {
     entries: HashMap<RunId, Arc<Entry>>,
-    /// Runs that have not ended, by principal.
+    /// The number of runs in progress, by principal.
     live: HashMap<Principal, usize>,
     live_total: usize,
     /// Runs that the store did not take, oldest first.
     unstored: VecDeque<RunId>,
 }
 
-/// A place among the live runs; dropping it frees it.
+/// A slot among the live runs. Dropping it frees the slot.
 struct Place {
     registry: Arc<Mutex<Registry>>,
     principal: Principal,
@@ -181,7 +183,7 @@ impl Drop for Place {
 }
 
 impl Runs {
-    /// A registry over an engine and a store.
+    /// Creates a registry over an engine and a store.
     pub fn new(engine: Arc<Engine>, store: Store, config: RunsConfig) -> Arc<Self> {
         let telemetry = Telemetry::new(engine.runtimes().names());
         let sandboxes = Sandboxes::new(Arc::clone(&engine), store.clone(), engine.state_dir().to_owned());
@@ -202,7 +204,7 @@ impl Runs {
         &self.engine
     }
 
-    /// Sandboxes that last.
+    /// The persistent sandboxes.
     pub fn sandboxes(&self) -> &Arc<Sandboxes> {
         &self.sandboxes
     }
@@ -212,7 +214,7 @@ impl Runs {
         &self.store
     }
 
-    /// Starts a run in a task of its own.
+    /// Starts a run in its own task.
     pub fn start(
         self: &Arc<Self>,
         principal: &Principal,
@@ -257,7 +259,7 @@ impl Runs {
         Ok(Place { registry: Arc::clone(&self.registry), principal: principal.clone() })
     }
 
-    /// A run of that principal, in progress or ended; of anybody else there is none.
+    /// Finds a run of that principal, in progress or ended. Runs of other principals are not found.
     pub async fn find(&self, principal: &Principal, id: &RunId) -> Result<Option<FoundRun>, StoreError> {
         if let Some(entry) = self.entry(principal, id) {
             return Ok(Some(match entry.peek() {
@@ -274,7 +276,7 @@ impl Runs {
         }))
     }
 
-    /// A part of the log of a run of that principal, in progress or ended.
+    /// Reads a range of the log of a run of that principal, in progress or ended.
     pub async fn log(
         &self,
         principal: &Principal,
@@ -292,7 +294,7 @@ impl Runs {
         Ok(stored.map(|found| part(range, found.bytes, total.max(found.total), entry.peek().is_none())))
     }
 
-    /// The newest runs of that principal, newest first.
+    /// Lists the newest runs of that principal, newest first.
     pub async fn list(&self, principal: &Principal, limit: usize) -> Result<Vec<ListedRun>, StoreError> {
         let limit = limit.min(LIST_MAX);
         let mut list = self.store.list(principal, limit).await?;
@@ -315,7 +317,7 @@ impl Runs {
         Ok(list)
     }
 
-    /// Ends all runs, takes no more, and has their ends written down.
+    /// Ends all runs, accepts no more, and stores their results.
     pub async fn shutdown(&self, stop: Stop, patience: Duration) {
         let entries: Vec<_> = {
             let registry = self.registry();
@@ -332,7 +334,7 @@ impl Runs {
             }
         }
         let rest: Vec<_> = self.registry().entries.values().cloned().collect();
-        // Their sandboxes go with their tasks.
+        // Aborting the tasks destroys their sandboxes.
         rest.iter().filter_map(|entry| entry.abort.get()).for_each(tokio::task::AbortHandle::abort);
         let is_row_left = rest.iter().any(|entry| entry.wants_row());
         let last_words = async {
@@ -343,7 +345,7 @@ impl Runs {
             }
         };
         let walls = async { tokio::join!(self.sandboxes.shutdown(), self.engine.close_pool()) };
-        // What does not work now is put right by the next server.
+        // The next server repairs what does not succeed now.
         if tokio::time::timeout(patience, walls).await.is_err() {
             tracing::warn!(reason = "sandboxes did not end in time", "shutdown_incomplete");
         }
@@ -354,19 +356,19 @@ impl Runs {
         }
     }
 
-    /// Runs that have not ended.
+    /// The number of runs that have not ended.
     pub fn live(&self) -> usize {
         self.registry().live_total
     }
 
-    /// All counts at this moment.
+    /// All counters at this moment.
     pub fn snapshot(&self) -> Snapshot {
         let counted =
             self.telemetry.snapshot(self.live(), self.engine.waiting(), self.engine.pool_snapshot());
         Snapshot { failures: self.failures(), ..counted }
     }
 
-    /// How often something failed of which no caller heard: in the engine, its backend and its store.
+    /// Counts of the failures that no caller was told about: in the engine, its backend and its store.
     pub fn failures(&self) -> Vec<(FailureKind, u64)> {
         let counts = telemetry::added(self.engine.failures(), self.store.failures().counts());
         FailureKind::ALL.into_iter().zip(counts).collect()
@@ -403,7 +405,8 @@ impl Runs {
     }
 }
 
-/// Around everything that is done for a run. The language is one of ours: any other word is the caller's.
+/// The tracing span around a run. It contains only language names that the server knows, because a caller can
+/// send any text.
 fn span(run: &NewRun) -> tracing::Span {
     tracing::info_span!(
         "run",

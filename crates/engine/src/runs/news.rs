@@ -1,7 +1,8 @@
-//! The output of a run as it comes, for those who follow it.
+//! Live output of a run for its followers.
 //!
-//! Each follower has a small buffer of its own, which the run fills and the follower empties. A run never waits for a
-//! follower: where one reads slowly, the oldest output that it has not read is left out and counted. All of it is in the log.
+//! Each follower has a small buffer, which the run fills and the follower empties. A run never waits for a
+//! follower. If a follower reads slowly, its oldest unread output is dropped and counted. The log has the
+//! complete output.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,19 +12,20 @@ use wire::Stream;
 
 use crate::conversation::RunEvent;
 
-/// Output that waits for one follower.
+/// The most bytes that wait for one follower.
 const NEWS_BYTES_MAX: usize = 64 << 10;
-/// The same in pieces: a program that changes streams at every byte makes as many pieces as bytes.
+/// The most pieces that wait for one follower. A program that switches streams at every byte makes one piece
+/// per byte.
 const NEWS_PIECES_MAX: usize = 1024;
-/// Followers of one run; those beyond hear nothing.
+/// The most followers of one run. Further followers receive nothing.
 const FOLLOWERS_MAX: usize = 64;
 
-/// Everybody who follows one run.
+/// All followers of one run.
 #[derive(Debug, Default)]
 pub(super) struct Followers(Mutex<Vec<Weak<Follower>>>);
 
 impl Followers {
-    /// One more, from now on.
+    /// Adds a follower, which receives the output from now on.
     pub(super) fn add(&self) -> RunNews {
         let follower = Arc::new(Follower::default());
         let mut list = self.list();
@@ -41,7 +43,7 @@ impl Followers {
         }
     }
 
-    /// Nothing more comes.
+    /// Marks the end: no more output follows.
     pub(super) fn end(&self) {
         for follower in self.list().drain(..).filter_map(|known| known.upgrade()) {
             follower.waiting().is_over = true;
@@ -66,7 +68,7 @@ impl Follower {
     }
 }
 
-/// What one follower has not taken yet.
+/// The output that one follower has not taken yet.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<(Stream, Vec<u8>)>,
@@ -77,7 +79,7 @@ struct Waiting {
 
 impl Waiting {
     fn add(&mut self, stream: Stream, data: &[u8]) {
-        // Of a flood its end is kept.
+        // When too much arrives at once, only its end is kept.
         let (early, late) = data.split_at(data.len().saturating_sub(NEWS_BYTES_MAX));
         self.left_out += early.len() as u64;
         match self.pieces.back_mut() {
@@ -105,12 +107,12 @@ impl Waiting {
     }
 }
 
-/// What a run writes from a moment on, in the order in which it comes, with the stream of each piece.
+/// The output of a run from one moment on, in the order of its arrival, with the stream of each piece.
 #[derive(Debug)]
 pub struct RunNews(Arc<Follower>);
 
 impl RunNews {
-    /// The next output; nothing when the run is over and everything was taken. Safe to cancel.
+    /// The next output, or `None` when the run has ended and everything was taken. Cancel safe.
     pub async fn next(&mut self) -> Option<RunEvent> {
         loop {
             let woken = self.0.woken.notified();
@@ -125,7 +127,7 @@ impl RunNews {
         }
     }
 
-    /// How many bytes were left out since this was asked last, because they were not taken in time.
+    /// How many bytes were dropped since the last call because they were not taken in time.
     pub fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.0.waiting().left_out)
     }
