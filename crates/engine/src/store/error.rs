@@ -1,52 +1,52 @@
-//! What can go wrong with the store, in words to act on.
+//! Errors of the store, with a remedy for each.
 
 use rusqlite::ErrorCode;
 
 use crate::result::RunError;
 
-/// When to try again what may pass by itself.
+/// The delay before a retry of an error that may pass by itself.
 const RETRY_MS: u64 = 1000;
-/// The step at which the system could not read or write.
+/// The step named when the operating system could not read or write.
 const DISK: &str = "the disk";
 
-/// Why the store did not do its part. Never the fault of a run.
+/// Why the store failed. A run is never the cause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The database is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
-    /// It was written by a newer program.
+    /// A newer version of Palisade wrote the database.
     #[error("the store was written by a newer Palisade: its layout is {found}, this program knows {known}")]
     TooNew {
-        /// Its layout.
+        /// The layout of the database.
         found: i64,
-        /// The newest that this program knows.
+        /// The newest layout that this version knows.
         known: i64,
     },
-    /// No room on the disk.
+    /// The disk is full.
     #[error("the disk of the store is full")]
     Full,
-    /// It cannot be written or reached.
+    /// The database cannot be opened or written.
     #[error("the store cannot be opened or written: {0}")]
     ReadOnly(String),
-    /// Another process holds it, or too much is waiting.
+    /// Another process holds the database, or too many requests wait.
     #[error("the store is busy: {0}")]
     Busy(String),
-    /// Anything else the system or the database says.
+    /// Any other error of the operating system or the database.
     #[error("the store failed at {step}: {cause}")]
     Failed {
-        /// What was being done.
+        /// The operation that failed.
         step: &'static str,
-        /// What was said.
+        /// The error text.
         cause: String,
     },
-    /// Its thread has ended.
+    /// The store's thread has ended.
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// Stable.
+    /// A stable identifier of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Corrupt(_) => "store_corrupt",
@@ -59,7 +59,7 @@ impl StoreError {
         }
     }
 
-    /// What to do.
+    /// What to do next.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Corrupt(_) => {
@@ -79,12 +79,12 @@ impl StoreError {
         }
     }
 
-    /// Whether the same may succeed a moment later.
+    /// Whether the same request may succeed a moment later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Busy(_) | Self::Full | Self::Failed { .. })
     }
 
-    /// The same for a caller: what happened and what to do, without the machine's own words.
+    /// The error for a caller: what happened and what to do, without details of the machine.
     pub fn to_run_error(&self) -> RunError {
         let message = match self {
             Self::Corrupt(_) => "the server's store is damaged",
@@ -128,12 +128,12 @@ impl StoreError {
         }
     }
 
-    /// Whether others will meet it as well.
+    /// Whether other requests will fail with it as well.
     pub(super) fn is_lasting(&self) -> bool {
         self.spoils_connection() || *self == Self::Full
     }
 
-    /// Whether the connection is better opened anew.
+    /// Whether the connection must be opened again.
     pub(super) fn spoils_connection(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::ReadOnly(_) | Self::Failed { step: DISK, .. })
     }

@@ -1,12 +1,13 @@
-//! The thread that owns the database: takes what is waiting, commits it in one transaction, then answers.
+//! The thread that owns the database: takes the waiting requests, commits them in one transaction, then
+//! answers.
 //!
 //! ```text
 //! callers -> bounded queue -> batch -> reads -> one transaction of writes -> commit (on the disk) -> answers
 //!                               ^                                              |
 //!                               +------------ upkeep, in small steps <---------+
 //! ```
-//! Nothing is opened before the first request. A database that cannot be opened, or that fails, is tried again
-//! after a pause; meanwhile everybody gets the error at once.
+//! The thread opens nothing before the first request. If the database cannot be opened or fails, the thread
+//! opens it again after a pause. In the meantime every request gets the error at once.
 
 use std::fs::File;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,54 +22,54 @@ use super::error::StoreError;
 use super::servers::{Servers, is_same};
 use super::{StoreConfig, retention, rows, schema};
 
-/// Requests answered together.
+/// The most requests answered together.
 const BATCH_MAX: usize = 256;
-/// How long a write that can wait does so, for others to come.
+/// How long a deferrable write waits for further requests.
 const LATER: Duration = Duration::from_millis(40);
-/// Before a database that failed is opened again.
+/// The pause before a failed database is opened again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(2);
-/// Between two looks at what is to be purged, and between two steps while there is something.
+/// The pause between two purges. The next constant is the pause while there is more to purge.
 const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 const UPKEEP_STEP_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a request does to the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Looks only.
+    /// It only reads.
     Read,
-    /// Somebody waits until it is on the disk.
+    /// It writes, and the requester waits until the data is on the disk.
     Write,
-    /// Nobody waits.
+    /// It writes, and the requester does not wait.
     WriteLater,
 }
 
-/// What requests work on.
+/// The state that requests work on.
 pub(super) struct Database {
     pub(super) connection: Connection,
     pub(super) servers: Arc<Servers>,
 }
 
-/// Told what became of the transaction.
+/// Receives the outcome of the transaction.
 pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// Does the work, and tells whether it failed.
+/// Performs the request, and returns whether it failed.
 pub(super) type Work = Box<dyn FnOnce(Result<&Database, StoreError>) -> (Option<StoreError>, Answer) + Send>;
 
-/// One thing to do.
+/// One request.
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) work: Work,
-    /// Its room in the queue, free again when it was answered.
+    /// Its permit in the queue, released after the answer.
     pub(super) room: OwnedSemaphorePermit,
 }
 
-/// How the store does, for those who only want to know.
+/// The health of the store, for other threads to read.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     error: Mutex<Option<StoreError>>,
     failures: Failures,
 }
 
-/// What the database itself is called where its failures are told.
+/// The subject under which failures of the database are reported.
 const SUBJECT: &str = "database";
 
 impl Health {
@@ -89,7 +90,7 @@ impl Health {
     }
 }
 
-/// Serves until nobody can ask any more.
+/// Serves requests until no requester is left.
 pub(super) fn keep(requests: &Receiver<Request>, config: StoreConfig, health: &Health) {
     let Ok(mut next) = requests.recv() else { return };
     let mut keeper = Keeper::new(config, health);
@@ -102,14 +103,15 @@ pub(super) fn keep(requests: &Receiver<Request>, config: StoreConfig, health: &H
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         };
-        // Under load there is never a pause, and old runs must go all the same.
+        // Under load there is no idle time, but old runs must still be purged.
         if keeper.upkeep_due <= Instant::now() {
             keeper.upkeep();
         }
     }
 }
 
-/// Everything that is waiting; if nobody waits for an answer, also what comes a little later.
+/// Collects everything that waits. If no requester waits for an answer, also collects what arrives a little
+/// later.
 fn gather(requests: &Receiver<Request>, first: Request) -> Vec<Request> {
     let deadline = Instant::now() + LATER;
     let mut is_awaited = first.kind != Kind::WriteLater;
@@ -128,14 +130,14 @@ struct Keeper<'a> {
     health: &'a Health,
     state: State,
     servers: Option<Arc<Servers>>,
-    /// It failed in a way that asks for every page to be examined.
+    /// Whether a failure requires an examination of every page.
     is_suspect: bool,
     upkeep_due: Instant,
 }
 
 enum State {
     Closed,
-    /// With the file itself, to notice when another takes its name.
+    /// The open database, with its file, to notice when another file takes its name.
     Open(Database, File),
     Broken(StoreError, Instant),
 }
@@ -171,7 +173,7 @@ impl<'a> Keeper<'a> {
             }
         }
         self.note(failure);
-        // Whoever hears the answer finds everything else in accordance with it.
+        // The health is updated before the answers, so that a requester finds it consistent with its answer.
         if let Some(Settled { outcome, answers, .. }) = settled {
             for (answer, room) in answers {
                 answer(outcome.clone());
@@ -191,7 +193,7 @@ impl<'a> Keeper<'a> {
 
     fn ensure_open(&mut self) -> Result<(), StoreError> {
         match &self.state {
-            // An operator moved it aside: what is written to it now would be lost.
+            // An operator moved the file aside: anything written to it now would be lost.
             State::Open(_, file) if is_same(file, &self.config.folder().join(schema::FILE)) => return Ok(()),
             State::Broken(error, until) if Instant::now() < *until => return Err(error.clone()),
             _ => {}
@@ -230,7 +232,7 @@ impl<'a> Keeper<'a> {
         Ok((database, file))
     }
 
-    /// One small step of purging what is too old or too much.
+    /// One small step of purging runs that are too old or too many.
     fn upkeep(&mut self) {
         let mut pause = UPKEEP_PAUSE;
         let mut failure = None;
@@ -251,15 +253,15 @@ fn fail(request: Request, error: &StoreError) {
     answer(Ok(()));
 }
 
-/// What became of a transaction, before anybody is told.
+/// The outcome of a transaction, before any requester is answered.
 struct Settled {
     outcome: Result<(), StoreError>,
-    /// What others will meet as well.
+    /// An error that other requests will meet as well.
     lasting: Option<StoreError>,
     answers: Vec<(Answer, OwnedSemaphorePermit)>,
 }
 
-/// All of them in one transaction; one that fails takes only its own changes back.
+/// Executes all writes in one transaction. A failed write rolls back only its own changes.
 fn commit(database: &Database, writes: Vec<Request>) -> Settled {
     let connection = &database.connection;
     let mut outcome = connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::sql("begin"));
@@ -278,7 +280,7 @@ fn commit(database: &Database, writes: Vec<Request>) -> Settled {
         }
         let back = if failed.is_some() { "ROLLBACK TO one; RELEASE one" } else { "RELEASE one" };
         let settled = connection.execute_batch(back).map_err(StoreError::sql("write"));
-        // A full disk takes the whole transaction back at once: https://sqlite.org/lang_transaction.html.
+        // A full disk rolls back the whole transaction at once: https://sqlite.org/lang_transaction.html.
         if connection.is_autocommit() || settled.is_err() {
             outcome = Err(failed.clone().or(settled.err()).unwrap_or(StoreError::Closed));
         }
@@ -288,7 +290,7 @@ fn commit(database: &Database, writes: Vec<Request>) -> Settled {
         outcome = connection.execute_batch("COMMIT").map_err(StoreError::sql("commit"));
     }
     if outcome.is_err() && !connection.is_autocommit() {
-        // Nothing was promised yet; what cannot even be taken back is found by the next opening.
+        // Nothing was acknowledged yet. If the rollback fails too, the next opening finds out.
         connection.execute_batch("ROLLBACK").ok();
     }
     lasting = lasting.or(outcome.clone().err());

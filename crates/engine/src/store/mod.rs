@@ -1,8 +1,8 @@
-//! What outlives a request and the server: runs and their logs, in one SQLite database.
+//! The store: runs, their logs and persistent sandboxes, in one SQLite database that outlives the server.
 //!
-//! One thread owns the database ([`keeper`]); everybody else sends it requests over a bounded queue and waits.
-//! What was acknowledged is on the disk. Several servers may use one state directory at once ([`servers`]).
-//! Nothing is opened before the first request, so that a server's start does not wait for a disk.
+//! One thread owns the database ([`keeper`]). Other tasks send it requests over a bounded queue and wait.
+//! Acknowledged data is on the disk. Several servers may use one state directory at once ([`servers`]). The
+//! store opens nothing before the first request, so that the start of a server does not wait for a disk.
 
 mod error;
 mod keeper;
@@ -29,30 +29,31 @@ use self::keeper::{Answer, Database, Health, Kind, Request};
 use crate::principal::Principal;
 use crate::runs::{FinishedRun, ListedRun, LogBlock, LogPart, LogRange, RunId};
 
-/// The queue is counted in pieces of this size: a request takes one at least, and one for each of its own.
+/// The queue is counted in units of this size. A request takes at least one, and one for each further unit of
+/// its data.
 const PIECE_BYTES: usize = 64 << 10;
-/// Requests waiting, and with their size together at most 32 MiB of data; one larger request goes alone.
+/// The most units in the queue: with the data, at most 32 MiB. One larger request goes alone.
 const QUEUE_PIECES_MAX: u32 = 512;
 
-/// Stands where failures are told for a run that was not written down.
+/// The subject under which a run that could not be stored is reported.
 const A_RUN: &str = "run";
 
-/// The built-in bound of the file: some times what is kept, should purging lag behind.
+/// The built-in limit of the file: a multiple of the retained size, in case purging lags behind.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// Where the store is and what it keeps.
+/// The location of the store and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The state directory; the store is in its folder `store`.
+    /// The state directory. The store is in its folder `store`.
     pub state_dir: PathBuf,
-    /// What is kept.
+    /// What is retained.
     pub retention: Retention,
-    /// The file never grows beyond this; what does not fit is answered like a full disk.
+    /// The file never grows beyond this. Data that does not fit is answered like a full disk.
     pub file_bytes_max: u64,
 }
 
 impl StoreConfig {
-    /// With the built-in bounds.
+    /// A configuration with the built-in limits.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         Self { state_dir: state_dir.into(), retention: Retention::default(), file_bytes_max: FILE_BYTES_MAX }
     }
@@ -62,7 +63,7 @@ impl StoreConfig {
     }
 }
 
-/// The store; clones are the same one.
+/// A handle to the store. Clones refer to the same store.
 #[derive(Clone)]
 pub struct Store {
     requests: SyncSender<Request>,
@@ -71,40 +72,41 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store that opens its database with the first request. Its thread ends when the last clone is gone.
+    /// Creates a store that opens its database with the first request. Its thread ends when the last clone is
+    /// dropped.
     pub fn new(config: StoreConfig) -> Self {
         let (requests, waiting) = sync_channel(QUEUE_PIECES_MAX as usize);
         let health = Arc::new(Health::default());
         let seen = Arc::clone(&health);
         let thread = std::thread::Builder::new().name("palisade-store".to_owned());
-        // Without a thread the queue has no other end, and every request is answered with `Closed`.
+        // Without a thread the queue has no receiver, and every request is answered with `Closed`.
         if let Err(error) = thread.spawn(move || keeper::keep(&waiting, config, &seen)) {
             tracing::error!(reason = %error, "store_not_started");
         }
         Self { requests, room: Arc::new(Semaphore::new(QUEUE_PIECES_MAX as usize)), health }
     }
 
-    /// Opens the database if it is not open: for a server that should not start without it.
+    /// Opens the database if it is not open, for a server that must not start without it.
     pub async fn ready(&self) -> Result<(), StoreError> {
         self.ask(Kind::Read, 0, |_| Ok(())).await
     }
 
-    /// Waits until everything asked for before is on the disk, or failed.
+    /// Waits until every earlier request is on the disk, or has failed.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.ask(Kind::Write, 0, |_| Ok(())).await
     }
 
-    /// What went wrong last, if it did not go right since.
+    /// The last error, unless an operation has succeeded since.
     pub fn error(&self) -> Option<StoreError> {
         self.health.error()
     }
 
-    /// What failed of which no caller heard.
+    /// The failures that no caller was told about.
     pub fn failures(&self) -> &Failures {
         self.health.failures()
     }
 
-    /// Tells of a run that was not written down, unless the failure is told by the thread of the store.
+    /// Reports a run that was not stored, unless the store's thread reports the failure.
     pub(crate) fn tell(&self, error: &StoreError) {
         if !error.is_lasting() {
             self.failures().report(FailureKind::Store, A_RUN, error);
@@ -115,7 +117,7 @@ impl Store {
         self.failures().recovered(FailureKind::Store, A_RUN);
     }
 
-    /// One step of purging now; the store does so by itself as well.
+    /// Performs one step of purging now. The store also purges by itself.
     pub async fn purge(&self, retention: Retention) -> Result<Purged, StoreError> {
         self.ask(Kind::Read, 0, move |database| retention::step(&database.connection, &retention)).await
     }
@@ -128,8 +130,8 @@ impl Store {
         self.ask(Kind::Write, weight(&blocks), move |database| rows::append(database, &id, &blocks)).await
     }
 
-    /// Writes down a finished run. The answer comes as soon as it has its place in the queue; what it gives
-    /// back tells when it is on the disk.
+    /// Stores a finished run. Returns as soon as the request is in the queue. The returned receiver reports
+    /// when the run is on the disk.
     pub(crate) async fn finish(
         &self,
         run: Arc<FinishedRun>,
@@ -200,13 +202,13 @@ impl Store {
         let work = Box::new(move |database: Result<&Database, StoreError>| {
             let done = database.and_then(|database| work(database).map_err(StoreError::sql("work")));
             let failed = done.as_ref().err().cloned();
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let tell: Answer = Box::new(move |committed: Result<(), StoreError>| {
                 answer.send(committed.and(done)).ok();
             });
             (failed, tell)
         });
-        // Room in the queue was taken above, so it is full never and closed only with its thread.
+        // The permit was taken above, so the queue is never full. It is closed only when its thread has ended.
         self.requests.try_send(Request { kind, work, room }).map_err(|_| StoreError::Closed)?;
         Ok(answered)
     }
@@ -226,7 +228,7 @@ mod tests {
     use sandbox::{Guarantee, Mechanism, Outcome};
     use wire::{Exit, Stream};
 
-    /// A run with everything that a run can have.
+    /// A run with every field set.
     fn rich() -> FinishedRun {
         let error = RunError { line: Some(3), retryable: true, ..RunError::new("failed", "é").remedy("r") };
         let mut execution = Execution { exit: Some(Exit::Signal(9)), ..Execution::default() };

@@ -1,4 +1,4 @@
-//! A run as the store keeps it, and back.
+//! Converts a run to its stored record and back.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use wire::Exit;
 
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
-/// A result without what has tables of its own. Phases are for measuring and are not kept.
+/// A result without the parts that have separate tables. Phases serve measurements and are not stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -51,15 +51,15 @@ impl Record {
         }
     }
 
-    /// A run of which only its log may be left.
+    /// The record of a run of which only the log may be left.
     pub(super) fn lost(error: RunError) -> Self {
         let lost = RunResult::finished(Outcome::Killed, "none", Execution::default());
         Self::of(&RunResult { error: Some(error), ..lost })
     }
 
-    /// The result; what it wrote and left is still to be added.
+    /// Converts the record to a result. The caller adds output and artifacts.
     pub(super) fn into_result(self, outcome: Outcome) -> RunResult {
-        // Records of earlier versions do not say so.
+        // Records of earlier versions do not contain this.
         let is_refused = matches!(outcome, Outcome::Refused | Outcome::Unavailable);
         let is_unstarted = self.is_unstarted || (is_refused && self.enforced == Enforced::default());
         let execution = || Execution {
@@ -84,13 +84,13 @@ impl Record {
     }
 }
 
-/// What is said about a run whose server died.
+/// The error for a run whose server died.
 pub(super) fn server_restarted() -> RunError {
     let message = "the server that ran it ended before the run did";
     RunError::new("server_restarted", message).remedy("run it again; what it wrote until then is in its log")
 }
 
-/// What is said about a run whose end could not be written down.
+/// The error for a run whose end could not be stored.
 pub(super) fn record_lost() -> RunError {
     let message = "the run ended, but the store could not take its result";
     RunError::new("record_lost", message).remedy("run it again once the store works")

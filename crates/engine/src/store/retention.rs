@@ -1,4 +1,5 @@
-//! What is kept, and for how long: the oldest runs go first, in small steps, and the file shrinks with them.
+//! Retention: which runs are kept and for how long. The oldest runs go first, in small steps, and the file
+//! shrinks with them.
 
 use std::time::Duration;
 
@@ -7,21 +8,21 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::rows::signed;
 use crate::clock;
 
-/// Runs purged in one step.
+/// The most runs purged in one step.
 const RUNS_PER_STEP: usize = 32;
-/// A step ends early when it has freed so much.
+/// A step ends early when it has freed this much.
 const BYTES_PER_STEP: u64 = 16 << 20;
-/// Pages given back to the file system in one step (16 MiB).
+/// The most pages returned to the file system in one step (16 MiB).
 const PAGES_PER_STEP: u32 = 4096;
 
-/// How much is kept. Runs that are still running are never purged.
+/// How much is kept. Runs in progress are never purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Older runs go.
+    /// Older runs are purged.
     pub age_max: Duration,
-    /// The oldest beyond so many go.
+    /// The oldest runs beyond this number are purged.
     pub runs_max: u64,
-    /// The oldest go while logs and files together are larger.
+    /// The oldest runs are purged while logs and files together exceed this size.
     pub bytes_max: u64,
 }
 
@@ -31,16 +32,16 @@ impl Default for Retention {
     }
 }
 
-/// What one step of purging did.
+/// The result of one purging step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Runs that are gone.
+    /// The number of purged runs.
     pub runs: u64,
     /// Whether another step would find something.
     pub is_more: bool,
 }
 
-/// One step, in one short transaction.
+/// Performs one step, in one short transaction.
 pub(super) fn step(connection: &Connection, retention: &Retention) -> rusqlite::Result<Purged> {
     let (mut runs, mut bytes): (u64, u64) = connection.query_row(
         "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM runs INDEXED BY runs_by_age",
@@ -69,7 +70,7 @@ pub(super) fn step(connection: &Connection, retention: &Retention) -> rusqlite::
     change.commit()?;
     let free: u32 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     if free > 0 {
-        // Each row of the answer is one page given back, so it is read to its end.
+        // Each row of the result returns one page, so all rows must be read.
         let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_PER_STEP})"))?;
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
@@ -82,7 +83,7 @@ pub(super) fn step(connection: &Connection, retention: &Retention) -> rusqlite::
     Ok(purged)
 }
 
-/// Number, time and size of the oldest run that ended.
+/// Number, time and size of the oldest run that has ended.
 fn oldest_ended(connection: &Connection) -> rusqlite::Result<Option<(i64, u64, u64)>> {
     connection
         .prepare_cached(

@@ -1,4 +1,4 @@
-//! Runs and their logs as rows: every statement of the store but those of retention.
+//! Runs and their logs as rows: every statement of the store except those for retention and sandboxes.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub(crate) struct NewRun {
 /// A run as the store knows it.
 #[derive(Debug)]
 pub(crate) enum StoredRun {
-    /// Another server has it.
+    /// The run is in progress in another server.
     Elsewhere(NewRun),
-    /// It ended.
+    /// The run has ended.
     Finished(Box<FinishedRun>),
 }
 
-/// A number that was never negative.
+/// Reads a number that was stored as non-negative.
 pub(super) fn signed(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
@@ -43,7 +43,7 @@ pub(super) fn sql(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Writes down that it runs. One that has ended meanwhile stays as it is.
+/// Records that a run is in progress. A run that has already ended stays unchanged.
 pub(super) fn begin(database: &Database, run: &NewRun) -> rusqlite::Result<()> {
     database
         .connection
@@ -61,7 +61,7 @@ pub(super) fn begin(database: &Database, run: &NewRun) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// Writes down how it ended, with the part of its log that is not there yet.
+/// Records how a run ended, with the part of its log that is not stored yet.
 pub(super) fn finish(
     database: &Database,
     run: &FinishedRun,
@@ -92,7 +92,7 @@ pub(super) fn finish(
     put_displays(connection, number, &run.result.execution().displays)
 }
 
-/// Adds to the log of a run that is there.
+/// Appends to the log of a stored run.
 pub(super) fn append(database: &Database, id: &RunId, blocks: &[Arc<LogBlock>]) -> rusqlite::Result<()> {
     let connection = &database.connection;
     let number = connection
@@ -157,7 +157,7 @@ fn put_displays(connection: &Connection, number: i64, displays: &[Display]) -> r
     Ok(())
 }
 
-/// Tells retention about content that was put in just now.
+/// Adds newly inserted content to the size that retention counts.
 fn count_bytes(connection: &Connection, number: i64, rows: usize, content: &[u8]) -> rusqlite::Result<()> {
     if rows == 0 {
         return Ok(());
@@ -206,7 +206,7 @@ fn look(connection: &Connection, principal: &Principal, id: &RunId) -> rusqlite:
         .optional()
 }
 
-/// A run of that principal; of anybody else there is none.
+/// Finds a run of that principal. Runs of other principals are not found.
 pub(super) fn find(
     database: &Database,
     principal: &Principal,
@@ -253,7 +253,7 @@ fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<D
         connection.prepare_cached("SELECT mime, text, content FROM displays WHERE run = ?1 ORDER BY seq")?;
     let rows = select.query_map(params![number], |row| {
         let mime: String = row.get(0)?;
-        // Only what is on the list was ever put in.
+        // Only kinds of the list were ever inserted.
         let kind = DisplayKind::from_mime(&mime).unwrap_or(DisplayKind::Plain);
         Ok(Display { kind, text: row.get(1)?, data: row.get(2)? })
     })?;
@@ -268,7 +268,7 @@ fn load_streams(connection: &Connection, found: &Found, execution: &mut Executio
     })
 }
 
-/// Hands over the blocks that end behind `offset`, one at a time, until told to stop.
+/// Passes the blocks that end after `offset` to a callback, one at a time, until it stops.
 fn each_block(
     connection: &Connection,
     number: i64,
@@ -301,7 +301,7 @@ fn each_block(
     Ok(())
 }
 
-/// A part of the log of a run of that principal.
+/// Reads a range of the log of a run of that principal.
 pub(super) fn log(
     database: &Database,
     principal: &Principal,
@@ -322,7 +322,7 @@ pub(super) fn log(
     Ok(Some(part(range, bytes, found.end.of(range.stream), is_running)))
 }
 
-/// The newest runs of that principal, newest first.
+/// Lists the newest runs of that principal, newest first.
 pub(super) fn list(
     database: &Database,
     principal: &Principal,
@@ -346,7 +346,7 @@ pub(super) fn list(
     rows.filter_map(Result::transpose).collect()
 }
 
-/// Ends on paper the runs whose server is no more.
+/// Records the end of runs whose server has died.
 pub(super) fn close_runs_of_the_dead(database: &Database) -> rusqlite::Result<()> {
     let servers: Vec<String> = {
         let mut select = database
@@ -360,7 +360,7 @@ pub(super) fn close_runs_of_the_dead(database: &Database) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Ends on paper what this server has not ended.
+/// Records the end of runs that this server has not ended.
 pub(super) fn close_own_runs(database: &Database) -> rusqlite::Result<()> {
     close_runs_of(&database.connection, database.servers.own())
 }

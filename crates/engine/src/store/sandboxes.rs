@@ -1,4 +1,4 @@
-//! Sandboxes that last, as rows.
+//! Persistent sandboxes as rows.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -11,7 +11,7 @@ use crate::sandboxes::{SandboxId, SandboxRecord};
 const COLUMNS: &str =
     "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes";
 
-/// What one more run changes.
+/// What one more run changes in the record.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxUse {
     pub(crate) id: SandboxId,
@@ -20,7 +20,7 @@ pub(crate) struct SandboxUse {
     pub(crate) disk_bytes: u64,
 }
 
-/// How much there is already.
+/// The number and size of existing sandboxes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SandboxTotals {
     pub(crate) all: u64,
@@ -29,12 +29,12 @@ pub(crate) struct SandboxTotals {
 }
 
 impl Store {
-    /// Writes a sandbox down; it is on the disk when this succeeds.
+    /// Stores a sandbox. On success it is on the disk.
     pub(crate) async fn open_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
         self.ask(super::Kind::Write, 0, move |database| insert(database, &record)).await
     }
 
-    /// Forgets a sandbox; tells whether it was there.
+    /// Deletes a sandbox. Returns whether it existed.
     pub(crate) async fn close_sandbox(&self, id: SandboxId) -> Result<bool, StoreError> {
         self.ask(super::Kind::Write, 0, move |database| {
             let mut delete = database.connection.prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?;
@@ -43,17 +43,17 @@ impl Store {
         .await
     }
 
-    /// Notes that a sandbox was used; nobody waits for it.
+    /// Records that a sandbox was used. The write is deferred.
     pub(crate) async fn use_sandbox(&self, used: SandboxUse) -> Result<(), StoreError> {
         self.send(super::Kind::WriteLater, 0, move |database| update(database, &used)).await.map(drop)
     }
 
-    /// The same; it is on the disk when this succeeds.
+    /// Records that a sandbox was used. On success the record is on the disk.
     pub(crate) async fn use_sandbox_now(&self, used: SandboxUse) -> Result<(), StoreError> {
         self.ask(super::Kind::Write, 0, move |database| update(database, &used)).await
     }
 
-    /// A sandbox by its id, whoever's it is.
+    /// Finds a sandbox by its id, whichever principal owns it.
     pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();
         self.ask(super::Kind::Read, 0, move |database| {
@@ -63,7 +63,7 @@ impl Store {
         .await
     }
 
-    /// Sandboxes of one principal, or of all; newest first.
+    /// Lists the sandboxes of one principal or of all, newest first.
     pub(crate) async fn list_sandboxes(
         &self,
         principal: Option<&Principal>,
@@ -79,7 +79,7 @@ impl Store {
         .await
     }
 
-    /// How many there are and what they hold.
+    /// How many sandboxes exist and how large they are.
     pub(crate) async fn sandbox_totals(&self, principal: &Principal) -> Result<SandboxTotals, StoreError> {
         let principal = principal.as_str().to_owned();
         self.ask(super::Kind::Read, 0, move |database| {

@@ -1,4 +1,5 @@
-//! The database file: opened with private rights, brought to the newest layout, refused when damaged or newer.
+//! The database file: opened with private permissions, migrated to the newest layout, refused if damaged or
+//! newer.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -10,8 +11,8 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::StoreConfig;
 use super::error::StoreError;
 
-/// Steps from an empty file to the newest layout; the number of a step is its place, counted from one. A step
-/// that was released is never changed: add another.
+/// Migrations from an empty file to the newest layout. The number of a migration is its position, counted from
+/// one. Never change a released migration: add another.
 const MIGRATIONS: [&str; 3] =
     [include_str!("0001_runs.sql"), include_str!("0002_sandboxes.sql"), include_str!("0003_displays.sql")];
 
@@ -20,17 +21,17 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long another process may take to open it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 const OPEN_PAUSE: Duration = Duration::from_millis(5);
-/// The write-ahead log is cut back to this after it was longer.
+/// The write-ahead log is truncated to this size after it was longer.
 const WAL_BYTES_MAX: i64 = 16 << 20;
 
 /// The file's name.
 pub(super) const FILE: &str = "palisade.db";
 
-/// Opens or makes the database in that folder. `is_suspect` has every page examined first.
+/// Opens or creates the database in that folder. `is_suspect` requests an examination of every page first.
 pub(super) fn open(config: &StoreConfig, is_suspect: bool) -> Result<Connection, StoreError> {
     let folder = &config.folder();
     make_folder(folder)?;
-    // Making a database, and changing its layout, is for one process at a time.
+    // Only one process at a time may create the database or change its layout.
     let _turn = take_turn(&folder.join("open.lock"))?;
     let path = folder.join(FILE);
     let is_new = make_file(&path)?;
@@ -41,7 +42,7 @@ pub(super) fn open(config: &StoreConfig, is_suspect: bool) -> Result<Connection,
     migrate(&mut connection)?;
     bound(&connection, config.file_bytes_max).map_err(StoreError::sql("open"))?;
     if is_new {
-        // The names of new files must outlive a power cut as well.
+        // The directory entries of new files must survive a power failure as well.
         for folder in folder.ancestors().take(2) {
             File::open(folder).and_then(|folder| folder.sync_all()).map_err(StoreError::io("sync"))?;
         }
@@ -72,7 +73,8 @@ fn take_turn(path: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Private from the start: the database's other files take over its rights. Tells whether it was made now.
+/// Creates the file with private permissions; SQLite gives its other files the same. Returns whether the file
+/// is new.
 fn make_file(path: &Path) -> Result<bool, StoreError> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match made {
@@ -86,14 +88,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_PATIENCE)?;
-    // Has an effect only while the file is empty, so before anything is written.
+    // This takes effect only while the file is empty, so it comes before any write.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // Acknowledged means on the disk: https://sqlite.org/pragma.html#pragma_synchronous.
+    // Acknowledged data is on the disk: https://sqlite.org/pragma.html#pragma_synchronous.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_MAX)?;
-    // A file that somebody else prepared can call no function of ours: https://sqlite.org/security.html.
+    // A file prepared by an attacker cannot call application-defined functions:
+    // https://sqlite.org/security.html.
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
 }

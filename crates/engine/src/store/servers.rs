@@ -1,7 +1,7 @@
-//! Which servers live: each holds a locked file for as long as it exists, however it ends.
+//! Which servers are alive: each server holds a locked file until its process ends.
 //!
-//! Several may share one state directory. The kernel drops the lock with the process, so a file that can be
-//! locked belongs to a dead one. A server locks its file before it writes its first row.
+//! Several servers may share one state directory. The kernel releases the lock with the process, so a file that
+//! can be locked belongs to a dead server. A server locks its file before it writes its first row.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use crate::handle::hex;
 
 const ID_BYTES: usize = 8;
-/// A fresh name is taken by a sweep at most so often.
+/// How often joining retries after a sweep removed its new file.
 const ATTEMPTS_MAX: usize = 8;
-/// Files looked at in one sweep.
+/// The most files examined in one sweep.
 const SWEPT_MAX: usize = 1024;
 
 /// This server among the others.
@@ -26,7 +26,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Takes a name of its own and holds it.
+    /// Chooses a new name and locks its file.
     pub(super) fn join(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         for _ in 0..ATTEMPTS_MAX {
@@ -35,7 +35,7 @@ impl Servers {
             let own = hex(&bytes);
             let path = folder.join(&own);
             let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            // A sweep may have met the file before it was locked, and removed it.
+            // A sweep may have found the file before it was locked, and removed it.
             if lock.try_lock().is_ok() && is_same(&lock, &path) {
                 return Ok(Self { folder: folder.to_owned(), own, _lock: lock });
             }
@@ -48,7 +48,8 @@ impl Servers {
         &self.own
     }
 
-    /// Whether that server lives; what cannot be found out counts as alive, so that nothing is closed by mistake.
+    /// Whether that server is alive. If this cannot be determined it counts as alive, so that no run is closed
+    /// by mistake.
     pub(super) fn is_alive(&self, server: &str) -> bool {
         let is_name = server.len() == 2 * ID_BYTES && server.bytes().all(|byte| byte.is_ascii_hexdigit());
         if server == self.own || !is_name {
@@ -60,13 +61,13 @@ impl Servers {
         }
     }
 
-    /// Removes the files of the dead.
+    /// Removes the files of dead servers.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten().take(SWEPT_MAX) {
             let Ok(file) = File::open(entry.path()) else { continue };
             if entry.file_name().to_str() != Some(&self.own) && file.try_lock().is_ok() {
-                // Another server may have been quicker.
+                // Another server may have removed it first.
                 if let Err(error) = fs::remove_file(entry.path()) {
                     tracing::debug!(reason = %error, "server_file_not_removed");
                 }
@@ -77,12 +78,12 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // A file left behind is removed by the next server's sweep.
+        // The sweep of the next server removes a file that is left behind.
         fs::remove_file(self.folder.join(&self.own)).ok();
     }
 }
 
-/// Whether the open file is the one of that name.
+/// Whether the open file is the one with that name.
 pub(super) fn is_same(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else { return false };
     (open.dev(), open.ino()) == (named.dev(), named.ino())

@@ -1,4 +1,4 @@
-//! A workspace with the enemy in it: what it builds and swaps there leads the host nowhere.
+//! Tests with a hostile program in the workspace: nothing that it builds or swaps leads the host outside.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -13,10 +13,10 @@ use super::tests::{Place, path};
 use super::*;
 
 const SECRET: &[u8] = b"a secret of the host";
-/// Swaps that the enemy has time for.
+/// How many swaps the hostile program makes.
 const ROUNDS: usize = 3000;
 
-/// Says that the host is done, also when it panicked.
+/// Signals that the host is done, even if it panicked.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -25,7 +25,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs `host` while the enemy keeps exchanging two names as fast as it can.
+/// Runs `host` while the hostile program exchanges two names as fast as it can.
 async fn while_swapping(one: &Path, other: &Path, host: impl AsyncFnOnce()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -48,7 +48,7 @@ fn swapped() -> Place {
     place
 }
 
-/// Seen to fail (the secret was read) with the RESOLVE flags removed from `beneath`.
+/// Verified to fail (the secret was read) with the RESOLVE flags removed from `beneath`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_swapped_for_a_link_is_never_read_through() {
     let place = swapped();
@@ -71,7 +71,7 @@ async fn a_directory_swapped_for_a_link_is_never_read_through() {
     assert!(read > 0 && refused > 0, "the race was not run: {read} {refused}");
 }
 
-/// Seen to fail (the file outside grew) with the RESOLVE flags removed from `beneath`.
+/// Verified to fail (the file outside grew) with the RESOLVE flags removed from `beneath`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_swapped_for_a_link_is_never_written_through() {
     let place = swapped();
@@ -87,7 +87,8 @@ async fn a_directory_swapped_for_a_link_is_never_written_through() {
     assert_eq!(fs::read_dir(place.outside("")).unwrap().count(), 1, "something was written outside");
 }
 
-/// Seen to fail (names of the host were listed) with the RESOLVE flags and O_NOFOLLOW removed from `beneath`.
+/// Verified to fail (names of the host were listed) with the RESOLVE flags and O_NOFOLLOW removed from
+/// `beneath`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_swapped_for_a_link_is_never_listed_through() {
     let place = swapped();
@@ -124,7 +125,7 @@ async fn links_lead_nowhere_wherever_they_stand() {
     }
     let list = place.workspace.list(Some(&path("above")), Reach::Recursive).await.unwrap();
     assert_eq!((list.entries.len(), list.entries[0].kind), (1, EntryKind::Link), "a link lists itself");
-    // Written, a link is replaced and what it led to left alone.
+    // A write replaces the link and leaves its target alone.
     place.workspace.write(&path("last"), b"new".to_vec()).await.unwrap();
     assert_eq!(fs::read(place.inside("last")).unwrap(), b"new");
     assert_eq!(fs::read(place.outside("file")).unwrap(), SECRET);

@@ -1,7 +1,7 @@
-//! Opening by descriptor: the one place that turns names into files.
+//! Opens files relative to a file descriptor. This is the only module that resolves names to files.
 //!
-//! `RESOLVE_BENEATH` and its companions (openat2(2), Linux 5.6) hold for every component of a path and against
-//! renames that happen meanwhile; where the kernel lacks them nothing is opened at all.
+//! `RESOLVE_BENEATH` and related flags (openat2(2), Linux 5.6) apply to every component of a path, and hold
+//! against concurrent renames. Where the kernel lacks them, nothing is opened at all.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{FileError, Owner};
 
-/// The kernel asks to try again when names above were moved during the look-up.
+/// How often to retry when the kernel reports that a parent directory was moved during the lookup.
 const TRIES_MAX: usize = 16;
 
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
@@ -19,7 +19,8 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// No link as the last name, no waiting for the other end of a pipe, no terminal, no heirs.
+/// Do not follow a link as the last name, do not wait for the other end of a pipe, do not acquire a terminal,
+/// close on exec.
 const CAREFUL: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY_MODE: Mode =
@@ -35,13 +36,13 @@ fn open(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<
     }
 }
 
-/// A directory, to be read.
+/// Opens a directory for reading.
 pub(super) fn directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     open(above, path, OFlags::RDONLY | OFlags::DIRECTORY | CAREFUL, Mode::empty())
 }
 
-/// A regular file, opened in that way. What it is, is found out before it is opened in earnest, as opening
-/// some devices is an act already; the second step leads to the very file that was looked at.
+/// Opens a regular file with these flags. The type is checked before the real open, because opening some
+/// devices already has an effect. The second step opens the same file that was checked.
 pub(super) fn regular(above: impl AsFd, path: &Path, how: OFlags) -> Result<(OwnedFd, Stat), FileError> {
     let place = open(above, path, LOOK, Mode::empty())?;
     let stat = rustix::fs::fstat(&place)?;
@@ -52,29 +53,29 @@ pub(super) fn regular(above: impl AsFd, path: &Path, how: OFlags) -> Result<(Own
         _ => return Err(FileError::NotRegular),
     }
     let own = format!("/proc/self/fd/{}", place.as_raw_fd());
-    // The last name here is the kernel's own way to the descriptor: it has to be followed.
+    // The last name here is the magic link of the file descriptor in /proc, which must be followed.
     let flags = how | (CAREFUL - OFlags::NOFOLLOW);
     Ok((rustix::fs::openat(CWD, own, flags, Mode::empty())?, stat))
 }
 
-/// What is at a path, without opening it.
+/// Returns the metadata of a path without opening it.
 pub(super) fn look(above: impl AsFd, path: &Path) -> Result<Stat, Errno> {
     rustix::fs::fstat(open(above, path, LOOK, Mode::empty())?)
 }
 
-/// A new file that nothing had the name of.
+/// Creates a file. The name must not exist.
 pub(super) fn new_file(above: impl AsFd, name: &str, mode: Mode) -> Result<OwnedFd, Errno> {
     open(above, Path::new(name), OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | CAREFUL, mode)
 }
 
-/// The directory one step below, made for its owner if it is not there.
+/// Opens the directory one level below. Creates it for its owner if it does not exist.
 pub(super) fn entered(above: impl AsFd, name: &str, owner: Option<Owner>) -> Result<OwnedFd, FileError> {
     let path = Path::new(name);
     let folder = LOOK | OFlags::DIRECTORY;
     let found = match open(above.as_fd(), path, folder, Mode::empty()) {
         Err(Errno::NOENT) => {
             match rustix::fs::mkdirat(above.as_fd(), name, DIRECTORY_MODE) {
-                // Somebody else was first: the same to us.
+                // If the directory was created concurrently, the result is the same.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -90,7 +91,7 @@ pub(super) fn entered(above: impl AsFd, name: &str, owner: Option<Owner>) -> Res
     }
 }
 
-/// Gives a file or directory to the program, by its descriptor.
+/// Gives a file or directory to the sandbox's user, by its file descriptor.
 pub(super) fn own(file: impl AsFd, owner: Option<Owner>) -> Result<(), Errno> {
     let Some(Owner { uid, gid }) = owner else { return Ok(()) };
     let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));

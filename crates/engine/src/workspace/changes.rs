@@ -1,4 +1,4 @@
-//! What a run did to the files: snapshots before and after, and what differs between them.
+//! What a run did to the files: snapshots before and after, and the differences between them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,33 +16,33 @@ use super::write::is_draft;
 use super::{FileError, FilePath, OpenFile, Root, beneath, read::READ_BYTES_MAX};
 use crate::handle::hex;
 
-/// Files of a snapshot.
+/// The most files in a snapshot.
 pub const SNAPSHOT_FILES_MAX: usize = 20_000;
-/// Their paths together.
+/// The most bytes of their paths together.
 const SNAPSHOT_PATH_BYTES_MAX: usize = 4 << 20;
-/// Names up to which a workspace is small, and how long such a one may take.
+/// The most names in a small workspace. The next constant is how long walking through it may take.
 const SMALL_NAMES_MAX: u64 = 64;
 const SMALL_PATIENCE: Duration = Duration::from_micros(500);
-/// Changed files that are described.
+/// The most changed files that are described.
 pub const CHANGED_FILES_MAX: usize = 64;
-/// A larger file gets no digest.
+/// Larger files get no digest.
 pub const HASH_BYTES_MAX: u64 = 64 << 20;
-/// Nor do files beyond this together.
+/// The most bytes hashed in all files together.
 const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
-/// What was there at one moment: regular files outside of directories that are set aside, and no drafts of ours. What
-/// everything holds is found on the same way.
+/// The regular files at one moment, except those in directories that are set aside, and except the host's
+/// drafts. The same walk measures the whole workspace.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     files: HashMap<Box<[u8]>, Stamp>,
     path_bytes: usize,
     is_complete: bool,
     used: Used,
-    /// By the clock that stamps files.
+    /// When it was taken, by the clock that the kernel uses for file timestamps.
     taken: (i64, i64),
 }
 
-/// A file that was not touched keeps all of this; the program cannot set `changed`.
+/// The metadata that stays the same for an untouched file. The program cannot set `changed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -52,27 +52,27 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// A file that was made or changed.
+/// A file that was created or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedFile {
-    /// Relative to the workspace.
+    /// The path relative to the workspace.
     pub path: FilePath,
-    /// What it is, by its name and its first bytes.
+    /// The media type, by its name and first bytes.
     pub media_type: Cow<'static, str>,
     /// Its length.
     pub size_bytes: u64,
-    /// Of its content, in hexadecimal digits; nothing for a large one.
+    /// The digest of its content, in hexadecimal digits. `None` for a large file.
     pub sha256: Option<String>,
 }
 
 /// What a run did to the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// By path.
+    /// The changed files, by path.
     pub files: Vec<ChangedFile>,
-    /// What should be known about the rest.
+    /// Notes for the caller about the rest.
     pub notes: Vec<String>,
-    /// What the workspace holds now.
+    /// The size of the workspace now.
     pub used: Used,
 }
 
@@ -85,12 +85,12 @@ pub(super) struct Changed {
 }
 
 impl Snapshot {
-    /// Goes through everything.
+    /// Takes a snapshot of the whole workspace.
     pub(super) fn take(root: &Root) -> Result<Self, FileError> {
         Self::within(WALK_PATIENCE, root, root.entries_max())
     }
 
-    /// The same, if that is little.
+    /// Takes a snapshot if the workspace is small.
     pub(super) fn take_small(root: &Root) -> Result<Option<Self>, FileError> {
         let taken = Self::within(SMALL_PATIENCE, root, SMALL_NAMES_MAX)?;
         Ok(taken.used.is_complete.then_some(taken))
@@ -116,7 +116,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Remembers a file, if it is one that counts and there is room for it.
+    /// Adds a file, if it is relevant and there is room for it.
     fn add(&mut self, found: &Found<'_>) {
         if found.kind != EntryKind::File || found.is_beneath_set_aside || is_draft(found.path) {
             return;
@@ -130,14 +130,14 @@ impl Snapshot {
         self.files.insert(found.path.into(), Stamp::of(found.stat));
     }
 
-    /// What everything held at that moment.
+    /// The size of the whole workspace at that moment.
     pub fn used(&self) -> Used {
         self.used
     }
 }
 
 impl Changed {
-    /// Whether nothing need be read to tell what changed.
+    /// Whether describing the changes needs no read.
     pub(super) fn is_nothing(&self) -> bool {
         self.paths.is_empty()
     }
@@ -155,7 +155,7 @@ impl Stamp {
     }
 }
 
-/// What is new or different. Where not everything was seen before, the time of the last change decides.
+/// Returns the new and changed files. If the first snapshot is incomplete, the time of the last change decides.
 pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Changed {
     let is_changed = |path: &[u8], stamp: &Stamp| match before.files.get(path) {
         Some(earlier) => earlier != stamp,
@@ -172,12 +172,12 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Changed {
     changed
 }
 
-/// Reads what is needed to say what the files are.
+/// Reads the files as far as needed to describe them.
 pub(super) fn describe(root: &OwnedFd, changed: &Changed) -> Changes {
     let mut changes = Changes::default();
     let (mut hashed, mut unhashed) = (0_u64, 0_usize);
     for path in changed.paths.iter().take(CHANGED_FILES_MAX) {
-        // A file that cannot be opened any more is none to hand out.
+        // A file that can no longer be opened is not reported.
         let Ok(file) = OpenFile::open(root, path) else { continue };
         let (size_bytes, media_type) = (file.size_bytes(), Cow::Borrowed(file.media_type()));
         let is_hashed = size_bytes <= HASH_BYTES_MAX && hashed + size_bytes <= HASH_TOGETHER_BYTES_MAX;
@@ -198,7 +198,7 @@ pub(super) fn describe(root: &OwnedFd, changed: &Changed) -> Changes {
     changes
 }
 
-/// Nothing when the file became another while it was read.
+/// Returns `None` when the file changed while it was read.
 fn digest(file: &OpenFile) -> Option<String> {
     let (mut hash, mut offset) = (Sha256::new(), 0);
     while offset < file.size_bytes() {

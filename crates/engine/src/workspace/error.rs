@@ -1,4 +1,4 @@
-//! What can go wrong with a file, in words that a caller can act on and that tell nothing of the host.
+//! Errors of file operations, with messages that a caller can act on and that reveal nothing about the host.
 
 use std::io;
 
@@ -11,40 +11,40 @@ const RETRY_MS: u64 = 500;
 /// Why a file was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The path cannot be one of the workspace; why.
+    /// The path is not valid in a workspace, for this reason.
     #[error("this is no path of the workspace: {0}")]
     BadPath(&'static str),
-    /// Nothing is there.
+    /// The file or directory does not exist.
     #[error("there is no such file or directory in the workspace")]
     NotFound,
-    /// A directory, where a file is meant.
+    /// A directory, where a file is expected.
     #[error("this is a directory, not a file")]
     IsDirectory,
     /// A pipe, a socket, a device.
     #[error("this is neither a file nor a directory")]
     NotRegular,
-    /// More than may be written at once.
+    /// The content is larger than allowed in one write.
     #[error("the content is too large: {bytes_max} bytes are the most")]
     TooLarge {
-        /// The most.
+        /// The limit.
         bytes_max: u64,
     },
-    /// The quota of the workspace, or the disk beneath it.
+    /// The quota of the workspace or its disk is exhausted.
     #[error("the workspace is full")]
     DiskFull,
-    /// The program closed it to us.
+    /// The program removed the permissions.
     #[error("the permissions of this file or of a directory above it do not allow that")]
     NoPermission,
-    /// The program changed names meanwhile, or the host is short of descriptors.
+    /// The program changed names during the operation, or the host has too few file descriptors.
     #[error("the workspace changed during the operation")]
     Disturbed,
-    /// Our own failure.
+    /// An internal failure of the server.
     #[error("the workspace could not be used")]
     Failed(#[source] io::Error),
 }
 
 impl FileError {
-    /// Stable.
+    /// A stable identifier of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::BadPath(_) => "bad_path",
@@ -59,7 +59,7 @@ impl FileError {
         }
     }
 
-    /// As users see it.
+    /// The error as users see it.
     pub fn to_run_error(&self) -> RunError {
         let remedy = match self {
             Self::BadPath(_) => {

@@ -1,15 +1,15 @@
-//! What a file is, by the end of its name and its first bytes; a small table of what programs make.
+//! The media type of a file, from its name suffix and its first bytes, with a small table of common formats.
 //!
-//! A name is only a claim. Where a kind has a mark of its own, the bytes must bear it, or else the file is
-//! nothing in particular: what is handed to a model or a browser as a picture is one.
+//! A name is only a claim. Where a format has a signature, the bytes must have it; otherwise the file is
+//! `application/octet-stream`. A file that is handed to a model or a browser as an image therefore is one.
 
-/// So many first bytes are looked at.
+/// How many of the first bytes are examined.
 pub(super) const HEAD_BYTES: usize = 512;
-/// Nothing in particular.
+/// The type of a file that is not recognised.
 const UNKNOWN: &str = "application/octet-stream";
 const TEXT: &str = "text/plain";
 
-/// Marks at the beginning, and what bears them.
+/// Signatures at the beginning, and their media types.
 const MARKS: [(&[u8], &str); 12] = [
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -25,7 +25,7 @@ const MARKS: [(&[u8], &str); 12] = [
     (b"\0asm", "application/wasm"),
 ];
 
-/// Ends of names, in lower case, and what they claim.
+/// Name suffixes in lower case, and the media types that they claim.
 const NAMES: [(&str, &str); 46] = [
     ("png", "image/png"),
     ("jpg", "image/jpeg"),
@@ -75,7 +75,7 @@ const NAMES: [(&str, &str); 46] = [
     ("yml", "application/yaml"),
 ];
 
-/// Packages with a mark that is that of their wrapping.
+/// Formats whose signature is that of their ZIP container.
 const ZIPPED: &str = "application/vnd.openxmlformats-officedocument.";
 
 /// The media type of a file with that name and these first bytes.
@@ -101,7 +101,7 @@ pub fn media_type(name: &str, head: &[u8]) -> &'static str {
     }
 }
 
-/// Pictures that models and browsers can show.
+/// Whether models and browsers can show it as an image.
 pub fn is_image(media_type: &str) -> bool {
     ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&media_type)
 }
@@ -134,7 +134,7 @@ fn is_textual(media_type: &str) -> bool {
     media_type.starts_with("text/") || others.iter().any(|end| media_type.ends_with(end))
 }
 
-/// No NUL, and no byte that is not UTF-8 but for a character that was cut at the end.
+/// Whether the bytes are UTF-8 without NUL. A character may be cut off at the end.
 fn is_text(head: &[u8]) -> bool {
     !head.contains(&0)
         && match std::str::from_utf8(head) {

@@ -1,16 +1,17 @@
-//! The files of a long-lived sandbox, from the host, while the enemy inside works in the same directory.
+//! Access from the host to the files of a persistent sandbox, while a hostile program works in the same
+//! directory.
 //!
 //! ```text
 //! FilePath (plain names only) -> beneath (openat2 from the workspace's descriptor) -> regular file? -> read, write, list
 //! ```
-//! Nothing is reached by a path of the host: every step starts at the descriptor of the workspace, and the
-//! kernel refuses links, `..` and other file systems at each of them, however names are swapped meanwhile.
-//! Only regular files are opened, never blocking. Every walk has a most of entries, of depth and of time, so
-//! that nothing that a program can build there costs the host more than that.
+//! No operation uses a path of the host. Every step starts at the file descriptor of the workspace, and at each
+//! step the kernel refuses links, `..` and other file systems, even if the program swaps names concurrently.
+//! Only regular files are opened, and never with a blocking open. Every walk is bounded in entries, depth and
+//! time, so that nothing that a program builds there costs the host more than that.
 //!
-//! Directories that are *set aside* (their name begins with a dot, or is `__pycache__` or `node_modules`) are
-//! shown in lists but not entered unless asked for by name, and hold no artifacts: caches and repositories
-//! would bury what the program made. They count for the quota like everything else.
+//! Some directories are *set aside*: their name begins with a dot, or is `__pycache__` or `node_modules`. Lists
+//! show them but do not enter them unless the caller names them, and they contain no artifacts, because caches
+//! and repositories would hide the program's own files. They count for the quota like everything else.
 
 mod beneath;
 mod changes;
@@ -41,36 +42,38 @@ pub use write::{Upload, Written};
 use crate::principal::Principal;
 use crate::result::RunError;
 
-/// Operations that block a thread at once, in all workspaces together.
+/// The most operations that block a thread at once, in all workspaces together.
 const OPERATIONS_MAX: usize = 16;
-/// Of which so many go through a whole workspace, so that a huge one does not hold up who only reads a file.
+/// How many of these may be walks through a whole workspace, so that a huge workspace does not delay reads of
+/// single files.
 const WALKS_MAX: usize = 4;
 
 static OPERATIONS: Semaphore = Semaphore::const_new(OPERATIONS_MAX);
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
 
-/// Where a walk is done.
+/// Where a walk executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// By whoever asks, if it turns out to be a few system calls: handing it to another thread and back costs more. For
-    /// a workspace that was small a moment ago, so that nothing need be fetched from a disk.
+    /// In the calling task, if it takes only a few system calls: handing it to another thread and back costs
+    /// more. For a workspace that was small a moment ago, so that nothing must be read from a disk.
     AtOnce,
-    /// On a thread that may wait.
+    /// On a thread that may block.
     Aside,
 }
 
 /// How long an operation may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// Some system calls.
+    /// A few system calls.
     Quick,
     /// A walk through the workspace.
     Walk,
 }
 
-/// Finds the workspace of a sandbox for its owner; anybody else's is answered like one that never was.
+/// Finds the workspace of a sandbox for its owner. The workspace of another principal is answered like one that
+/// never existed.
 pub trait Workspaces: Send + Sync {
-    /// Nothing when there is no such sandbox of this principal, or it is closed.
+    /// Returns `None` when this principal has no such sandbox, or it is closed.
     fn workspace<'a>(
         &'a self,
         principal: &'a Principal,
@@ -78,25 +81,25 @@ pub trait Workspaces: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>>;
 }
 
-/// What a workspace may hold.
+/// The limits of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Bytes on the disk.
     pub bytes: u64,
-    /// Files, directories and everything else that has a name.
+    /// Files, directories and all other named entries.
     pub inodes: u64,
 }
 
-/// To whom files written from outside must belong, so that the program inside may use them.
+/// The owner of files written from outside, so that the program inside may use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The user as the host knows it.
+    /// The user id on the host.
     pub uid: u32,
-    /// The group as the host knows it.
+    /// The group id on the host.
     pub gid: u32,
 }
 
-/// The directory of one sandbox. Cheap to clone; lives as long as anybody holds it.
+/// The directory of one sandbox. Cheap to clone; it stays open while any clone exists.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     root: Arc<Root>,
@@ -106,53 +109,53 @@ pub struct Workspace {
 struct Root {
     directory: OwnedFd,
     quota: Quota,
-    /// Nothing: whoever this process is.
+    /// `None` means the user of this process.
     owner: Option<Owner>,
 }
 
 impl Workspace {
-    /// A workspace over an open directory.
+    /// Creates a workspace over an open directory.
     pub fn new(directory: OwnedFd, quota: Quota, owner: Option<Owner>) -> Self {
         Self { root: Arc::new(Root { directory, quota, owner }) }
     }
 
-    /// The same by its path, which must not be within anybody else's reach. A link is not followed.
+    /// Opens a workspace by its path, which other users must not be able to change. A link is not followed.
     pub fn open(path: &Path, quota: Quota, owner: Option<Owner>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         Ok(Self::new(directory, quota, owner))
     }
 
-    /// What it may hold.
+    /// Its limits.
     pub fn quota(&self) -> Quota {
         self.root.quota
     }
 
-    /// A regular file, to be read in parts.
+    /// Opens a regular file, to be read in parts.
     pub async fn file(&self, path: &FilePath) -> Result<OpenFile, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
         blocking(Work::Quick, move || OpenFile::open(&root.directory, &path)).await
     }
 
-    /// Part of a file: at most [`READ_BYTES_MAX`] bytes from `offset`.
+    /// Reads a part of a file: at most [`READ_BYTES_MAX`] bytes from `offset`.
     pub async fn read(&self, path: &FilePath, offset: u64, limit: usize) -> Result<FilePart, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
         blocking(Work::Quick, move || OpenFile::open(&root.directory, &path)?.part(offset, limit)).await
     }
 
-    /// Writes a whole file: a reader sees the old one or the new one, never half of it.
+    /// Writes a whole file. A reader sees the old file or the new one, never a partial one.
     pub async fn write(&self, path: &FilePath, content: Vec<u8>) -> Result<Written, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
         blocking(Work::Walk, move || write::whole(&root, &path, &content)).await
     }
 
-    /// Adds to the end of a file, which is made if it is not there.
+    /// Appends to a file. Creates it if it does not exist.
     pub async fn append(&self, path: &FilePath, content: Vec<u8>) -> Result<Written, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.clone());
         blocking(Work::Walk, move || write::append(&root, &path, &content)).await
     }
 
-    /// Begins to write a file of at most `bytes_max`, of which `announced` are expected, piece by piece.
+    /// Begins to write a file piece by piece, of at most `bytes_max` bytes, of which `announced` are expected.
     pub async fn upload(
         &self,
         path: &FilePath,
@@ -163,25 +166,25 @@ impl Workspace {
         blocking(Work::Walk, move || Upload::begin(root, &path, bytes_max, announced)).await
     }
 
-    /// What is in a directory (nothing: the workspace itself), at most [`LIST_ENTRIES_MAX`] entries.
+    /// Lists a directory, or the workspace itself for `None`, with at most [`LIST_ENTRIES_MAX`] entries.
     pub async fn list(&self, path: Option<&FilePath>, reach: Reach) -> Result<Listing, FileError> {
         let (root, path) = (Arc::clone(&self.root), path.cloned());
         blocking(Work::Walk, move || walk::list(&root.directory, path.as_ref(), reach)).await
     }
 
-    /// What the workspace holds now.
+    /// Measures the workspace.
     pub async fn usage(&self) -> Result<Used, FileError> {
         let root = Arc::clone(&self.root);
         blocking(Work::Walk, move || walk::usage(&root)).await
     }
 
-    /// Removes what a server left that was killed while it wrote: call it before anybody writes again.
+    /// Removes the drafts of a server that was killed during a write. Call it before any new write.
     pub async fn remove_abandoned_drafts(&self) -> Result<usize, FileError> {
         let root = Arc::clone(&self.root);
         blocking(Work::Walk, move || write::remove_abandoned(&root)).await
     }
 
-    /// What is there now, to find out later what changed.
+    /// Takes a snapshot, to find out later what changed.
     pub async fn snapshot(&self, pace: Pace) -> Result<Snapshot, FileError> {
         if pace == Pace::AtOnce
             && let Some(snapshot) = Snapshot::take_small(&self.root)?
@@ -192,14 +195,14 @@ impl Workspace {
         blocking(Work::Walk, move || Snapshot::take(&root)).await
     }
 
-    /// Files that were made or changed since then, with what they are; at most [`CHANGED_FILES_MAX`].
+    /// Describes the files that were created or changed since the snapshot, at most [`CHANGED_FILES_MAX`].
     pub async fn changes_since(&self, before: Snapshot, pace: Pace) -> Result<Changes, FileError> {
         if pace == Pace::AtOnce
             && let Some(after) = Snapshot::take_small(&self.root)?
         {
             let changed = changes::between(&before, &after);
             if changed.is_nothing() {
-                // Nothing is read for these words.
+                // Without changes this reads nothing.
                 let described = changes::describe(&self.root.directory, &changed);
                 return Ok(Changes { used: after.used(), ..described });
             }
@@ -214,8 +217,8 @@ impl Workspace {
     }
 }
 
-/// Runs what may wait for the disk on a thread that may. What was begun ends by itself when nobody waits for it
-/// any more: all of it is bounded.
+/// Executes an operation that may wait for the disk on a blocking thread. A started operation completes even if
+/// no caller waits for it any more; every operation is bounded.
 async fn blocking<T: Send + 'static>(
     kind: Work,
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The path of a file in a workspace, parsed once: plain names, nothing that leads upwards or elsewhere.
+//! The path of a file in a workspace, parsed once: plain names only, nothing that leads upwards or elsewhere.
 
 use std::fmt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::FileError;
 pub const FILE_PATH_BYTES_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 255;
 const NAMES_MAX: usize = 40;
-/// Where programs see the workspace; a path may begin so.
+/// Where programs see the workspace. A path may begin with it.
 const MOUNT: &str = "/workspace";
 
-/// Relative to the workspace: `data/in.csv`.
+/// A path relative to the workspace, such as `data/in.csv`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FilePath(Arc<str>);
@@ -35,13 +35,13 @@ impl From<FilePath> for String {
 }
 
 impl FilePath {
-    /// A path as a caller gave it, relative or beginning with `/workspace/`. Empty names and `.` are left out;
-    /// `..` is refused even where it would stay inside.
+    /// Parses a path of a caller, relative or beginning with `/workspace/`. Drops empty names and `.`; refuses
+    /// `..` even where it would stay inside.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         Self::of_directory(text)?.ok_or(FileError::BadPath("it names the workspace itself, not a file in it"))
     }
 
-    /// The same for a directory; nothing is the workspace itself.
+    /// Parses the path of a directory. `None` is the workspace itself.
     pub fn of_directory(text: &str) -> Result<Option<Self>, FileError> {
         if text.len() > FILE_PATH_BYTES_MAX {
             return Err(FileError::BadPath("it is longer than 1024 bytes"));
@@ -66,7 +66,7 @@ impl FilePath {
         Ok((!names.is_empty()).then(|| Self(names.join("/").into())))
     }
 
-    /// As text.
+    /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -76,7 +76,7 @@ impl FilePath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The names above it.
+    /// The names of the directories above it.
     pub(super) fn folders(&self) -> impl Iterator<Item = &str> {
         let folders = self.0.rsplit_once('/').map(|(folders, _)| folders);
         folders.into_iter().flat_map(|folders| folders.split('/'))
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A seeded stream of hostile joins: nothing that passes has a part that leads upwards or to the root.
+    /// A seeded stream of hostile paths: no accepted path has a part that leads upwards or to the root.
     #[test]
     fn random_joins_stay_in_the_workspace() {
         let parts =

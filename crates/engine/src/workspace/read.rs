@@ -1,4 +1,4 @@
-//! Reading a file in parts of bounded size.
+//! Reads a file in parts of bounded size.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use rustix::fs::{OFlags, Stat};
 
 use super::{FileError, FilePath, Work, beneath, blocking, media};
 
-/// The most that is read at once.
+/// The most bytes of one read.
 pub const READ_BYTES_MAX: usize = 1 << 20;
 
-/// An open regular file. What is done to its name meanwhile does not matter any more.
+/// An open regular file. Later changes of its name have no effect.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
     file: Arc<OwnedFd>,
@@ -22,15 +22,15 @@ pub struct OpenFile {
 /// Part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePart {
-    /// What stands there.
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where it stands.
+    /// Their offset in the file.
     pub offset: u64,
-    /// The whole file.
+    /// The size of the whole file.
     pub size_bytes: u64,
-    /// Whether the file ends with it.
+    /// Whether the file ends after these bytes.
     pub at_end: bool,
-    /// What the file is.
+    /// The media type of the file.
     pub media_type: &'static str,
 }
 
@@ -47,22 +47,22 @@ impl OpenFile {
         })
     }
 
-    /// As it was opened.
+    /// The size when the file was opened.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// When it was changed last, since the epoch.
+    /// When it was last changed, in milliseconds since the epoch.
     pub fn modified_ms(&self) -> u64 {
         self.modified_ms
     }
 
-    /// What it is, by its name and its first bytes.
+    /// The media type, by its name and first bytes.
     pub fn media_type(&self) -> &'static str {
         self.media_type
     }
 
-    /// At most [`READ_BYTES_MAX`] bytes from there.
+    /// Reads at most [`READ_BYTES_MAX`] bytes from `offset`.
     pub async fn read(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
         let file = self.clone();
         blocking(Work::Quick, move || file.part(offset, limit)).await
@@ -74,7 +74,7 @@ impl OpenFile {
         let mut filled = 0;
         while filled < bytes.len() {
             match rustix::io::pread(&*self.file, &mut bytes[filled..], offset + filled as u64) {
-                // Shorter than it was.
+                // The file has shrunk.
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(rustix::io::Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! A workspace in ordinary use.
+//! Tests of a workspace in ordinary use.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use super::*;
 
 const MB: u64 = 1 << 20;
 
-/// A workspace beside a place that it must not reach, gone when the test ends.
+/// A workspace beside a directory that it must not reach. Both are removed when the test ends.
 pub(super) struct Place {
     folder: PathBuf,
     pub(super) workspace: Workspace,
@@ -259,7 +259,7 @@ async fn changes_are_what_was_made_or_changed() {
     place.put("__pycache__/cached", "x");
     place.put(".hidden/kept", "x");
     fs::remove_file(place.inside("removed")).unwrap();
-    // The time of modification can be forged; that of the change cannot.
+    // A program can forge the modification time, but not the change time.
     let old = fs::metadata(place.inside("touched")).unwrap().modified().unwrap();
     place.put("touched", "NEW");
     fs::File::options().write(true).open(place.inside("touched")).unwrap().set_modified(old).unwrap();

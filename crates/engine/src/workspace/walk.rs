@@ -1,7 +1,7 @@
-//! Walking through a workspace that may be built to never end: bounded in entries, depth and time.
+//! Walks through a workspace that a program may have built to be endless: bounded in entries, depth and time.
 //!
-//! Directories are open from the one where the walk began down to the present one, each opened from the one
-//! above it, so a directory that is moved away or replaced meanwhile changes what is found and nothing else.
+//! The walk keeps all directories open from its start down to the current one, each opened from its parent. If
+//! the program moves or replaces a directory, only the findings change.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,92 +15,92 @@ use super::{FileError, FilePath, Root, beneath};
 
 /// The most entries of a list.
 pub const LIST_ENTRIES_MAX: usize = 1000;
-/// The most names that are counted for the quota, whatever it says.
+/// The most names that are counted for the quota, whatever the quota is.
 const USAGE_ENTRIES_MAX: u64 = 1 << 20;
-/// Deeper directories are not entered: each level holds a descriptor.
+/// Deeper directories are not entered, because each level holds a file descriptor.
 const DEPTH_MAX: usize = 48;
 pub(super) const WALK_PATIENCE: Duration = Duration::from_secs(5);
-/// Blocks as stat(2) counts them.
+/// The size of a block as stat(2) counts them.
 const BLOCK_BYTES: u64 = 512;
 const SET_ASIDE: [&[u8]; 2] = [b"__pycache__", b"node_modules"];
 
-/// How far a list goes.
+/// How deep a list goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// What is in the directory itself.
+    /// The entries of the directory itself.
     Flat,
-    /// Beneath it too, but for directories that are set aside.
+    /// All entries below it as well, except in directories that are set aside.
     Recursive,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, which nothing here follows.
+    /// A symbolic link. No operation follows it.
     Link,
     /// A pipe, a socket, a device.
     Other,
 }
 
-/// One name in a workspace.
+/// One entry of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Relative to the workspace; bytes that are not UTF-8 as `\xNN`.
+    /// The path relative to the workspace. Bytes that are not UTF-8 appear as `\xNN`.
     pub path: String,
-    /// What it is.
+    /// The kind.
     pub kind: EntryKind,
     /// Its length, for a file.
     pub size_bytes: u64,
-    /// When it was changed last, since the epoch.
+    /// When it was last changed, in milliseconds since the epoch.
     pub modified_ms: u64,
     /// A directory that a recursive list did not enter, because of its name or its depth.
     pub is_unopened: bool,
-    /// Its path is not text, so it cannot be named here; programs inside can.
+    /// The path is not UTF-8, so the caller cannot address it. Programs inside can.
     pub is_nameless: bool,
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// By path.
+    /// Sorted by path.
     pub entries: Vec<Entry>,
-    /// Whether that is all of it.
+    /// Whether the list is complete.
     pub is_complete: bool,
 }
 
-/// What a workspace holds.
+/// The size of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// On the disk: holes cost nothing, a file with two names counts twice.
+    /// Bytes on the disk. Holes cost nothing; a file with two names counts twice.
     pub bytes: u64,
-    /// Everything that has a name.
+    /// All named entries.
     pub inodes: u64,
-    /// Whether everything was counted. What is too much or too deep to be counted is more than any quota.
+    /// Whether everything was counted. A workspace too large or too deep to count exceeds any quota.
     pub is_complete: bool,
 }
 
-/// Something on the way.
+/// An entry that a walk found.
 pub(super) struct Found<'a> {
-    /// From where the walk began.
+    /// The path from the start of the walk.
     pub(super) path: &'a [u8],
     pub(super) kind: EntryKind,
     pub(super) stat: &'a Stat,
-    /// Its name, or its depth, says not to enter it.
+    /// Whether its name or its depth excludes it from the walk.
     pub(super) is_set_aside: bool,
-    /// A directory above it was set aside.
+    /// Whether a directory above it is set aside.
     pub(super) is_beneath_set_aside: bool,
 }
 
 /// How far a walk came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Walked {
-    /// To the end of everything that was to be entered.
+    /// Whether it visited everything that it had to enter.
     pub(super) is_complete: bool,
-    /// The same but for what is set aside.
+    /// Whether it visited everything outside directories that are set aside.
     pub(super) is_complete_outside: bool,
 }
 
@@ -108,23 +108,23 @@ impl Walked {
     const BROKEN_OFF: Self = Self { is_complete: false, is_complete_outside: false };
 }
 
-/// What to do after something was found.
+/// How a walk continues after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Look into it, if it is a directory.
+    /// Enter it, if it is a directory.
     Enter,
-    /// Go past it.
+    /// Skip it.
     Pass,
-    /// No further.
+    /// End the walk.
     Stop,
 }
 
-/// Goes through everything beneath a directory; returns whether it came to the end.
+/// Visits everything below a directory. Returns how far it came.
 pub(super) fn walk(directory: OwnedFd, visit: impl FnMut(&Found<'_>) -> Then) -> Result<Walked, FileError> {
     walk_for(WALK_PATIENCE, directory, visit)
 }
 
-/// The same within a time.
+/// Visits everything below a directory, within a time limit.
 pub(super) fn walk_for(
     patience: Duration,
     directory: OwnedFd,
@@ -150,7 +150,7 @@ pub(super) fn walk_for(
             return Ok(Walked::BROKEN_OFF);
         }
         let place = current.fd()?;
-        // What vanished meanwhile is not there.
+        // The entry vanished during the walk.
         let Ok(stat) = rustix::fs::statat(place, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
@@ -176,7 +176,7 @@ pub(super) fn walk_for(
                 let length = path.len();
                 open.push((Dir::new(below)?, length, is_aside || is_set_aside));
             }
-            // It was replaced or removed meanwhile.
+            // The entry was replaced or removed during the walk.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(_) => {
                 walked.is_complete = false;
@@ -189,11 +189,11 @@ pub(super) fn walk_for(
 
 fn entry_name(name: &[u8]) -> Result<&std::ffi::OsStr, Errno> {
     use std::os::unix::ffi::OsStrExt;
-    // A name with a slash in it cannot come from a sound file system.
+    // A name with a slash cannot come from a correct file system.
     if name.contains(&b'/') { Err(Errno::IO) } else { Ok(std::ffi::OsStr::from_bytes(name)) }
 }
 
-/// What is in a directory; of a file, the file.
+/// Lists a directory. For a file, lists the file itself.
 pub(super) fn list(root: &OwnedFd, path: Option<&FilePath>, reach: Reach) -> Result<Listing, FileError> {
     let place = path.map_or(Path::new("."), FilePath::as_path);
     let directory = match (beneath::directory(root, place), path) {
@@ -239,7 +239,7 @@ fn visible(bytes: &[u8]) -> String {
     text
 }
 
-/// What a workspace holds; no more is counted than is needed to see that the quota is exceeded.
+/// Measures a workspace. Counts no further than needed to see that the quota is exceeded.
 pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
     let directory = beneath::directory(&root.directory, Path::new("."))?;
     let most = root.entries_max();
@@ -253,7 +253,7 @@ pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
 }
 
 impl Root {
-    /// As many names as are counted.
+    /// The most names that are counted.
     pub(super) fn entries_max(&self) -> u64 {
         self.quota.inodes.min(USAGE_ENTRIES_MAX)
     }

@@ -1,9 +1,9 @@
-//! Writing: into a draft beside the file, which takes the file's name when it is complete.
+//! Writes a file to a draft beside it. The draft takes the file's name when it is complete.
 //!
 //! ```text
 //! measure the workspace -> folders, made and owned -> draft (new name, EXCL) -> pieces, within what is left -> rename
 //! ```
-//! The program can see the draft and meddle with it; all it can spoil is its own file.
+//! The program can see the draft and modify it, but it can damage only its own file.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,27 +18,27 @@ use rustix::io::Errno;
 use super::walk::{EntryKind, Then, usage, walk};
 use super::{FileError, FilePath, Root, Work, beneath, blocking};
 
-/// Names of drafts begin so.
+/// The name prefix of drafts.
 pub(super) const DRAFT_PREFIX: &str = ".palisade-draft-";
 const DRAFT_RANDOM_BYTES: usize = 8;
-/// Drafts that are removed at once.
+/// The most drafts removed in one call.
 const ABANDONED_MAX: usize = 1000;
 const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
 const PERMISSIONS: u32 = 0o777;
-/// Bytes after which the workspace is measured anew: the program inside writes too.
+/// The workspace is measured again after this many bytes, because the program inside writes too.
 const MEASURE_BYTES: u64 = 4 << 20;
 
-/// What was written.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// The whole file.
+    /// The size of the whole file.
     pub size_bytes: u64,
 }
 
-/// A file that comes piece by piece. Dropped before its end, it leaves nothing.
+/// A file that arrives piece by piece. If it is dropped before its end, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Upload {
-    /// Nothing while a piece is being written, and after a failure.
+    /// `None` while a piece is being written, and after a failure.
     draft: Option<Draft>,
 }
 
@@ -53,7 +53,7 @@ impl Upload {
         Ok(Self { draft: Some(draft) })
     }
 
-    /// Adds a piece.
+    /// Appends a piece.
     pub async fn write(&mut self, piece: impl AsRef<[u8]> + Send + 'static) -> Result<(), FileError> {
         let mut draft = self.draft.take().ok_or(FileError::Disturbed)?;
         let draft = blocking(Work::Quick, move || draft.write(piece.as_ref()).map(|()| draft)).await?;
@@ -61,7 +61,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Puts the file in its place.
+    /// Renames the draft to the file's name.
     pub async fn finish(mut self) -> Result<Written, FileError> {
         let draft = self.draft.take().ok_or(FileError::Disturbed)?;
         blocking(Work::Quick, move || draft.place()).await
@@ -75,8 +75,8 @@ pub(super) fn whole(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Result
     draft.place()
 }
 
-/// Written in place, so that a program which holds the file open sees it grow. A file with several names is
-/// left alone: it is not clear which one is meant.
+/// Appends in place, so that a program that holds the file open sees it grow. Refuses a file with several
+/// names, because it is unclear which one is meant.
 pub(super) fn append(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Result<Written, FileError> {
     let how = OFlags::WRONLY | OFlags::APPEND;
     let (file, stat) = match beneath::regular(&root.directory, path.as_path(), how) {
@@ -94,7 +94,7 @@ pub(super) fn append(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Resul
     Ok(Written { size_bytes: file.metadata()?.len() })
 }
 
-/// Bytes that may still be written, beside so many new names.
+/// How many bytes may still be written, together with this many new names.
 fn left(root: &Root, names: usize) -> Result<u64, FileError> {
     let used = usage(root)?;
     if !used.is_complete || used.inodes + names as u64 > root.quota.inodes {
@@ -103,19 +103,19 @@ fn left(root: &Root, names: usize) -> Result<u64, FileError> {
     Ok(root.quota.bytes.saturating_sub(used.bytes))
 }
 
-/// A file in the making.
+/// A file that is being written.
 #[derive(Debug)]
 struct Draft {
     root: Arc<Root>,
     folder: OwnedFd,
-    /// What it is to be called, and what it is called now.
+    /// The final name; the next field is the current name.
     name: String,
     draft_name: String,
     file: File,
     written: u64,
-    /// The most it may have by its link or its caller.
+    /// The most bytes by its link or its caller.
     bytes_max: u64,
-    /// The most it may have by the quota.
+    /// The most bytes by the quota.
     room: u64,
     measured_at: u64,
     is_placed: bool,
@@ -139,7 +139,7 @@ impl Draft {
         let file = File::from(beneath::new_file(&folder, &draft_name, Mode::RUSR | Mode::WUSR)?);
         let name = path.name().to_owned();
         let (owner, measured_at, is_placed) = (root.owner, 0, false);
-        // From here on the draft is removed if anything fails.
+        // From here on, any failure removes the draft.
         let draft = Self {
             root,
             folder,
@@ -177,7 +177,7 @@ impl Draft {
     fn place(mut self) -> Result<Written, FileError> {
         match rustix::fs::renameat(&self.folder, &self.draft_name, &self.folder, &self.name) {
             Ok(()) => self.is_placed = true,
-            // Nobody but the program inside takes a draft away.
+            // Only the program inside removes a draft.
             Err(Errno::NOENT) => return Err(FileError::Disturbed),
             Err(error) => return Err(error.into()),
         }
@@ -188,7 +188,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_placed {
-            // If it is gone already, or became something else, it is none of ours any more.
+            // If the draft is gone or was replaced, it no longer belongs to the server.
             if let Err(error) = rustix::fs::unlinkat(&self.folder, &self.draft_name, AtFlags::empty()) {
                 tracing::debug!(reason = %error, "draft_not_removed");
             }
@@ -196,7 +196,7 @@ impl Drop for Draft {
     }
 }
 
-/// Removes drafts that a server left which was killed while it wrote. Nobody may write from outside meanwhile.
+/// Removes the drafts of a server that was killed during a write. No write from outside may be in progress.
 pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
     let mut abandoned = Vec::new();
     walk(beneath::directory(&root.directory, Path::new("."))?, |found| {
@@ -209,7 +209,7 @@ pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
     let mut removed = 0;
     for path in abandoned {
         let above = path.as_path().parent().filter(|above| !above.as_os_str().is_empty());
-        // What cannot be reached any more was moved or removed by the program.
+        // The program moved or removed a directory that can no longer be reached.
         let Ok(folder) = beneath::directory(&root.directory, above.unwrap_or(Path::new("."))) else {
             continue;
         };
@@ -223,7 +223,7 @@ pub(super) fn is_draft(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(DRAFT_PREFIX.as_bytes()))
 }
 
-/// Permissions of the file that is replaced, or those of a new one.
+/// The permissions of the replaced file, or those of a new one.
 fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
     match beneath::look(folder, Path::new(name)) {
         Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
@@ -231,7 +231,7 @@ fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
             FileType::Directory => Err(FileError::IsDirectory),
             _ => Ok(NEW_FILE_MODE),
         },
-        // A link is replaced like a file, and what it leads to left alone.
+        // A link is replaced like a file, and its target left alone.
         Err(Errno::NOENT | Errno::LOOP) => Ok(NEW_FILE_MODE),
         Err(error) => Err(error.into()),
     }
