@@ -1,4 +1,4 @@
-//! A server that is killed at any moment loses nothing that it acknowledged, and leaves nothing running on paper.
+//! A server that is killed at any moment loses no acknowledged data, and leaves no run recorded as running.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ fn tell(word: &str, id: &RunId) {
     stdout.flush().unwrap();
 }
 
-/// The server that is killed: the parent starts this very test again with a folder to write to.
+/// The server that is killed: the parent starts this test again with a folder to write to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(FOLDER) else { return };
@@ -110,7 +110,7 @@ async fn runs_of_a_dead_server_are_closed_with_a_reason() {
     assert!(matches!(live, Some(engine::FoundRun::Elsewhere(_))), "the living are left alone");
     child.kill().unwrap();
     child.wait().unwrap();
-    // Both a server that was there before and one that starts now see that it is over.
+    // Both a server that was running before and one that starts now see that the run is over.
     for runs in [before, runs(&folder, Durability::BeforeReply)] {
         let run = find_finished(&runs, &me, &id).await.unwrap();
         assert_eq!(run.result.outcome, Outcome::Killed);

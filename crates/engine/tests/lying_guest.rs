@@ -1,4 +1,4 @@
-//! Guests that lie, flood, break off or keep silent: the engine stays bounded and the sandbox is destroyed.
+//! Guests that lie, flood, disconnect or stay silent: the engine stays bounded and the sandbox is destroyed.
 //!
 //! The fake backend runs each guest as a closure; no wall is involved.
 
@@ -42,7 +42,7 @@ fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
 }
 
-/// Says hello and takes files until the program is handed over; then `then` takes over.
+/// Says hello and takes files until the program arrives; then calls `then`.
 fn honest_until_program(mut stream: UnixStream, then: impl FnOnce(UnixStream)) {
     say(&mut stream, &FromGuest::Hello { version: VERSION });
     let is_told = messages(&mut stream).any(|message| matches!(message, ToGuest::Control { .. }));
@@ -51,7 +51,7 @@ fn honest_until_program(mut stream: UnixStream, then: impl FnOnce(UnixStream)) {
     }
 }
 
-/// What the host says, until it stops.
+/// The host's messages, until it stops sending.
 fn messages(stream: &mut UnixStream) -> impl Iterator<Item = ToGuest> + '_ {
     let mut frames = FrameBuffer::default();
     std::iter::from_fn(move || {
@@ -68,7 +68,7 @@ fn messages(stream: &mut UnixStream) -> impl Iterator<Item = ToGuest> + '_ {
     })
 }
 
-/// Answers the first file so, and does nothing else.
+/// A guest that gives this answer to the first file, and does nothing else.
 fn guest_that_refuses(answer: impl Fn(u32) -> FromGuest + Send + Sync + 'static) -> FakeBackend {
     FakeBackend::new(move |mut stream| {
         say(&mut stream, &FromGuest::Hello { version: VERSION });

@@ -1,5 +1,5 @@
-//! The engine from outside, over the fake backend: one binary, one module per behaviour. `support` has the guest that
-//! does what a program says.
+//! Tests of the engine's public interface over the fake backend: one binary, one module per behaviour.
+//! `support` has the guest that obeys the program's lines.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod crash;

@@ -1,6 +1,6 @@
 //! Runs that outlive their request: handed over, dropped, looked up, stopped, bounded.
 //!
-//! Over the fake backend; `support` has a guest that does what the program says.
+//! The tests use the fake backend; `support` has a guest that obeys the program's lines.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn logs_are_read_in_parts_while_running_and_afterwards() {
         runs.start(&me, program("out €uro\nerr Grüße\nout 2\npause 1500\nout 3\nwait")).unwrap();
     let (id, live) = (started.id().clone(), started.live());
     started.hand_over().await.unwrap();
-    // The pause is longer than output waits to be written down, so a part comes from the store, a part does not.
+    // The pause is longer than the flush interval, so one part comes from the store and one part from memory.
     live.subscribe().wait_for(|bytes| *bytes == 15).await.unwrap();
     for is_running in [true, false] {
         for (stream, whole) in

@@ -1,4 +1,4 @@
-//! Runs over spares, from the outside of the engine: what callers see of the pool, which is nothing.
+//! Runs over spares, through the engine's public interface: callers do not notice the pool.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use wire::{Exit, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
 
 const MAIN: u32 = 1;
 
-/// A guest that prints 42 for any program; one that is born while `mortal` is set dies of its first file.
+/// A guest that prints 42 for any program. A guest that starts while `mortal` is set dies at its first file.
 fn guest(mut stream: UnixStream, is_mortal: bool) {
     say(&mut stream, &FromGuest::Hello { version: VERSION });
     let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
@@ -91,7 +91,7 @@ async fn a_spare_that_dies_as_it_is_taken_is_not_noticed() {
     let mortal = Arc::new(AtomicBool::new(false));
     let engine = engine(&folder, &mortal);
     mortal.store(true, Ordering::SeqCst);
-    // Its own guest dies of it too: only a spare's death is put right.
+    // The guest of this run dies too, because only the death of a spare is repaired.
     assert_eq!(run(&engine, program("x")).await.outcome, Outcome::Killed);
     until_ready(&engine).await;
     mortal.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The store under what may happen to its files: damage, full and read-only disks, neighbours, time.
+//! The store when its files are damaged, its disk is full or read-only, other servers share it, or time passes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -46,10 +46,10 @@ async fn damage_met_in_use_is_told_and_the_result_is_delivered_all_the_same() {
         complete(&first, &me, "flood 8\nexit 0").await;
     }
     drop(first);
-    // Everything but the first page, which says that this is a database and what its tables are.
+    // Everything except the first page, which identifies the database and describes its tables.
     let mut bytes = std::fs::read(folder.database()).unwrap();
     while bytes.len() <= 4096 || folder.path().join("store/palisade.db-wal").exists() {
-        // The thread of the store that was dropped copies its log back and ends.
+        // The thread of the dropped store copies its write-ahead log back and ends.
         tokio::time::sleep(Duration::from_millis(10)).await;
         bytes = std::fs::read(folder.database()).unwrap();
     }
@@ -78,8 +78,8 @@ async fn a_database_of_a_newer_program_is_refused() {
     assert!(error.to_string().contains("999"));
 }
 
-/// A folder that cannot be made stands for a disk that cannot be written: the tests may run as root, whom
-/// rights do not stop.
+/// A folder that cannot be created stands for a disk that cannot be written: the tests may run as root, and
+/// permissions do not stop root.
 #[tokio::test]
 async fn without_a_store_results_are_delivered_and_nothing_is_handed_over() {
     let folder = Folder::new();
@@ -99,12 +99,12 @@ async fn without_a_store_results_are_delivered_and_nothing_is_handed_over() {
             (Outcome::Completed, &b"hi"[..])
         );
         assert!(run.result.warnings.iter().any(|warning| warning.contains("cannot be looked up later")));
-        // Meanwhile memory has it.
+        // Until then, memory has it.
         assert!(find_finished(&runs, &me, &run.id).await.is_some());
     }
 }
 
-/// The bound of the file stands for that of the disk: the database says the same of both.
+/// The limit of the file stands for that of the disk: the database reports the same error for both.
 #[tokio::test]
 async fn a_full_disk_is_told_and_passes() {
     let folder = Folder::new();

@@ -1,8 +1,8 @@
-//! What an interpreter needs, asked once and remembered.
+//! Determines what an interpreter needs, once, and caches the answer.
 //!
-//! Asking runs the runtime's probe with the operator's interpreter, outside any sandbox, with a cleared
-//! environment. The answer is stored under the interpreter's fingerprint, written beside and renamed, so a
-//! killed server leaves either the old answer or the new one. A damaged answer is asked for again.
+//! The runtime's probe runs with the operator's interpreter, outside any sandbox, with a cleared environment.
+//! The answer is cached under the interpreter's fingerprint. It is written to a temporary file and renamed, so
+//! a killed server leaves either the old answer or the new one. A damaged answer is probed again.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,16 +20,16 @@ use serde::{Deserialize, Serialize};
 use super::definition::Definition;
 use super::locate;
 
-/// A version manager's shim may take a second; an interpreter that needs longer than this is broken.
+/// A version manager's shim may take a second. An interpreter that takes longer than this has failed to answer.
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
-/// Answers kept for one language.
+/// The most answers cached for one language.
 const ANSWERS_MAX: usize = 8;
 pub(super) const FOLDER: &str = "runtimes";
 
-/// How often this process asked: makes each probe's folder its own.
+/// The number of probes of this process. It makes the name of each probe's folder unique.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// An interpreter's answer.
@@ -38,20 +38,20 @@ pub(crate) struct Found {
     pub(crate) version: String,
     pub(crate) executable: String,
     pub(crate) binds: Vec<PathBuf>,
-    /// What a compiled program needs; `binds` are then the compiler's.
+    /// The binds that a compiled program needs. `binds` are then those of the compiler.
     #[serde(default)]
     pub(crate) run_binds: Vec<PathBuf>,
-    /// Programs inside that commands name: `{tool name}`.
+    /// Programs of the toolchain that commands refer to as `{tool name}`.
     #[serde(default)]
     pub(crate) programs: BTreeMap<String, String>,
-    /// Files whose change makes it another toolchain, besides the executable.
+    /// Files besides the executable whose change means another toolchain.
     #[serde(default)]
     pub(crate) watch: Vec<PathBuf>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) packages: BTreeMap<String, String>,
-    /// Modules that are part of the interpreter, where the check of a program needs to know.
+    /// Modules that are part of the interpreter, where the check of a program needs them.
     #[serde(default)]
     pub(crate) modules: Vec<String>,
     /// Whether the probe compiled the driver.
@@ -59,7 +59,7 @@ pub(crate) struct Found {
     pub(crate) compiled: bool,
 }
 
-/// The answer and the compiled driver, if they were asked for before and still hold.
+/// Returns the cached answer and the compiled driver, if both are still valid.
 pub(crate) fn recall(
     definition: &Definition,
     command: &Path,
@@ -68,11 +68,11 @@ pub(crate) fn recall(
     read(&state_dir.join(FOLDER), &key(definition, command))
 }
 
-/// Where and how to ask.
+/// Where and how to run a probe.
 pub(crate) struct Place {
     pub(crate) state_dir: PathBuf,
     pub(crate) path: OsString,
-    /// Put before the probe's command line.
+    /// Prefix for the probe's command line.
     pub(crate) launcher: Vec<String>,
     /// How long a probe may take.
     pub(crate) patience: Duration,
@@ -81,13 +81,13 @@ pub(crate) struct Place {
 /// Why an interpreter gave no answer.
 #[derive(Debug)]
 pub(crate) enum ProbeError {
-    /// For the time being: the machine is busy, or lacks something that it may have later.
+    /// A temporary failure: the machine is busy, or lacks something that it may have later.
     Late(String),
-    /// It will give none.
+    /// A permanent failure.
     Broken(String),
 }
 
-/// The same, by asking.
+/// Returns the answer and the compiled driver by running the probe.
 pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
@@ -129,21 +129,21 @@ fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
     Some((found, driver))
 }
 
-/// One interpreter to be asked.
+/// The probe of one interpreter.
 struct Question<'a> {
     definition: &'a Definition,
     command: &'a Path,
     place: &'a Place,
-    /// Where answers are kept.
+    /// The folder of the cached answers.
     folder: &'a Path,
     key: &'a str,
-    /// Where the probe works; removed afterwards.
+    /// The working folder of the probe, removed afterwards.
     work: &'a Path,
 }
 
 impl Question<'_> {
-    /// Makes the probe's folder and holds its lock; removes folders whose lock nobody holds, as their server was
-    /// killed. The lock of the whole keeps others from finding one that is just being made.
+    /// Creates the probe's folder and locks it. Removes folders without a lock holder, whose server was killed.
+    /// The lock of the parent folder keeps other servers from finding a folder that is just being created.
     fn prepare(&self) -> io::Result<fs::File> {
         make_private(self.folder)?;
         let whole = fs::File::open(self.folder)?;
@@ -196,7 +196,7 @@ impl Question<'_> {
         Ok(())
     }
 
-    /// Keeps the newest answers of a language; interpreters come and go.
+    /// Keeps the newest answers of a language, because interpreters come and go.
     fn forget_old_ones(&self) {
         let mut answers: Vec<(SystemTime, PathBuf)> = fs::read_dir(self.folder)
             .into_iter()
@@ -212,14 +212,15 @@ impl Question<'_> {
         answers.sort();
         let surplus = answers.len().saturating_sub(ANSWERS_MAX);
         for (_, path) in answers.into_iter().take(surplus) {
-            // An answer without a driver has none to remove; what stays is removed when the next one is asked.
+            // An answer without a driver has no file to remove. The next probe removes what is left behind.
             fs::remove_file(path.with_extension("driver")).ok();
             fs::remove_file(path).ok();
         }
     }
 }
 
-/// A probe's wish is not enough: directories that hold people's or the system's secrets are never shown whole.
+/// Whether a bind that the probe asks for may be shown. Directories that hold secrets of users or of the system
+/// are never shown whole.
 fn is_fit_to_show(bind: &Path) -> bool {
     const NEVER: [&str; 12] =
         ["/", "/home", "/root", "/etc", "/var", "/run", "/proc", "/sys", "/dev", "/tmp", "/boot", "/mnt"];
@@ -244,7 +245,7 @@ fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
     let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|error| {
         let words = format!("it cannot be started: {error}");
-        // No process or memory to be had is no fault of the interpreter's.
+        // A lack of processes or memory is not a fault of the interpreter.
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => ProbeError::Late(words),
             _ => ProbeError::Broken(words),
@@ -258,7 +259,7 @@ fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
         match child.try_wait().map_err(|error| ProbeError::Late(error.to_string()))? {
             Some(status) => break status,
             None if Instant::now() > deadline => {
-                // It may have ended meanwhile; that it did not end in time is what is told.
+                // The probe may have ended by now. The error reports that it did not end in time.
                 child.kill().ok();
                 child.wait().ok();
                 let words = format!("its probe did not end within {} s", place.patience.as_secs());
@@ -274,11 +275,11 @@ fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
     let said = String::from_utf8_lossy(&stderr.join().unwrap_or_default()).trim().to_owned();
     let last = said.lines().last().unwrap_or("").chars().take(300).collect::<String>();
     let words = format!("its probe failed ({status}): {last}");
-    // Ended from outside: by the kernel for want of memory, or by somebody.
+    // A signal ended the probe, from the kernel for lack of memory, or from a user.
     Err(if status.code().is_none() { ProbeError::Late(words) } else { ProbeError::Broken(words) })
 }
 
-/// Removes the folder of a probe; what stays is removed before the next one.
+/// Removes the folder of a probe. The next probe removes what is left behind.
 fn discard(folder: &Path) {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -291,7 +292,7 @@ fn discard(folder: &Path) {
 fn bounded(stream: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // What was read before an error is judged like any answer.
+        // Output read before an error is judged like any answer.
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).ok();
     }
     bytes

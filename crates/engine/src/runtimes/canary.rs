@@ -1,8 +1,9 @@
-//! What a canary run of a language showed, remembered for as long as its toolchain is the same.
+//! Caches the result of a language's canary run for as long as its toolchain stays the same.
 //!
-//! One small file per language, written beside and renamed. It holds the hash of the runtime's definition and of the
-//! toolchain's path, inode, time, size and version, so that what was seen of another toolchain is not taken for this
-//! one. It is a first answer only: whoever offers languages runs the canary again when the memory is old.
+//! Each language has one small file, written to a temporary file and renamed. It holds the hash of the
+//! runtime's definition and of the toolchain's path, inode, time, size and version, so that the result of
+//! another toolchain is not used. The cached result is only a first answer: the server runs the canary again
+//! when the result is old.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use super::{Runtime, Runtimes, cache};
 use crate::builds::KeyMaker;
 
-/// How long a good memory is enough.
+/// How long a good result is valid.
 const FRESH: Duration = Duration::from_secs(3600);
 const REASON_BYTES_MAX: usize = 4096;
 
-/// What was seen.
+/// The cached result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryMemory {
-    /// Whether it worked; else why not.
+    /// `Ok` if the canary succeeded, otherwise the reason.
     pub verdict: Result<(), String>,
-    /// Whether nobody needs to look again: it worked, and not long ago.
+    /// Whether no new canary run is needed: the last one succeeded recently.
     pub is_fresh: bool,
 }
 
@@ -33,7 +34,7 @@ struct Written {
 }
 
 impl Runtimes {
-    /// What the last canary of this very toolchain showed.
+    /// The result of the last canary of this toolchain.
     pub fn recall_canary(&self, runtime: &Runtime) -> Option<CanaryMemory> {
         let file = self.canary_file(runtime);
         let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed();
@@ -46,7 +47,7 @@ impl Runtimes {
         Some(CanaryMemory { is_fresh: verdict.is_ok() && is_recent, verdict })
     }
 
-    /// Remembers what a canary showed. A memory that cannot be written is made anew next time.
+    /// Caches the result of a canary. If it cannot be written, the next server runs the canary again.
     pub fn remember_canary(&self, runtime: &Runtime, verdict: &Result<(), String>) {
         let cut = |reason: &String| reason.chars().take(REASON_BYTES_MAX / 4).collect();
         let written = Written { toolchain: toolchain(runtime), reason: verdict.as_ref().err().map(cut) };
@@ -56,7 +57,7 @@ impl Runtimes {
         let text = serde_json::to_vec(&written).unwrap_or_default();
         if let Err(error) = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &file)) {
             tracing::debug!(reason = %error, "canary_not_remembered");
-            // It may not be there.
+            // The file may not exist.
             fs::remove_file(&beside).ok();
         }
     }
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(bad, CanaryMemory { verdict: Err("it sings wrongly".to_owned()), is_fresh: false });
         runtimes.remember_canary(&runtime, &Ok(()));
         assert!(runtimes.recall_canary(&runtime).unwrap().is_fresh);
-        // The same program by another name is another toolchain.
+        // The same program under another name is another toolchain.
         let copy = state.join("bash-copy");
         fs::copy(bash, &copy).unwrap();
         let others = Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), copy)]), Vec::new());

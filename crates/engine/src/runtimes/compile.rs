@@ -1,4 +1,4 @@
-//! What a compiled language needs in its two sandboxes: the compiler's, and the program's.
+//! What a compiled language needs in its two sandboxes: that of the compiler and that of the program.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::typed;
 
 /// Where a compiler leaves its product, relative to the workspace.
 pub(crate) const BUILD_FOLDER: &str = ".palisade-build";
-/// Where the program finds it.
+/// Where the program finds the product.
 const BUILD_INSIDE: &str = "/palisade/build";
 /// Where the program finds the values of its variables.
 const VALUES: &str = "/palisade/variables";
@@ -22,7 +22,7 @@ const VALUES: &str = "/palisade/variables";
 #[derive(Debug)]
 pub(crate) struct CompileCall<'a> {
     pub(crate) code: &'a str,
-    /// Inputs that take part.
+    /// The inputs that take part.
     pub(crate) inputs: Vec<&'a InputFile>,
     pub(crate) variables: &'a Map<String, Value>,
 }
@@ -33,13 +33,13 @@ impl Runtime {
         self.definition.compile.is_some()
     }
 
-    /// Inputs that take part in a compilation: those of certain endings, and those whose name is in the text of the
-    /// program or of another one that takes part.
+    /// The inputs that take part in a compilation: those with certain suffixes, and those whose name occurs in
+    /// the program or in another input that takes part.
     pub(crate) fn compiled_inputs<'a>(&self, code: &str, inputs: &'a [InputFile]) -> Vec<&'a InputFile> {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
         let has_ending =
             |input: &&InputFile| compile.inputs.iter().any(|ending| input.path.ends_with(ending.as_str()));
-        // What is given for the product's place is no part of a product.
+        // An input in the product's folder is not part of a product.
         let inputs: Vec<&InputFile> =
             inputs.iter().filter(|input| !input.path.starts_with(BUILD_FOLDER)).collect();
         let mut taken: Vec<bool> = inputs.iter().map(has_ending).collect();
@@ -69,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// The compiler's limits, within what the operator allows.
+    /// The compiler's limits, within the operator's maxima.
     pub(crate) fn compile_limits(&self, maxima: &Limits) -> Option<Limits> {
         let limits = self.definition.compile.as_ref()?.limits;
         let disk_bytes = (limits.disk_mb << 20).min(maxima.disk_bytes);
@@ -84,7 +84,7 @@ impl Runtime {
         })
     }
 
-    /// Files that stand read-only beside the compiler: its tool, and the declarations of the variables.
+    /// The read-only files beside the compiler: its tool, and the declarations of the variables.
     pub(crate) fn compile_files(&self, variables: &Map<String, Value>) -> Vec<PlacedFile> {
         let mut files = self.placed_files();
         if let Some(compile) = self.definition.compile.as_ref().filter(|_| !variables.is_empty()) {
@@ -98,7 +98,7 @@ impl Runtime {
         files
     }
 
-    /// The command that compiles; parts that name what is not there are left out.
+    /// The command that compiles. Parts that refer to something absent are left out.
     pub(crate) fn compile_command(&self, call: &CompileCall<'_>) -> Vec<String> {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
         let is_source =
@@ -135,13 +135,13 @@ impl Runtime {
         filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
     }
 
-    /// What the program's sandbox shows: what was built, and what it needs of the host.
+    /// The read-only binds of the program's sandbox: the product, and what the program needs from the host.
     pub(crate) fn run_binds(&self, build: &Path) -> Vec<ReadOnlyBind> {
         let built = ReadOnlyBind { path: build.to_owned(), target: PathBuf::from(BUILD_INSIDE) };
         self.found.run_binds.iter().cloned().map(ReadOnlyBind::in_place).chain([built]).collect()
     }
 
-    /// The values of the variables, where the program reads them.
+    /// The file with the values of the variables, which the program reads.
     pub(crate) fn run_files(&self, variables: &Map<String, Value>) -> Vec<PlacedFile> {
         if variables.is_empty() {
             return Vec::new();
@@ -149,7 +149,8 @@ impl Runtime {
         vec![PlacedFile { path: PathBuf::from(VALUES), content: typed::encode(variables).into() }]
     }
 
-    /// Everything of this runtime that a product depends on: its definition, the toolchain as it is on disk now.
+    /// Adds everything of this runtime on which a product depends: its definition, and the toolchain as it is
+    /// on disk now.
     pub(crate) fn add_to_key(&self, key: &mut KeyMaker) {
         for (name, content) in self.definition.files() {
             key.add(name, content);
@@ -165,7 +166,7 @@ impl Runtime {
         }
     }
 
-    /// Errors in what the compiler wrote.
+    /// The errors in the compiler's output.
     pub(crate) fn compile_errors(&self, output: &str, most: usize) -> Vec<Said> {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
         let found = diagnostics::find(output, &compile.diagnostics, self.source(), most);

@@ -1,16 +1,16 @@
-//! Why a language cannot be used, in words for whoever asked for it.
+//! Why a language cannot be used, with messages for the caller.
 
 use std::time::Duration;
 
 /// Why a language cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
-    /// Nobody knows it.
+    /// The name is not a known language.
     #[error("`{name}` is not a language Palisade knows; it knows {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known languages.
         known: String,
     },
     /// Its interpreter is not installed.
@@ -18,31 +18,31 @@ pub enum RuntimeError {
     Missing {
         /// The language.
         title: String,
-        /// What was looked for.
+        /// The commands that were looked for.
         commands: String,
     },
-    /// Its interpreter did not answer for the time being; it is asked again.
+    /// Its interpreter did not answer in time. The server probes it again.
     #[error("{title} is installed on this server but could not be examined yet: {reason}")]
     Late {
         /// The language.
         title: String,
         /// What went wrong.
         reason: String,
-        /// When it is asked again.
+        /// When the server probes it again.
         retry_after_ms: u64,
     },
-    /// Its interpreter does not answer.
+    /// Its interpreter does not work.
     #[error("{title} is installed on this server but does not work: {reason}")]
     Broken {
         /// The language.
         title: String,
-        /// What its probe said.
+        /// The probe's message.
         reason: String,
     },
 }
 
 impl RuntimeError {
-    /// Stable.
+    /// A stable identifier of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "language_unknown",
@@ -60,7 +60,7 @@ impl RuntimeError {
         }
     }
 
-    /// What to do.
+    /// What to do next.
     pub fn remedy(&self) -> String {
         match self {
             Self::Unknown { known, .. } => format!("use one of {known}"),
@@ -71,7 +71,7 @@ impl RuntimeError {
         }
     }
 
-    /// The same of an interpreter that is asked again after so long.
+    /// The error for an interpreter that is probed again after this pause.
     pub(super) fn in_time(self, pause: Duration) -> Self {
         match self {
             Self::Late { title, reason, .. } => {

@@ -1,4 +1,4 @@
-//! Finding an interpreter on the PATH, and noticing when it has become another one.
+//! Finds an interpreter on the PATH, and notices when it changes.
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
     candidates.into_iter().find(|file| is_program(file))
 }
 
-/// How many directories of the PATH this user may not look into: what is there is not found.
+/// How many directories of the PATH this user may not read. Programs in them are not found.
 pub(crate) fn closed_directories(path: &OsStr) -> usize {
     let is_closed = |directory: &PathBuf| {
         let probed = fs::metadata(directory.join("."));
@@ -25,13 +25,13 @@ pub(crate) fn closed_directories(path: &OsStr) -> usize {
     env::split_paths(path).filter(|directory| directory.is_absolute()).filter(is_closed).count()
 }
 
-/// An executable file.
+/// Whether the file is executable.
 pub(crate) fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A number that changes when the interpreter does. A script is a version manager's shim: what it leads to
-/// depends on the manager's version file beside its folder.
+/// A number that changes when the interpreter changes. A script is a version manager's shim: its target depends
+/// on the manager's version file beside its folder.
 pub(crate) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     command.hash(&mut hasher);
@@ -48,7 +48,7 @@ pub(crate) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// What changes when a file is replaced.
+/// The metadata that changes when a file is replaced.
 pub(crate) fn identity(file: &Path) -> Option<(u64, u64, u64, i64, i64)> {
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))

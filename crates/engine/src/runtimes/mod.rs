@@ -1,9 +1,9 @@
-//! Languages as data: what `runtimes/<language>/` says, and where its interpreter is on this machine.
+//! Languages as data: the definitions in `runtimes/<language>/`, and the interpreters on this machine.
 //!
-//! The definitions are embedded in the binary. An interpreter is looked for on the operator's PATH, unless the
-//! operator named one, and asked
-//! once, by the runtime's own probe, what it needs to live in a sandbox; the answer is kept in the state
-//! directory for as long as the interpreter does not change ([`cache`]).
+//! The definitions are embedded in the binary. The server uses the interpreter that the operator named, or
+//! looks for one on the operator's PATH. It runs the runtime's probe once to find out what the interpreter
+//! needs in a sandbox. The answer is cached in the state directory for as long as the interpreter does not
+//! change ([`cache`]).
 
 mod cache;
 mod canary;
@@ -34,13 +34,13 @@ pub(crate) use self::zygote::is_among;
 use crate::diagnostics::{self, Said};
 use crate::variables::VariableStyle;
 
-/// Where drivers are inside a sandbox.
+/// The directory of the drivers inside a sandbox.
 const INSIDE: &str = "/palisade";
-/// Our own executable there, for the roles that runtimes ask for.
+/// The server's own executable inside, for runtimes that need it.
 const OWN_EXECUTABLE: &str = "/palisade/palisade";
-/// What was made of a program before it runs; taken away by the driver.
+/// The output of the preparer. The driver removes it.
 const PREPARED: &str = "/tmp/.palisade-prepared";
-/// A plain environment; a runtime adds its own.
+/// The basic environment. A runtime adds its own variables.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("HOME", "/home/agent"),
     ("LANG", "C.UTF-8"),
@@ -50,7 +50,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("USER", "agent"),
 ];
 
-/// A language that can be used here.
+/// A language that can be used on this machine.
 #[derive(Debug)]
 pub struct Runtime {
     definition: Arc<Definition>,
@@ -94,7 +94,7 @@ impl Runtime {
         &self.found.packages
     }
 
-    /// A program that proves the runtime works, and what it prints.
+    /// A program that proves that the runtime works, and its expected output.
     pub fn canary(&self) -> (&str, &str) {
         (&self.definition.canary.code, &self.definition.canary.stdout)
     }
@@ -107,22 +107,22 @@ impl Runtime {
         &self.definition.source
     }
 
-    /// Where the program is inside.
+    /// The path of the program inside the sandbox.
     pub(crate) fn source_path(&self) -> String {
         format!("{WORKSPACE}/{}", self.definition.source)
     }
 
-    /// Whether its interpreter can live on between runs.
+    /// Whether its interpreter can outlive a run.
     pub(crate) fn is_live(&self) -> bool {
         self.definition.drive.live
     }
 
-    /// The interpreter that languages share: TypeScript's is that of JavaScript.
+    /// The name of the interpreter, which languages may share: TypeScript uses that of JavaScript.
     pub(crate) fn interpreter(&self) -> &str {
         self.definition.base.as_deref().unwrap_or(&self.definition.name)
     }
 
-    /// Whether the language keeps that name for itself.
+    /// Whether the language reserves that name.
     pub(crate) fn reserves(&self, name: &str) -> bool {
         self.definition.drive.reserved.iter().any(|reserved| reserved == name)
     }
@@ -131,7 +131,8 @@ impl Runtime {
         self.definition.drive.variables
     }
 
-    /// What its driver is told of a program; empty where it reads the file, which has line ends of its own.
+    /// The program text for its driver. Empty where the driver must read the file instead: the program is long
+    /// or contains carriage returns, or the driver reads files faster.
     pub(crate) fn told<'a>(&self, code: &'a str) -> &'a str {
         const SHORT_BYTES: usize = 16 << 10;
         if self.definition.drive.told && code.len() <= SHORT_BYTES && !code.contains('\r') {
@@ -141,17 +142,17 @@ impl Runtime {
         }
     }
 
-    /// Modules that come with the interpreter.
+    /// The modules that come with the interpreter.
     pub(crate) fn modules(&self) -> &[String] {
         &self.found.modules
     }
 
-    /// What must be in the sandbox: the driver, and what checks programs.
+    /// The files that must be in the sandbox: the driver, and the tool that checks programs.
     pub(crate) fn placed_files(&self) -> Vec<PlacedFile> {
         self.placed.clone()
     }
 
-    /// Parts of the host that must be visible; `own` is our own executable.
+    /// The parts of the host that must be visible. `own` is the server's executable.
     pub(crate) fn read_only_binds(&self, own: Option<&Path>) -> Vec<ReadOnlyBind> {
         let mut binds: Vec<ReadOnlyBind> =
             self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
@@ -161,14 +162,15 @@ impl Runtime {
             definition.check.as_ref().map(|it| &it.command),
         ];
         let needs_own = commands.into_iter().flatten().flatten().any(|part| part.contains("{palisade}"));
-        // An executable that was replaced on disk meanwhile is not ours any more.
+        // An executable that was replaced on disk is no longer the running one.
         if let Some(own) = own.filter(|own| needs_own && own.is_file()) {
             binds.push(ReadOnlyBind { path: own.to_owned(), target: PathBuf::from(OWN_EXECUTABLE) });
         }
         binds
     }
 
-    /// How programs are made ready, where they are: a command, what it is told, and whether it must succeed.
+    /// How programs are prepared, where the language needs it: a command, its order, and whether it must
+    /// succeed.
     pub(crate) fn preparing(&self, call: &Call<'_>) -> Option<Preparing> {
         self.definition.prepare.as_ref().map(|prepare| Preparing {
             command: self.fill(&prepare.command, call),
@@ -177,7 +179,7 @@ impl Runtime {
         })
     }
 
-    /// The command that looks at a program without running it.
+    /// The command that checks a program without running it.
     pub(crate) fn check_command(&self, call: &Call<'_>) -> Option<Vec<String>> {
         self.definition.check.as_ref().map(|check| self.fill(&check.command, call))
     }
@@ -207,24 +209,24 @@ impl Runtime {
         command.iter().map(|part| self.with_programs(fill(part))).collect()
     }
 
-    /// Puts in the other programs of a toolchain, as the probe found them.
+    /// Inserts the other programs of a toolchain, as the probe found them.
     fn with_programs(&self, part: String) -> String {
         self.found.programs.iter().fold(part, |text, (name, path)| text.replace(&format!("{{{name}}}"), path))
     }
 
-    /// Whether its check writes what its compiler would.
+    /// Whether its check prints like its compiler.
     pub(crate) fn check_has_diagnostics(&self) -> bool {
         self.definition.check.as_ref().is_some_and(|check| check.diagnostics)
     }
 
-    /// What a failed program said about its failure, in its last words.
+    /// What a failed program reported about its failure at the end of standard error.
     pub(crate) fn explain_failure(&self, stderr: &str) -> Option<Said> {
         let failure = &self.definition.failure;
         diagnostics::find(stderr, &failure.patterns, self.source(), 1).pop()
     }
 
-    /// Whether a failed program gave up for want of memory: the host measured that it had used most of the limit, and it
-    /// says so. Neither alone counts.
+    /// Whether a failed program ran out of memory: the host measured that it used most of the limit, and the
+    /// program says so. Neither alone is enough.
     pub(crate) fn ran_out_of_memory(&self, stderr: &str, peak_bytes: u64, limit_bytes: u64) -> bool {
         let failure = &self.definition.failure;
         failure.memory_percent > 0
@@ -232,7 +234,7 @@ impl Runtime {
             && failure.memory_words.iter().any(|word| stderr.contains(word))
     }
 
-    /// Environment of every program of this runtime.
+    /// The environment of every program of this runtime.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -242,7 +244,7 @@ impl Runtime {
     }
 }
 
-/// What a command is started for.
+/// The values for the placeholders of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// `last` or `keep`.
@@ -251,24 +253,24 @@ pub(crate) struct Call<'a> {
     pub(crate) source: &'a str,
 }
 
-/// How a program is made ready.
+/// How a program is prepared.
 #[derive(Debug)]
 pub(crate) struct Preparing {
-    /// Started before there is a program, and waits.
+    /// The preparer's command. It starts before there is a program, and waits.
     pub(crate) command: Vec<String>,
-    /// What it is told.
+    /// The order for the preparer.
     pub(crate) order: Vec<String>,
-    /// Whether the program runs only if this succeeds.
+    /// Whether the program runs only if the preparer succeeds.
     pub(crate) is_required: bool,
 }
 
-/// Where it is inside.
+/// The path of the driver inside the sandbox.
 fn driver_path(definition: &Definition, found: &cache::Found) -> PathBuf {
     let suffix = if found.compiled { definition.compiled_suffix() } else { "" };
     inside(&format!("{}{suffix}", driver_name(definition)))
 }
 
-/// The file that stands beside the program: a driver, or what compiles it.
+/// The file beside the program: a driver, or the tool that compiles the program.
 fn driver_name(definition: &Definition) -> &str {
     let tool = definition.compile.as_ref().and_then(|compile| compile.tool.as_deref());
     tool.unwrap_or(&definition.drive.driver)
@@ -282,14 +284,14 @@ fn inside(name: &str) -> PathBuf {
 pub struct Runtimes {
     state_dir: PathBuf,
     path: OsString,
-    /// Named by the operator.
+    /// Interpreters that the operator named.
     named: BTreeMap<String, PathBuf>,
-    /// Makes a probe end with this process.
+    /// Prefix that makes a probe end with this process.
     launcher: Vec<String>,
     ready: BTreeMap<&'static str, Slot>,
     /// How long a probe may take.
     patience: Duration,
-    /// Probes at once: as many as there are cores.
+    /// Limits the probes at once to the number of cores.
     asking: Semaphore,
 }
 
@@ -311,10 +313,10 @@ impl Runtimes {
         definition::load(name).map(|definition| definition.interpreter.install.clone())
     }
 
-    /// The runtime of that name, looked for at its first use.
+    /// The runtime of that name. Its interpreter is looked for at the first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
         let slot = self.ready.get(name);
-        // Its definition is read once.
+        // The definition is read once.
         if let Some(found) = slot.and_then(|slot| slot.found.get()) {
             return found.clone();
         }
@@ -323,7 +325,7 @@ impl Runtimes {
             return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
         };
         let found = slot.found.get_or_try_init(|| async {
-            // Those who waited for a probe that was late do not each wait for another.
+            // Callers that waited for a late probe do not each wait for another one.
             slot.due()?;
             match self.look(definition).await {
                 Err(late @ RuntimeError::Late { .. }) => Err(slot.put_off(late)),
@@ -333,12 +335,12 @@ impl Runtimes {
         found.await?.clone()
     }
 
-    /// Where the interpreter is: where the operator says, else on the PATH.
+    /// The interpreter's path: from the operator, otherwise from the PATH.
     fn command(&self, definition: &Definition) -> Result<PathBuf, RuntimeError> {
         let title = || definition.title.clone();
         match self.named.get(&definition.name) {
             Some(file) if locate::is_program(file) => Ok(file.clone()),
-            // Never another one instead: the operator had a reason.
+            // There is no fallback to another interpreter: the operator chose this one.
             Some(_) => {
                 let reason = "the interpreter named in the configuration is not a program".to_owned();
                 Err(RuntimeError::Broken { title: title(), reason })
@@ -357,7 +359,7 @@ impl Runtimes {
         }
     }
 
-    /// Recalls what was found out before (a few small reads), else runs the probe off this thread.
+    /// Returns the cached answer (a few small reads), otherwise runs the probe on another thread.
     async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
         let command = self.command(&definition)?;
         if let Some((found, compiled)) = cache::recall(&definition, &command, &self.state_dir) {
@@ -384,23 +386,23 @@ impl Runtimes {
     }
 }
 
-/// Languages whose interpreters can live on between runs, here or not.
+/// Languages whose interpreters can outlive a run, installed or not.
 pub(crate) fn live_languages() -> impl Iterator<Item = &'static str> {
     languages().filter(|name| definition::load(name).is_some_and(|definition| definition.drive.live))
 }
 
-/// A language as a log or a figure may name it: one of those that there are, else [`crate::telemetry::OTHER`]. What a caller
-/// asks for may be any text.
+/// The name of a language for logs and metrics: a known language, otherwise [`crate::telemetry::OTHER`]. A
+/// caller can send any text.
 pub fn known_language(asked: &str) -> &'static str {
     languages().find(|name| *name == asked).unwrap_or(crate::telemetry::OTHER)
 }
 
-/// Names of all languages that there are, for whoever has no engine yet.
+/// Names of all languages, for callers without an engine.
 pub fn languages() -> impl Iterator<Item = &'static str> {
     definition::names()
 }
 
-/// Whether an interpreter could be started from there.
+/// Whether the file can be started as an interpreter.
 pub fn is_program(file: &Path) -> bool {
     locate::is_program(file)
 }
@@ -434,7 +436,7 @@ mod tests {
         let state = std::env::temp_dir().join(format!("palisade-slow-{}", std::process::id()));
         std::fs::create_dir_all(&state).unwrap();
         let slow = state.join("slow");
-        // Until its own file is taken away.
+        // The script runs until its own file is removed.
         std::fs::write(&slow, "#!/bin/sh\nwhile [ -e \"$0\" ]; do sleep 0.01; done\n").unwrap();
         std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let named = BTreeMap::from([("lua".to_owned(), slow)]);

@@ -1,5 +1,6 @@
-//! What is known of one language: the runtime or why there is none, once and for all, or that its interpreter did not answer
-//! in time and when it is asked again. A machine under load is no reason to refuse a language until the next start.
+//! What is known about one language: the runtime or a permanent error, or that its interpreter did not answer
+//! in time and when the server probes it again. A loaded machine is no reason to refuse a language until the
+//! next start.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,11 +9,11 @@ use tokio::sync::OnceCell;
 
 use super::{Runtime, RuntimeError};
 
-/// An interpreter that did not answer is asked again after so long; then after twice as long each time.
+/// The pause before an interpreter that did not answer is probed again. It doubles each time.
 const LATE_PAUSE_MIN: Duration = Duration::from_secs(5);
 const LATE_PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// What is known of one language.
+/// What is known about one language.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) found: OnceCell<Result<Arc<Runtime>, RuntimeError>>,
@@ -27,7 +28,7 @@ struct PutOff {
 }
 
 impl Slot {
-    /// Whether the interpreter may be asked; else why not yet.
+    /// Whether the interpreter may be probed now; otherwise why not yet.
     pub(super) fn due(&self) -> Result<(), RuntimeError> {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(put_off) = late.as_ref() else { return Ok(()) };
@@ -35,7 +36,7 @@ impl Slot {
         if left.is_zero() { Ok(()) } else { Err(put_off.error.clone().in_time(left)) }
     }
 
-    /// Puts the next probe off, each time for longer.
+    /// Postpones the next probe, each time for longer.
     pub(super) fn put_off(&self, error: RuntimeError) -> RuntimeError {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let pause = late.as_ref().map_or(LATE_PAUSE_MIN, |before| (before.pause * 2).min(LATE_PAUSE_MAX));
@@ -52,7 +53,7 @@ mod tests {
     use super::super::Runtimes;
     use super::*;
 
-    /// An interpreter that answers only once a file is beside it.
+    /// An interpreter that answers only once a certain file is beside it.
     fn interpreter(state: &std::path::Path) -> std::path::PathBuf {
         std::fs::create_dir_all(state).unwrap();
         let path = state.join("bash");
@@ -72,7 +73,7 @@ mod tests {
         let late = runtimes.find("bash").await.unwrap_err();
         assert_eq!(late.code(), "language_not_ready");
         assert!(late.retry_after_ms().is_some());
-        // Until then nobody waits for it, whatever it would say now.
+        // Until the pause is over no probe runs, even if the interpreter would answer now.
         std::fs::write(bash.with_extension("quick"), "").unwrap();
         runtimes.patience = Duration::from_secs(60);
         assert_eq!(runtimes.find("bash").await.unwrap_err().code(), "language_not_ready");

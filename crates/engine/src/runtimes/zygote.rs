@@ -1,18 +1,19 @@
-//! Which warm interpreter suits a program.
+//! Chooses the zygote process for a program.
 
 use sandbox::ZygoteSpec;
 
 use super::{Call, Runtime};
 use crate::InputFile;
 
-/// The text that stands for the packages in a zygote's command.
+/// The placeholder for the packages in a zygote's command.
 const PACKAGES: &str = "{packages}";
-/// How lines begin that import something.
+/// The beginnings of import lines.
 const IMPORTS: [&str; 2] = ["import ", "from "];
 
 impl Runtime {
-    /// The interpreter of which a copy may run that program; nothing where the language has none to copy. One with
-    /// packages loaded ahead is for programs that name one of them, and bring no module of that name themselves.
+    /// The zygote process for that program, or `None` where the language has none. A zygote process with
+    /// packages loaded ahead is for programs that import one of them and have no module of that name among
+    /// their inputs.
     pub(crate) fn zygote(&self, code: &str, brings: impl Fn(&str) -> bool) -> Option<ZygoteSpec> {
         let zygote = self.definition.zygote.as_ref()?;
         let wanted: Vec<&str> = zygote.packages.iter().map(String::as_str).collect();
@@ -26,7 +27,7 @@ impl Runtime {
         Some(ZygoteSpec { argv, env: self.environment() })
     }
 
-    /// Whether its interpreter can be copied.
+    /// Whether its interpreter has a zygote process.
     pub(crate) fn has_zygote(&self) -> bool {
         self.definition.zygote.is_some()
     }
@@ -46,7 +47,7 @@ pub(crate) fn is_among(inputs: &[InputFile], package: &str) -> bool {
     })
 }
 
-/// Whether a line of the program imports that package. A guess, which costs only time if it is wrong.
+/// Whether a line of the program imports that package. This is a guess; a wrong guess costs only time.
 fn imports(code: &str, package: &str) -> bool {
     code.lines().map(str::trim_start).filter(|line| IMPORTS.iter().any(|word| line.starts_with(word))).any(
         |line| {

@@ -1,4 +1,4 @@
-//! Runs over the fake backend: a guest that does what the program's lines say, and a folder of its own.
+//! Runs over the fake backend: a guest that obeys the program's lines, and a separate folder for each test.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use wire::{Exit, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
 const MAIN: u32 = 1;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder that is gone with the test.
+/// A folder that is removed with the test.
 pub(crate) struct Folder(PathBuf, bool);
 
 impl Folder {
@@ -30,7 +30,7 @@ impl Folder {
         Self(path, true)
     }
 
-    /// One that stays.
+    /// A folder that is not removed.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self(path, false)
     }
@@ -128,7 +128,7 @@ pub(crate) fn program(code: &str) -> RunRequest {
     RunRequest { language: "bash".to_owned(), code: code.to_owned(), ask, ..RunRequest::default() }
 }
 
-/// Runs to its end.
+/// Runs a program to its end.
 pub(crate) async fn complete(runs: &Arc<Runs>, principal: &Principal, code: &str) -> Arc<FinishedRun> {
     let started = runs.start(principal, program(code)).unwrap();
     tokio::time::timeout(PATIENCE, started.finished()).await.unwrap()
