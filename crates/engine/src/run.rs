@@ -1,9 +1,9 @@
 //! One run in a fresh sandbox, from request to result. [`Engine::run`] is the entry point.
 //!
 //! ```text
-//! check -> runtime -> decide -> admit -> create -> all guarantees? -> place files -> open -> run
-//!                                                                                             |
-//!                      result <- judge <- destroy <- (program ended | clock | output | watch | stop)
+//! check -> runtime -> decide -> (compile) -> admit -> lease or create -> all guarantees? -> place files -> order
+//!                                                                                                           |
+//!     result <- judge <- quiesce, or destroy after a limit <- (program ended | clock | output | watch | stop)
 //! ```
 //! [`Conversation`], in mode once, handles all messages to and from the guest. The sandbox lives exactly as
 //! long as [`Prepared`]; leaving this module by any path destroys it.

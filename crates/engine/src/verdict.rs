@@ -1,7 +1,7 @@
 //! How a run ended, decided from what the host measured and did, never from what the program reports.
 //!
 //! A limit becomes the outcome only if the program failed and the host's counter for that limit increased. A
-//! program that succeeds although a counter increased gets a warning. See `tools.md`, "Telling outcomes apart".
+//! program that succeeds although a counter increased gets a warning.
 
 use sandbox::{Ending, Limits, Outcome, Usage};
 use wire::Exit;

@@ -1,6 +1,6 @@
 //! The contract between Palisade and any isolation backend.
 //!
-//! Policy produces a [`SandboxSpec`] and a [`Backend`] turns it into a [`Sandbox`]. The engine talks to the
+//! The engine makes a [`SandboxSpec`] with limits from policy, and a [`Backend`] turns it into a [`Sandbox`]. The engine talks to the
 //! guest through the sandbox's byte stream and reports an [`Outcome`]. This crate holds only those types, a
 //! fake backend and the conformance suite that every backend must pass. It never starts a process itself.
 
