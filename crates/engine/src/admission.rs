@@ -1,8 +1,8 @@
-//! How many runs at once: places, memory, and a bounded queue before them.
+//! Admission: limits how many runs execute at once and how much memory they are promised, with a bounded queue.
 //!
-//! A run holds a [`Permit`] for as long as its sandbox lives. Memory is promised only once: the limits of
-//! all admitted runs together stay within a budget, and the machine must have that much to give right now,
-//! so that several servers side by side do not overcommit it together.
+//! A run holds a [`Permit`] for as long as its sandbox lives. Memory is promised only once: the limits of all
+//! admitted runs together stay within a budget. The machine must also have that much free memory at the moment,
+//! so that several servers on one machine do not overcommit it together.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// A budget is counted in pieces of this size.
+/// The unit in which the memory budget is counted.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Left to the rest of the machine.
+/// Memory reserved for the rest of the machine.
 const RESERVE_BYTES: u64 = 256 << 20;
-/// How long a run may wait for its turn.
+/// How long a run may wait for admission.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
 const MEMORY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How much may run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// Runs at once.
+    /// The most runs at once.
     pub runs_max: usize,
-    /// Runs waiting beyond that.
+    /// The most runs that wait beyond that.
     pub queue_max: usize,
-    /// Memory promised to all runs together.
+    /// The memory promised to all runs together.
     pub memory_bytes: u64,
 }
 
 impl AdmissionLimits {
-    /// What suits this machine: four runs per core, three quarters of its memory.
+    /// Limits for this machine: four runs per core, three quarters of its memory.
     pub fn for_machine(cores: usize) -> Self {
         let info = rustix::system::sysinfo();
         #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
@@ -40,27 +40,27 @@ impl AdmissionLimits {
     }
 }
 
-/// No place now.
+/// The run was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
     /// When to try again.
     pub retry_after_ms: u64,
 }
 
-/// A place; dropping it frees it.
+/// The admission of one run. Dropping it releases its slot and memory.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _place: OwnedSemaphorePermit,
     _memory: OwnedSemaphorePermit,
-    /// How long it took to get.
+    /// How long the run waited.
     pub(crate) queued: Duration,
-    /// Rings when the place is free again: it is let go of last.
+    /// Notifies after the slot is released: it is the last field, so it is dropped last.
     _bell: Bell,
 }
 
-/// Rings when it is dropped and nothing is left that runs.
+/// When it is dropped and no run is left, sends the notification.
 #[derive(Debug)]
 struct Bell {
     places: Arc<Semaphore>,
@@ -81,7 +81,7 @@ pub(crate) struct Admission {
     places: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// Told each time that the last run has ended.
+    /// Notified each time the last run has ended.
     quiet: Arc<Notify>,
 }
 
@@ -97,17 +97,17 @@ impl Admission {
         }
     }
 
-    /// Whether nothing runs and nothing waits.
+    /// Whether no run executes or waits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting() == 0 && self.places.available_permits() >= self.limits.runs_max
     }
 
-    /// Notified when it becomes quiet.
+    /// The notification for the end of the last run.
     pub(crate) fn quiet(&self) -> &Arc<Notify> {
         &self.quiet
     }
 
-    /// Runs that wait for a place now.
+    /// The number of runs that wait for admission now.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -117,24 +117,24 @@ impl Admission {
         self.limits.memory_bytes
     }
 
-    /// How much more would have to be free for a run of that size to begin without waiting for memory.
+    /// How much more memory must be free for a run of that size to begin without waiting for memory.
     pub(crate) fn memory_missing(&self, memory_bytes: u64) -> u64 {
         let free = self.memory.available_permits() as u64 * PIECE_BYTES;
         let promised = memory_bytes.saturating_sub(free);
         if promised == 0 && !machine_has(memory_bytes) { memory_bytes } else { promised }
     }
 
-    /// Whether so much can be promised now.
+    /// Whether this much can be promised now.
     pub(crate) fn has_memory(&self, memory_bytes: u64) -> bool {
         self.memory.available_permits() as u64 * PIECE_BYTES >= memory_bytes
     }
 
-    /// Takes so much of what can be promised, if nobody waits for it.
+    /// Reserves this much of the budget, if no run waits for it.
     pub(crate) fn hold_memory(&self, memory_bytes: u64) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.memory).try_acquire_many_owned(pieces(memory_bytes)).ok()
     }
 
-    /// Waits for a place, first come first served.
+    /// Waits for admission, first come, first served.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<Permit, Busy> {
         if memory_bytes > self.limits.memory_bytes {
             return Err(Busy {
@@ -180,7 +180,7 @@ impl Admission {
     }
 
     fn busy(&self, reason: &'static str) -> Busy {
-        // A guess that grows with the queue: about as long as a short run takes, per place.
+        // An estimate that grows with the queue: about the time of a short run, per slot.
         let waiting = self.waiting.load(Ordering::SeqCst);
         let rounds = waiting / self.limits.runs_max.max(1) + 1;
         Busy { reason, retry_after_ms: u64::try_from(rounds).unwrap_or(60).min(60) * 500 }
@@ -191,7 +191,7 @@ fn pieces(memory_bytes: u64) -> u32 {
     u32::try_from(memory_bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX)
 }
 
-/// Somebody waiting; leaves the count when done.
+/// A waiting run. Dropping it removes it from the count.
 struct QueueTurn<'a>(&'a AtomicUsize);
 
 impl Drop for QueueTurn<'_> {
@@ -200,18 +200,18 @@ impl Drop for QueueTurn<'_> {
     }
 }
 
-/// Whether the machine has that much to give. Where the kernel does not say, nothing is held up.
+/// Whether the machine has that much free memory. If the kernel does not report it, admission proceeds.
 pub(crate) fn machine_has(memory_bytes: u64) -> bool {
     let wanted = memory_bytes.saturating_add(RESERVE_BYTES);
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit);
-    // Free memory is the quick answer; what could be freed is the whole one.
+    // Free memory gives a quick answer; the complete answer includes reclaimable memory.
     #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
     let (free, total) = (u64::from(info.freeram) * unit, u64::from(info.totalram) * unit);
     if free >= wanted {
         return true;
     }
-    // A machine smaller than one run's limit plus the reserve still may run it when it is mostly idle.
+    // A machine smaller than one run's limit plus the reserve may still run it when it is mostly idle.
     meminfo("MemAvailable").is_none_or(|available| available >= wanted.min(total / 2))
 }
 

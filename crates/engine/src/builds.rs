@@ -1,14 +1,15 @@
-//! What compilers made, kept by the hash of everything that went into it.
+//! The build cache: compiled products, stored by the hash of everything that went into them.
 //!
 //! ```text
 //! builds/                 0700, locked while something is added or removed
 //!   <key>/manifest        hash of the rest, then hash, size and path of each file; locked (shared) while in use
 //!   <key>/files/...       shown read-only to the program
-//!   new-*                 in the making, or on its way out; whoever holds the folder's lock may remove it
+//!   new-*                 being written or removed; the holder of the folder's lock may remove it
 //! ```
-//! An entry is written beside and renamed, so it is complete or absent, whoever was killed meanwhile and however many servers
-//! share the folder. Each use reads every byte and compares; an entry that differs is not used, and replaced by the next
-//! compilation. Nothing in a sandbox can reach the folder: programs see `files` by a read-only bind.
+//! An entry is written under a temporary name and renamed. It is therefore complete or absent, even if a server
+//! is killed and however many servers share the folder. Each use reads every byte and compares it. An entry
+//! that differs is not used, and the next compilation replaces it. Nothing in a sandbox can reach the folder:
+//! programs see `files` through a read-only bind.
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, File};
@@ -29,18 +30,19 @@ const FOLDER: &str = "builds";
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
 const UNFINISHED: &str = "new-";
-/// Everything kept together; the entries that were not used for longest go first.
+/// The most bytes of all entries. The least recently used entries go first.
 const KEPT_BYTES_MAX: u64 = 1 << 30;
 const ENTRIES_MAX: usize = 4096;
-/// What one compilation may leave.
+/// The most bytes that one compilation may leave.
 pub(crate) const BUILD_BYTES_MAX: usize = 64 << 20;
 pub(crate) const BUILD_FILES_MAX: usize = 2048;
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 
-/// Makes names in the making unique within this process.
+/// Makes temporary names unique within this process.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// Hashes everything that a product depends on: each field with its length, so that none can pass for two.
+/// Hashes everything that a product depends on. Each field is hashed with its length, so that one field cannot
+/// pass for two.
 pub(crate) struct KeyMaker(Sha256);
 
 impl KeyMaker {
@@ -50,7 +52,7 @@ impl KeyMaker {
         maker
     }
 
-    /// One thing it depends on, and what it is.
+    /// Adds one dependency: its name and its content.
     pub(crate) fn add(&mut self, what: &str, content: &[u8]) {
         for part in [what.as_bytes(), content] {
             self.0.update((part.len() as u64).to_le_bytes());
@@ -63,7 +65,7 @@ impl KeyMaker {
     }
 }
 
-/// The hash of everything a product depends on.
+/// The hash of everything that a product depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key(String);
 
@@ -81,7 +83,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A product that may be used for as long as this is held: nobody removes it meanwhile.
+/// A product in use. It is not removed while this value exists.
 #[derive(Debug)]
 pub(crate) struct Build {
     /// Its files.
@@ -92,7 +94,7 @@ pub(crate) struct Build {
 /// One file of a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BuildFile {
-    /// Relative, plain.
+    /// A plain relative path.
     pub(crate) path: String,
     pub(crate) content: Vec<u8>,
 }
@@ -105,7 +107,7 @@ pub(crate) struct Builds {
     failures: Arc<Failures>,
 }
 
-/// What this is called where its failures are told.
+/// The subject under which failures of the build cache are reported.
 const SUBJECT: &str = "compiled programs";
 
 impl Builds {
@@ -114,12 +116,12 @@ impl Builds {
         Self { folder: state_dir.join(FOLDER), kept_bytes_max: KEPT_BYTES_MAX, failures }
     }
 
-    /// The product of that key, if it is there and every byte is what was stored.
+    /// The product of that key, if it exists and every byte is as it was stored.
     pub(crate) fn recall(&self, key: &Key) -> Option<Build> {
         let entry = self.folder.join(&key.0);
         let manifest = File::open(entry.join(MANIFEST)).ok()?;
         rustix::fs::flock(&manifest, FlockOperation::NonBlockingLockShared).ok()?;
-        // It may have been taken away between opening and locking.
+        // The entry may have been removed between opening and locking.
         let is_same =
             |named: fs::Metadata, open: fs::Metadata| (named.dev(), named.ino()) == (open.dev(), open.ino());
         if !is_same(fs::metadata(entry.join(MANIFEST)).ok()?, manifest.metadata().ok()?) {
@@ -127,14 +129,14 @@ impl Builds {
         }
         let files = entry.join(FILES);
         verify(&manifest, key, &files)?;
-        // The time of last use decides who stays; an older one is no harm.
+        // The time of the last use decides which entries stay. An outdated time does no harm.
         if let Err(error) = manifest.set_modified(SystemTime::now()) {
             tracing::debug!(reason = %error, "build_use_not_noted");
         }
         Some(Build { files, _in_use: manifest })
     }
 
-    /// Keeps a product and gives it back, read again from where it is kept.
+    /// Stores a product and returns it, read again from the cache.
     pub(crate) fn store(&self, key: &Key, files: &[BuildFile]) -> io::Result<Build> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let whole = File::open(&self.folder)?;
@@ -149,7 +151,7 @@ impl Builds {
         let entry = self.folder.join(&key.0);
         let placed = written.and_then(|()| {
             if entry.exists() {
-                // It is damaged.
+                // The existing entry is damaged.
                 fs::rename(&entry, self.unfinished())?;
             }
             fs::rename(&made, &entry)
@@ -162,7 +164,7 @@ impl Builds {
         self.recall(key).ok_or_else(|| io::Error::other("what was stored reads differently"))
     }
 
-    /// Removes a folder; what cannot be removed now is tried again by the next sweep.
+    /// Removes a folder. The next sweep retries what cannot be removed now.
     fn remove(&self, folder: &Path) {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -181,7 +183,8 @@ impl Builds {
         fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path())
     }
 
-    /// Removes what killed servers left unfinished, and what is out of use. The folder's lock is held.
+    /// Removes what killed servers left unfinished, and what is no longer in use. The caller holds the folder's
+    /// lock.
     fn sweep(&self) {
         let is_unfinished = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
@@ -196,7 +199,7 @@ impl Builds {
         }
     }
 
-    /// Removes the entries that were not used for longest, until the rest fits. The folder's lock is held.
+    /// Removes the least recently used entries until the rest fits. The caller holds the folder's lock.
     fn make_room(&self, newest: &Path) {
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = self
             .entries()
@@ -228,7 +231,7 @@ impl Builds {
 
 fn write_entry(folder: &Path, key: &Key, files: &[BuildFile]) -> io::Result<()> {
     let inside = folder.join(FILES);
-    // Programs have another user: they must be able to read what is shown to them. The folder above is closed.
+    // Programs run as another user and must be able to read the files. The folder above is private.
     let open = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
     open(&inside)?;
     let mut list = String::new();
@@ -252,7 +255,7 @@ fn write_entry(folder: &Path, key: &Key, files: &[BuildFile]) -> io::Result<()> 
     fs::write(folder.join(MANIFEST), text)
 }
 
-/// Whether exactly the files of the manifest are there, with exactly those contents.
+/// Whether exactly the files of the manifest exist, with exactly those contents.
 fn verify(manifest: &File, key: &Key, files: &Path) -> Option<()> {
     let mut text = String::new();
     manifest.take(MANIFEST_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -276,7 +279,7 @@ fn verify(manifest: &File, key: &Key, files: &Path) -> Option<()> {
     (count > 0 && count == files_beneath(files)).then_some(())
 }
 
-/// Everything but directories.
+/// Counts everything except directories.
 fn files_beneath(folder: &Path) -> usize {
     let others = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

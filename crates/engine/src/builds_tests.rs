@@ -1,4 +1,4 @@
-//! Products of compilers: kept whole, found again, never believed unread.
+//! Tests of the build cache: products are stored whole, found again, and never used without verification.
 
 use super::*;
 

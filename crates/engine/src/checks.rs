@@ -1,5 +1,6 @@
-//! What must hold for everything that a caller or a program can send, however hostile. Called by the seeded tests below and
-//! by the fuzz targets (`fuzz/`), so that both assert the same; absent from the product.
+//! Properties that hold for all input from a caller or a program, however hostile. The seeded tests below and
+//! the fuzz targets (`fuzz/`) call these functions, so that both assert the same. They are not part of the
+//! product.
 
 use crate::display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, DisplayKind, is_whole_image};
 use crate::driver::{DISPLAY_SAID_BYTES_MAX, Done, DriverDecoder, FIELDS_MAX, SAID_BYTES_MAX};
@@ -7,7 +8,7 @@ use crate::image;
 use crate::workspace::{FILE_PATH_BYTES_MAX, FilePath};
 use crate::{Display, Principal, RunId, SandboxId};
 
-/// A path that is accepted names a file beneath the workspace, and its text means the same path.
+/// An accepted path names a file below the workspace, and parsing its text again gives the same path.
 pub fn file_path(text: &str) {
     let Ok(path) = FilePath::parse(text) else { return };
     let parsed = path.as_str();
@@ -22,12 +23,12 @@ pub fn file_path(text: &str) {
     );
 }
 
-/// The same path, unless the longer way to say it is too long.
+/// The same path, unless its longer form is too long.
 fn fits_mounted(path: &FilePath) -> Option<&FilePath> {
     (path.as_str().len() + "/workspace/".len() <= FILE_PATH_BYTES_MAX).then_some(path)
 }
 
-/// An id that is accepted is written as it was read.
+/// An accepted id prints as it was read.
 pub fn ids(text: &str) {
     if let Some(id) = RunId::parse(text) {
         assert_eq!(id.to_string(), text);
@@ -40,7 +41,7 @@ pub fn ids(text: &str) {
     }
 }
 
-/// What one driver said, as the engine understands it.
+/// The engine's interpretation of a driver's messages.
 #[derive(Debug, PartialEq)]
 struct Understood {
     messages: Vec<Vec<String>>,
@@ -50,7 +51,8 @@ struct Understood {
     displays: (Vec<Display>, Vec<String>),
 }
 
-/// Words of a driver, in pieces of that size: the pieces change nothing, and everything is bounded.
+/// Parses a driver's messages in pieces of that size: the piece size changes nothing, and everything is
+/// bounded.
 pub fn driver_words(words: &[u8], piece_bytes: usize) {
     let understood = hear(words, piece_bytes.max(1));
     assert_eq!(understood, hear(words, words.len().max(1)), "pieces of {piece_bytes} bytes");
@@ -77,7 +79,7 @@ fn hear(words: &[u8], piece_bytes: usize) -> Understood {
     }
 }
 
-/// Bytes that claim to be an image: whatever is taken for one has a size that readers of images accept.
+/// Parses bytes that claim to be an image: an accepted image has a size that image readers accept.
 pub fn image(data: &[u8]) {
     for kind in DisplayKind::ALL {
         let size = image::pixels(kind, data);

@@ -1,4 +1,5 @@
-//! Stops building sandboxes while none can be built, and finds out by itself when they can be again.
+//! A circuit breaker: stops building sandboxes while the backend cannot build any, and detects recovery by
+//! itself.
 //!
 //! ```text
 //! closed -- FAILURES_MAX builds in a row failed --> doubted -- a probe works --> closed
@@ -6,9 +7,13 @@
 //!                                                      v
 //!                                                    open -- a later probe works --> closed
 //! ```
-//! It stands between the engine and any backend. Closed: every build is tried. Doubted: builds wait for the probe, which is
-//! of the plainest sandbox, so that one language whose sandbox cannot be built does not stop the others. Open: builds are
-//! refused at once with the cause; one probe at a time, each later than the one before, looks whether that has passed.
+//! It stands between the engine and any backend:
+//!
+//! - Closed: every build is tried.
+//! - Doubted: builds wait for the probe. The probe builds the plainest sandbox, so that one language whose
+//!   sandbox cannot be built does not stop the others.
+//! - Open: builds are refused at once with the cause. One probe at a time, with growing pauses, tests for
+//!   recovery.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
@@ -19,29 +24,29 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-/// Builds that fail in a row before the wall itself is doubted.
+/// How many builds in a row must fail before the backend itself is doubted.
 const FAILURES_MAX: u32 = 3;
-/// Between the first two probes; then twice as long each time.
+/// The pause between the first two probes. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A caller is not told to come back sooner.
+/// The shortest retry delay that a caller is given.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
 /// Why no sandbox can be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WallFailure {
-    /// What failed; a build names its step.
+    /// What failed. A build names its step.
     pub what: String,
-    /// The operating system's reason, where there is one.
+    /// The operating system's reason, if there is one.
     pub cause: Option<String>,
     /// What an operator can do.
     pub remedy: String,
-    /// Whether it cannot pass without an operator.
+    /// Whether only an operator can end the failure.
     pub is_permanent: bool,
 }
 
 impl WallFailure {
-    /// What a backend's error says.
+    /// Converts a backend's error.
     pub fn of(error: &BackendError) -> Self {
         Self {
             what: error.to_string(),
@@ -110,10 +115,10 @@ impl Circuit {
         }
     }
 
-    /// Completes when sandboxes can be built again after they could not.
+    /// Completes when sandboxes can be built again after a failure.
     pub(crate) async fn regained(&self) {
         let mut state = self.0.state.subscribe();
-        // The sender is here, so both come to an end with the state they wait for.
+        // `self` holds the sender, so the wait ends only with the expected state.
         state.wait_for(|state| matches!(state, State::Open { .. })).await.ok();
         state.wait_for(|state| matches!(state, State::Closed { .. })).await.ok();
     }
@@ -127,7 +132,7 @@ impl Inner {
             State::Open { failure, probe_at, .. } => return Err(suspended(failure, *probe_at)),
             State::Doubted { .. } => self.state.subscribe(),
         };
-        // The sender is here, so there is always an answer.
+        // `self` holds the sender, so the wait always returns a state.
         match state.wait_for(|state| !matches!(state, State::Doubted { .. })).await.as_deref() {
             Ok(State::Open { failure, probe_at, .. }) => Err(suspended(failure, *probe_at)),
             _ => Ok(()),
@@ -135,7 +140,7 @@ impl Inner {
     }
 
     fn succeed(&self) {
-        // Nearly always: without a word to those who wait for changes.
+        // In the usual case there is no failure to reset, and waiters are not notified.
         if matches!(*self.state.borrow(), State::Closed { failures: 1.., .. }) {
             self.state.send_if_modified(|state| match state {
                 State::Closed { failures, .. } => std::mem::take(failures) > 0,
@@ -201,7 +206,7 @@ impl Inner {
     }
 }
 
-/// One probe at a time, as long as there is an engine that wants to know.
+/// Runs one probe at a time, for as long as the engine exists.
 async fn probe_until_it_works(circuit: Weak<Inner>) {
     let mut pause = PAUSE_MIN;
     loop {
@@ -239,7 +244,7 @@ impl Backend for Circuit {
             let built = self.0.backend.create(spec).instrument(tracing::debug_span!("create")).await;
             match &built {
                 Ok(_) => self.0.succeed(),
-                // Whoever asked is told why.
+                // The caller gets the error.
                 Err(_) => self.0.fail(),
             }
             built
@@ -254,7 +259,7 @@ fn suspended(failure: &WallFailure, probe_at: Instant) -> BackendError {
     BackendError::Suspended { what, cause, remedy, retry_after_ms }
 }
 
-/// What to do about a wall that was not built.
+/// The remedy for a sandbox that could not be built.
 fn remedy(error: &BackendError) -> String {
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;

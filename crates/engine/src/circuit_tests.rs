@@ -1,4 +1,4 @@
-//! The circuit over a backend that fails on demand. Time is tokio's own and passes only where a test lets it.
+//! Tests of the circuit breaker over a backend that fails on demand. The tests control tokio's clock.
 
 use sandbox::fake::FakeBackend;
 
@@ -17,12 +17,12 @@ async fn build(circuit: &Circuit) -> Result<(), BackendError> {
     circuit.create(&SandboxSpec::default()).await.map(drop)
 }
 
-/// Fails until nothing is tried any more.
+/// Lets builds fail until no more are tried.
 async fn open(circuit: &Circuit) {
     for _ in 0..FAILURES_MAX {
         assert!(build(circuit).await.is_err());
     }
-    // Waits for the probe.
+    // This build waits for the probe.
     let refused = build(circuit).await;
     assert!(matches!(refused, Err(BackendError::Suspended { .. })), "{refused:?}");
 }
@@ -86,7 +86,7 @@ async fn what_an_operator_must_change_is_not_worth_trying_again() {
         panic!("it was tried")
     };
     assert_eq!((remedy.as_str(), retry_after_ms), ("switch it on", None));
-    // Once the operator has changed it, no restart is needed.
+    // Once the operator has fixed it, no restart is needed.
     fake.set_broken(false);
     tokio::time::sleep(PAUSE_MIN * 2).await;
     assert!(build(&circuit).await.is_ok());
@@ -115,7 +115,7 @@ async fn one_kind_of_sandbox_that_cannot_be_built_does_not_stop_the_others() {
     for _ in 0..FAILURES_MAX {
         assert!(build(&circuit).await.is_err());
     }
-    // By the time of the probe the plainest sandbox can be built.
+    // When the probe runs, the plainest sandbox can be built.
     fake.set_failing(None);
     assert!(build(&circuit).await.is_ok());
     assert_eq!((fake.probed(), circuit.failure()), (1, None));

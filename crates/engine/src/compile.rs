@@ -1,11 +1,12 @@
-//! From a program to something that can be started: recalled, or compiled in a sandbox of its own.
+//! Compiles a program, or recalls its product from the build cache.
 //!
 //! ```text
 //! key of everything that takes part -> recalled? -> admit -> sandbox -> place files -> compiler -> read product -> store
 //! ```
-//! The compiler sees the program, the inputs that take part and nothing else of the caller; it has limits of its own, and its
-//! sandbox is gone before the program's is made. Its product is read back as bounded files and stored by the
-//! host under a key that was computed before: whatever a compiler was tricked into, only the very same request gets it.
+//! The compiler runs in a separate sandbox with its own limits. It sees only the program and the inputs that
+//! take part. Its sandbox is destroyed before the program's sandbox is created. The host reads the product back
+//! as bounded files and stores it under a key that was computed before. Even if a program manipulates the
+//! compiler, only an identical request gets that product.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -25,20 +26,20 @@ use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
 
-/// Makes the folder of the product; not part of it.
+/// A file that creates the product's folder. It is not part of the product.
 const MARK: &str = ".made";
 /// How long reading the product back may take.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
-/// What a compiler's files are listed up to: inputs, product and what else it left in the workspace.
+/// The most files that are listed: inputs, product, and other files that the compiler left in the workspace.
 const LISTED_MAX: u32 = 8192;
 
-/// A program that can be started.
+/// A compiled program.
 pub(crate) struct Built {
     pub(crate) build: Build,
     pub(crate) report: BuildReport,
 }
 
-/// What came of a compilation.
+/// The outcome of a compilation.
 struct Attempt {
     end: End,
     output: Output,
@@ -46,7 +47,7 @@ struct Attempt {
 }
 
 impl Engine {
-    /// The product of a program, or why there is none; nothing for a language that is not compiled.
+    /// The product of a program, or why there is none. `None` for a language that is not compiled.
     pub(crate) async fn compile(
         &self,
         request: &RunRequest,
@@ -59,7 +60,7 @@ impl Engine {
         let call = CompileCall { code: &request.code, inputs, variables: &request.variables };
         let key = key(runtime, &call);
         let (builds, wanted) = (self.builds.clone(), key.clone());
-        // Off this thread: every byte of a product is read before it is used.
+        // On a blocking thread: every byte of a product is read before it is used.
         let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
         if let Some(build) = recalled.filter(|_| !request.compile_anew) {
             return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
@@ -74,7 +75,7 @@ impl Engine {
         key: Key,
     ) -> Result<Built, Unstarted> {
         let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
-        // On a small machine a compiler gets what there is.
+        // On a small machine the compiler gets the memory that is available.
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let _permit = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
@@ -119,7 +120,7 @@ impl Engine {
     }
 }
 
-/// Everything that the product depends on.
+/// The key of everything that the product depends on.
 fn key(runtime: &Runtime, call: &CompileCall<'_>) -> Key {
     let mut key = KeyMaker::new();
     key.add("language", runtime.name().as_bytes());
@@ -148,7 +149,7 @@ fn broken(reason: &str) -> RunError {
     error.remedy("make the program smaller; if it persists ask the operator to run `palisade doctor`")
 }
 
-/// The result of a program that did not compile: the compiler's words, and the first error's place.
+/// The result of a program that did not compile: the compiler's output, and the position of the first error.
 fn not_compiled(
     mut execution: Execution,
     verdict: verdict::Verdict,
@@ -173,7 +174,7 @@ fn not_compiled(
     Unstarted { outcome: verdict.outcome, error, compilation: Some(Box::new(execution)) }
 }
 
-/// Runs the compiler and reads what it made. Every wait is within the compiler's own time.
+/// Runs the compiler and reads its product. The compiler's time limit bounds every wait.
 async fn attempt(
     sandbox: &mut dyn Sandbox,
     runtime: &Runtime,
@@ -219,7 +220,7 @@ async fn open(
     limits: &Limits,
 ) -> Result<Conversation<'static>, GuestError> {
     let guest = guest_client::connect(stream.ok_or(GuestError::Gone)?).await?;
-    // What a compiler writes beyond the budget does not make its product worse.
+    // Compiler output beyond the limit does not affect the product.
     let mut conversation = Conversation::once(guest, limits.output_bytes, Overflow::LeftOut);
     for input in &call.inputs {
         conversation.place(&input.path, &input.content).await?;
@@ -232,10 +233,10 @@ async fn open(
     Ok(conversation)
 }
 
-/// What the compiler left beneath its folder, as bounded files.
+/// Reads the files that the compiler left below its folder, within bounds.
 async fn collect(reader: &mut GuestReader, writer: &mut GuestWriter) -> Result<Vec<BuildFile>, String> {
     let told = |error: GuestError| error.to_string();
-    // Nothing that it left running may still write.
+    // Processes that the compiler left behind must not write any more.
     writer.send(&ToGuest::KillRest).await.map_err(told)?;
     let listed = guest_client::list_files(reader, writer, LISTED_MAX).await.map_err(told)?;
     let prefix = format!("{BUILD_FOLDER}/");
@@ -249,7 +250,7 @@ async fn collect(reader: &mut GuestReader, writer: &mut GuestWriter) -> Result<V
         if entry.size_bytes > room as u64 || files.len() >= BUILD_FILES_MAX {
             return Err(format!("it is larger than {} MB or {BUILD_FILES_MAX} files", BUILD_BYTES_MAX >> 20));
         }
-        // One more, so that a file which grew meanwhile is noticed.
+        // One byte more than allowed, to notice a file that has grown.
         let content = guest_client::read_file(reader, writer, &entry.path, room + 1).await.map_err(told)?;
         room = room.checked_sub(content.len()).ok_or("it is too large")?;
         files.push(BuildFile { path: path.to_owned(), content });

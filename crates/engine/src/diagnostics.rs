@@ -1,31 +1,36 @@
-//! Reading what compilers and failing programs print: patterns as data, one list per language.
+//! Reads the messages of compilers and failing programs: patterns as data, one list per language.
 //!
-//! A pattern is a list of line patterns that must be found in this order, each at most [`GAP_LINES`] lines after the
-//! one before. A line pattern is literal text with captures: `{line}` and `{column}` are digits, `{message}` and
-//! `{file}` are at least one character, `{any}` may be nothing, `{source}` is the program's own file name. It must match the
-//! whole line. What is read is hostile text: lines, their length and the steps of the search are bounded, and
-//! nothing found here decides an outcome.
+//! A pattern is a list of line patterns that must match in this order, each at most [`GAP_LINES`] lines after
+//! the previous one. A line pattern is literal text with captures, and must match the whole line:
+//!
+//! - `{line}` and `{column}` are digits.
+//! - `{message}` and `{file}` are at least one character.
+//! - `{any}` may be empty.
+//! - `{source}` is the program's own file name.
+//!
+//! The input is hostile text. Lines, their length and the steps of the search are bounded, and nothing found
+//! here decides an outcome.
 
 use serde::Deserialize;
 
-/// Lines that are looked at.
+/// The most lines that are examined.
 const LINES_MAX: usize = 4000;
-/// Characters of a line that are looked at.
+/// The most bytes of a line that are examined.
 const LINE_BYTES_MAX: usize = 2000;
 /// How far apart the lines of one pattern may be.
 const GAP_LINES: usize = 48;
-/// Comparisons of one search; what would need more is not found.
+/// The most comparisons of one search. A match that needs more is not found.
 const STEPS_MAX: usize = 2_000_000;
 
-/// What a message looks like, line by line.
+/// The pattern of a message, line by line.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Pattern(Vec<String>);
 
-/// Something that was said, and about which place.
+/// A message and the position that it refers to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// The file it is about, as it was written; the program's own if none was named.
+    /// The file that it refers to, as written. `None` means the program's own file.
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
     pub(crate) column: Option<u32>,
@@ -33,12 +38,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Whether it is about the program itself, not another file.
+    /// Whether it refers to the program itself.
     pub(crate) fn is_about(&self, source: &str) -> bool {
         self.file.as_deref().is_none_or(|file| name_of(file) == source)
     }
 
-    /// The same with its place in the words, if the place is in another file than the program.
+    /// Adds the position to the message text if it refers to another file than the program.
     pub(crate) fn for_program(self, source: &str) -> Self {
         if self.is_about(source) {
             return self;
@@ -55,7 +60,7 @@ fn name_of(file: &str) -> &str {
     file.strip_prefix("/workspace/").or_else(|| file.strip_prefix("./")).unwrap_or(file)
 }
 
-/// Everything in a text that looks like one of the patterns, in order, at most `most`.
+/// All matches of the patterns in a text, in order, at most `most`.
 pub(crate) fn find(text: &str, patterns: &[Pattern], source: &str, most: usize) -> Vec<Said> {
     let lines: Vec<&str> = text.lines().take(LINES_MAX).map(cut).collect();
     let mut search = Search { source, steps: STEPS_MAX };
@@ -86,12 +91,12 @@ fn cut(line: &str) -> &str {
 /// One search through one text.
 struct Search<'a> {
     source: &'a str,
-    /// Comparisons that are left.
+    /// The remaining comparisons.
     steps: usize,
 }
 
 impl Search<'_> {
-    /// Matches from the first of these lines on; says how many lines it took.
+    /// Matches from the first of these lines on. Returns how many lines it took.
     fn begin(&mut self, pattern: &Pattern, lines: &[&str]) -> Option<(Said, usize)> {
         let mut said = Said::default();
         let mut at = 0;
@@ -108,7 +113,7 @@ impl Search<'_> {
         (!said.message.is_empty()).then_some((said, at))
     }
 
-    /// Whether the whole text looks like the pattern; fills in what is captured.
+    /// Whether the whole text matches the pattern. Fills in the captures.
     fn fits(&mut self, pattern: &str, text: &str, said: &mut Said) -> bool {
         self.steps = self.steps.saturating_sub(1);
         if self.steps == 0 {
@@ -130,10 +135,10 @@ impl Search<'_> {
         }
     }
 
-    /// The shortest capture after which the rest fits.
+    /// Tries the shortest capture after which the rest matches.
     fn captures(&mut self, name: &str, rest: &str, text: &str, said: &mut Said) -> bool {
         let least = usize::from(name != "any");
-        // What follows literally narrows the places where a capture can end.
+        // The literal text that follows narrows the places where a capture can end.
         let next = rest.split('{').next().unwrap_or_default();
         let ends: Vec<usize> = match next {
             "" if rest.is_empty() => vec![text.len()],

@@ -1,49 +1,50 @@
-//! What a program showed besides text: figures, tables, drawings.
+//! Displays: figures, tables and drawings that a program shows besides text.
 //!
-//! Whatever arrives was said by the program, truly or not: it is checked against a short list of kinds, bounded,
-//! and only ever shown. What does not fit or is not what it claims to be is left out with a word.
+//! The program supplies them and may lie. Each display is checked against a short list of kinds, bounded, and
+//! only ever shown. A display that does not fit, or is not what it claims to be, is left out with a message.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::image;
 
-/// Displays kept of one run.
+/// The most displays kept of one run.
 pub const DISPLAYS_MAX: usize = 16;
-/// Bytes of one of them, and of all together.
+/// The most bytes of one display.
 pub const DISPLAY_BYTES_MAX: usize = 2 << 20;
-/// The same for all of a run.
+/// The most bytes of all displays of a run.
 pub const DISPLAYS_BYTES_MAX: usize = 8 << 20;
-/// Characters of what is said about one.
+/// The most characters of a description.
 const TEXT_CHARACTERS_MAX: usize = 200;
-/// Pixels of each side of an image: readers of images refuse more, and unpacking it would cost them dearly.
+/// The most pixels of each side of an image. Image readers refuse more, and decoding it would be expensive for
+/// them.
 const SIDE_PIXELS_MAX: u32 = 8000;
 
-/// What a display may be.
+/// The kind of a display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplayKind {
-    /// Images of pixels.
+    /// A raster image.
     Png,
-    /// The same.
+    /// A raster image.
     Jpeg,
-    /// The same.
+    /// A raster image.
     Gif,
-    /// The same.
+    /// A raster image.
     Webp,
-    /// An image as text.
+    /// A vector image as text.
     Svg,
-    /// A page, or a part of one.
+    /// An HTML page or fragment.
     Html,
-    /// Text with marks.
+    /// Text with markup.
     Markdown,
-    /// Text without.
+    /// Plain text.
     Plain,
     /// Data.
     Json,
 }
 
 impl DisplayKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Png,
         Self::Jpeg,
@@ -71,7 +72,7 @@ impl DisplayKind {
         }
     }
 
-    /// How the name of such a file ends.
+    /// The suffix of such a file's name.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Png => "png",
@@ -86,36 +87,36 @@ impl DisplayKind {
         }
     }
 
-    /// Whether it is made of pixels; everything else is text.
+    /// Whether it is a raster image. Every other kind is text.
     pub fn is_raster(self) -> bool {
         matches!(self, Self::Png | Self::Jpeg | Self::Gif | Self::Webp)
     }
 
-    /// Nothing for what is not on the list.
+    /// The kind of a media type, or `None` if it is not on the list.
     pub fn from_mime(mime: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.mime() == mime)
     }
 }
 
-/// Something that a program showed.
+/// Something that a program displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Display {
-    /// What it is; images of pixels were looked at, everything else is text in UTF-8.
+    /// The kind. Raster images were examined; everything else is UTF-8 text.
     pub kind: DisplayKind,
     /// The image or the text.
     pub data: Vec<u8>,
-    /// What the program says about it; may be empty.
+    /// The program's description; may be empty.
     pub text: String,
 }
 
 impl Display {
-    /// Width and height of an image of pixels.
+    /// Width and height of a raster image.
     pub fn pixels(&self) -> Option<(u32, u32)> {
         image::pixels(self.kind, &self.data)
     }
 }
 
-/// Why something is not shown.
+/// Why a display was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeftOut {
     TooLarge,
@@ -123,7 +124,7 @@ enum LeftOut {
     NotAsClaimed,
 }
 
-/// What one run showed, bounded.
+/// The displays of one run, within the limits.
 #[derive(Debug, Default)]
 pub(crate) struct Displays {
     kept: Vec<Display>,
@@ -134,8 +135,8 @@ pub(crate) struct Displays {
 }
 
 impl Displays {
-    /// Takes one as a driver said it: media type, content (base64 for pixels), words about it. No content means
-    /// that the driver could not fit it in.
+    /// Takes a display from a driver: media type, content (base64 for raster images), description. Empty
+    /// content means that the driver could not fit it in.
     pub(crate) fn take(&mut self, mime: &str, content: &str, text: &str) {
         match self.check(mime, content) {
             Ok((kind, data)) => {
@@ -148,7 +149,7 @@ impl Displays {
         }
     }
 
-    /// One that was longer than what is listened to.
+    /// Counts a display message that was longer than the limit.
     pub(crate) fn miss(&mut self) {
         self.too_large += 1;
     }
@@ -172,7 +173,7 @@ impl Displays {
         Ok((kind, data))
     }
 
-    /// All that were kept, and a word about those that were not.
+    /// Returns the displays that were kept, and messages about the others.
     pub(crate) fn into_parts(self) -> (Vec<Display>, Vec<String>) {
         let reasons = [
             (
@@ -193,7 +194,7 @@ impl Displays {
     }
 }
 
-/// Whether a file of that media type is an image of pixels from its beginning to its end, small enough for readers of images.
+/// Whether a file of that media type is a complete raster image, small enough for image readers.
 pub fn is_whole_image(media_type: &str, data: &[u8]) -> bool {
     DisplayKind::from_mime(media_type).is_some_and(|kind| is_fit(kind, data))
 }
@@ -218,7 +219,7 @@ fn as_text(kind: DisplayKind, content: &str) -> DisplayKind {
     if holds { kind } else { DisplayKind::Plain }
 }
 
-/// One short line.
+/// Reduces the text to one short line.
 fn plain(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().filter(|character| !character.is_control()).take(TEXT_CHARACTERS_MAX).collect()
@@ -280,7 +281,7 @@ mod tests {
             displays.take("text/plain", "x", "");
         }
         let (kept, warnings) = displays.into_parts();
-        // Nothing small fits either once all bytes are used up.
+        // Once all bytes are used up, even a small display does not fit.
         assert_eq!(kept.len(), DISPLAYS_BYTES_MAX / DISPLAY_BYTES_MAX);
         assert_eq!(warnings.len(), 1);
         let mut displays = Displays::default();

@@ -1,22 +1,22 @@
-//! Messages to and from an interpreter's driver (docs/DRIVERS.md): counted fields, each ended by NUL.
+//! Messages to and from an interpreter's driver (docs/DRIVERS.md): counted fields, each terminated by NUL.
 //!
-//! The program shares its process with the driver and can say anything here: what comes back is only ever
-//! shown (value, error position), never decides an outcome.
+//! The program shares its process with the driver and can send anything here. What it sends is only shown
+//! (value, error position) and never decides an outcome.
 
 use std::str;
 
 use crate::display::{DISPLAY_BYTES_MAX, Display, Displays};
 
-/// More than this from one driver is ignored; what it shows has bounds of its own.
+/// The most bytes that are accepted from one driver. Displays have separate limits.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
 pub(crate) const FIELDS_MAX: usize = 64;
-/// The first words of every driver.
+/// The first message of every driver.
 const READY: &[u8] = b"1\0ready\0";
-/// The last word of a driver whose process ends.
+/// The last message of a driver whose process ends.
 const LEAVING: &str = "leaving";
-/// How the words of something that is shown begin: the count of fields, then the first of them.
+/// The beginning of a display message: the number of fields, then the first field.
 const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
-/// The longest such words: content as base64, its type, what is said about it.
+/// The longest display message: content as base64, its media type, its description.
 pub(crate) const DISPLAY_SAID_BYTES_MAX: usize = DISPLAY_BYTES_MAX.div_ceil(3) * 4 + (128 << 10);
 
 /// A program for a driver to run.
@@ -27,24 +27,24 @@ pub(crate) struct DriverRun<'a> {
     pub(crate) args: &'a [String],
 }
 
-/// One fresh run: run, then close.
+/// The order for a fresh run: run, then close.
 pub(crate) fn fresh_run(run: &DriverRun<'_>) -> Vec<u8> {
     let mut bytes = order(run, "1", "last", "");
     bytes.extend(message(&["close"]));
     bytes
 }
 
-/// One run of an interpreter that lives on; its standard input comes from a file, if there is one.
+/// The order for a run of an interpreter that outlives it. Standard input comes from a file, if there is one.
 pub(crate) fn kept_run(run: &DriverRun<'_>, id: &str, stdin_path: &str) -> Vec<u8> {
     order(run, id, "keep", stdin_path)
 }
 
-/// An interpreter that waits for its program is told to walk through a run once, into nothing.
+/// The order for a warm-up run, given to an interpreter that waits for its program. Its output is discarded.
 pub(crate) fn rehearsal() -> Vec<u8> {
     message(&["rehearse"])
 }
 
-/// What makes a program ready is told what of; its `done` has the same id.
+/// The order for a preparer. Its `done` has the same id.
 pub(crate) fn prepare_order(id: &str, words: &[String]) -> Vec<u8> {
     let mut fields = vec!["prepare", id];
     fields.extend(words.iter().map(String::as_str));
@@ -69,14 +69,14 @@ fn message(fields: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// What a driver said about a run.
+/// A driver's report about a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Which run it is about.
+    /// The id of the run.
     pub(crate) id: String,
-    /// Whether it says that it was interrupted.
+    /// Whether the driver reports an interruption.
     pub(crate) is_interrupted: bool,
-    /// What the process would have ended with.
+    /// The exit status that the process would have had.
     pub(crate) exit_code: i32,
     pub(crate) error_message: Option<String>,
     pub(crate) error_line: Option<u32>,
@@ -86,30 +86,30 @@ pub(crate) struct Done {
     pub(crate) value_mime: Option<String>,
 }
 
-/// Collects what a driver says, up to a maximum.
+/// Collects a driver's messages, up to a limit.
 #[derive(Debug, Default)]
 pub(crate) struct DriverDecoder {
-    /// Whole messages, but for displays.
+    /// Complete messages, except displays.
     said: Vec<u8>,
-    /// The message that is being said.
+    /// The incomplete message.
     unfinished: Vec<u8>,
-    /// How many of its fields are still to come, once that is known.
+    /// How many of its fields are missing, once that is known.
     fields_missing: Option<usize>,
-    /// Its rest is not kept.
+    /// Whether its rest is dropped.
     is_cut: bool,
-    /// It made no sense or was too much: nothing more is listened to.
+    /// Whether a message was malformed or too long. Later messages are ignored.
     is_poisoned: bool,
     displays: Displays,
-    /// Whose `done` is listened to; nothing: any.
+    /// The run whose `done` is accepted. `None` accepts any.
     awaited: Option<String>,
-    /// The last such.
+    /// The last accepted `done`.
     answer: Option<Done>,
-    /// What its process is about to end with.
+    /// The announced exit status of its process.
     leaving: Option<u8>,
 }
 
 impl DriverDecoder {
-    /// Listens for the end of one run among others.
+    /// A decoder that waits for the end of one run among others.
     pub(crate) fn awaiting(id: &str) -> Self {
         Self { awaited: Some(id.to_owned()), ..Self::default() }
     }
@@ -167,12 +167,12 @@ impl DriverDecoder {
         (self.fields_missing, self.is_cut) = (None, false);
     }
 
-    /// What was shown, and a word about what was left out of it.
+    /// Returns the displays, and messages about displays that were left out.
     pub(crate) fn take_displays(&mut self) -> (Vec<Display>, Vec<String>) {
         std::mem::take(&mut self.displays).into_parts()
     }
 
-    /// Each message is read once, when it is whole: a program may say as many as it likes.
+    /// Reads each message once, when it is complete: a program may send any number of messages.
     fn note_done(&mut self, message: &[u8]) {
         let fields: Vec<String> = message
             .strip_suffix(&[0])
@@ -192,29 +192,29 @@ impl DriverDecoder {
         }
     }
 
-    /// What its process is about to end with, if it said so: the program is over and its output is out. A program that says
-    /// so itself ends itself, with a status that is its own choice in any case.
+    /// The announced exit status of its process: the program is over and its output is complete. A program that
+    /// forges this message ends itself, with a status that it chooses in any case.
     pub(crate) fn leaving(&self) -> Option<u8> {
         self.leaving
     }
 
-    /// The last `done` that was said, if the words make sense up to there.
+    /// The last `done`, if all messages up to it are well-formed.
     pub(crate) fn done(&self) -> Option<Done> {
         self.answer.clone()
     }
 
-    /// How much is held of whole messages, and of the one that is being said.
+    /// The size of the complete messages, and of the incomplete one.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held_bytes(&self) -> (usize, usize) {
         (self.said.len(), self.unfinished.len())
     }
 
-    /// Whether it said that it waits for its first order.
+    /// Whether the driver reported that it waits for its first order.
     pub(crate) fn is_ready(&self) -> bool {
         self.said.starts_with(READY)
     }
 
-    /// Everything that was said, up to the first thing that makes no sense.
+    /// All messages up to the first malformed one.
     pub(crate) fn messages(&self) -> Vec<Vec<String>> {
         let mut fields =
             self.said.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
@@ -233,7 +233,7 @@ impl DriverDecoder {
     }
 }
 
-/// How many fields follow.
+/// The number of fields that follow.
 fn count(said: &[u8]) -> Option<usize> {
     let digits = str::from_utf8(said.strip_suffix(&[0])?).ok()?;
     digits.parse().ok().filter(|count| *count <= FIELDS_MAX)
@@ -250,7 +250,7 @@ fn parse_done(fields: &[String]) -> Option<Done> {
     Some(Done {
         id: id.clone(),
         is_interrupted: status == "interrupted",
-        // Whatever it says, what is not success is failure.
+        // Any status except success counts as failure.
         exit_code: exit.parse().unwrap_or_else(|_| i32::from(status != "ok")),
         error_message: some(message),
         error_line: line.parse().ok(),

@@ -1,4 +1,4 @@
-//! Standard input of a run, in pieces that the guest has room for.
+//! The standard input of a run, in pieces that the guest has room for.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ pub(crate) enum Feed {
 impl Feed {
     pub(crate) fn new(stdin: Stdin) -> Self {
         match stdin {
-            // Its end left with the order.
+            // The order already announced the end of input.
             Stdin::Empty => Self::Over,
             Stdin::Bytes(bytes) => Self::Bytes(Arc::new(bytes), 0),
             Stdin::Stream(receiver) => Self::Stream(receiver, Vec::new()),
         }
     }
 
-    /// The same from its beginning, for a second try; what comes from somebody else comes once.
+    /// A copy from the beginning, for a second attempt. `None` for a stream, which can be read only once.
     pub(crate) fn copy(&self) -> Option<Self> {
         match self {
             Self::Bytes(bytes, _) => Some(Self::Bytes(Arc::clone(bytes), 0)),
@@ -33,7 +33,7 @@ impl Feed {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the input has ended.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }
@@ -42,7 +42,7 @@ impl Feed {
         window > 0 && !matches!(self, Self::Over)
     }
 
-    /// The next piece; `None` is the end, given once. Safe to cancel.
+    /// The next piece, or `None` at the end, which is returned once. Cancel safe.
     pub(crate) async fn next(&mut self, window: usize) -> Option<Vec<u8>> {
         let most = window.min(CHUNK_BYTES_MAX);
         let piece = match self {

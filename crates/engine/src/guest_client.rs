@@ -1,4 +1,5 @@
-//! The host's end of the wire: frames out, messages in, everything the guest says parsed as hostile.
+//! The host's end of the wire: writes frames, reads messages, and parses everything from the guest as hostile
+//! input.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,17 +11,19 @@ use wire::{CHUNK_BYTES_MAX, FileEntry, FrameBuffer, FromGuest, ToGuest, VERSION}
 use crate::driver::DriverDecoder;
 use crate::guest_stream::{self, ReadEnd, WriteEnd};
 
-/// What is to be sent is collected up to this much before it leaves.
+/// Outgoing messages are collected up to this size before they are sent.
 const QUEUED_BYTES_MAX: usize = 256 * 1024;
-/// News that may wait while an answer is awaited.
+/// The most messages that may wait while an answer is awaited.
 const BACKLOG_MAX: usize = 256;
-/// The number of every question about files: they are asked one at a time, and no process has it.
+/// The request number of all questions about files. They are asked one at a time, and no process has this
+/// number.
 const FILES: u32 = 0;
-/// The number of the files of a fresh sandbox, the first for one that lasts; no process has it.
+/// The number of the placed files of a fresh sandbox, and the first such number of a persistent sandbox. No
+/// process has it.
 pub(crate) const PLACED: u32 = 1 << 31;
-/// A guest says hello at once.
+/// How long a guest may take to say hello. A healthy guest does so at once.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// Files are small or come in chunks; a guest that does not answer in this time is lost.
+/// Files are small or arrive in chunks. A guest that does not answer within this time is lost.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why the conversation failed.
@@ -43,18 +46,18 @@ pub(crate) enum GuestError {
 /// Messages from the guest.
 pub(crate) struct GuestReader {
     stream: ReadEnd,
-    /// News that came while an answer was awaited.
+    /// Messages that arrived while an answer was awaited.
     backlog: VecDeque<FromGuest>,
     buffer: FrameBuffer,
 }
 
-/// Messages to the guest; several can be queued and leave together.
+/// Messages to the guest. Several can be queued and sent together.
 pub(crate) struct GuestWriter {
     stream: WriteEnd,
     queued: Vec<u8>,
 }
 
-/// Takes a sandbox's stream and waits for the guest's first word.
+/// Takes a sandbox's stream and waits for the guest's hello.
 pub(crate) async fn connect(stream: UnixStream) -> Result<(GuestReader, GuestWriter), GuestError> {
     let (read, write) = guest_stream::split(stream)?;
     let mut reader = GuestReader { stream: read, backlog: VecDeque::new(), buffer: FrameBuffer::default() };
@@ -74,7 +77,7 @@ async fn within<T>(
 }
 
 impl GuestReader {
-    /// The next message; safe to cancel, nothing is lost.
+    /// The next message. Cancel safe: no message is lost.
     pub(crate) async fn next(&mut self) -> Result<FromGuest, GuestError> {
         match self.backlog.pop_front() {
             Some(message) => Ok(message),
@@ -93,7 +96,7 @@ impl GuestReader {
         }
     }
 
-    /// Waits until the driver of a process says that it is ready. What is said meanwhile waits for whoever listens next.
+    /// Waits until the driver of a process reports that it is ready. Other messages wait in the backlog.
     pub(crate) async fn until_ready(&mut self, process: u32) -> Result<(), GuestError> {
         let mut decoder = DriverDecoder::default();
         loop {
@@ -110,7 +113,7 @@ impl GuestReader {
         }
     }
 
-    /// Whether all is still well with a guest that has nothing to do: takes in what has come, without waiting.
+    /// Whether an idle guest is still healthy. Takes the messages that have arrived, without waiting.
     pub(crate) fn is_well(&mut self) -> bool {
         loop {
             match self.buffer.next() {
@@ -129,7 +132,7 @@ impl GuestReader {
         }
     }
 
-    /// Keeps news for later; the end of a process that was to wait is an error.
+    /// Keeps a message for later. The end of a process that should wait is an error.
     fn keep(&mut self, message: FromGuest) -> Result<(), GuestError> {
         match message {
             FromGuest::Exited { .. } => Err(GuestError::Gone),
@@ -142,7 +145,7 @@ impl GuestReader {
         }
     }
 
-    /// Nothing is awaited for a while.
+    /// Releases unused buffer memory, because no message is expected for a while.
     pub(crate) fn settle(&mut self) {
         self.buffer.settle();
         if self.backlog.is_empty() {
@@ -150,12 +153,12 @@ impl GuestReader {
         }
     }
 
-    /// What the guest had sent before it was killed.
+    /// Returns the next message that the guest had sent before it was killed.
     pub(crate) async fn rest(&mut self) -> Option<FromGuest> {
         self.next().await.ok()
     }
 
-    /// The answer to a file request; other news wait in the backlog.
+    /// The answer to a file request. Other messages wait in the backlog.
     async fn answer(&mut self) -> Result<FromGuest, GuestError> {
         within(ANSWER_PATIENCE, async {
             loop {
@@ -184,29 +187,29 @@ impl GuestWriter {
         self.flush().await
     }
 
-    /// Has a message leave with the next that is sent.
+    /// Queues a message. It leaves with the next send.
     pub(crate) fn queue(&mut self, message: &ToGuest) -> Result<(), GuestError> {
         wire::encode_into(message, &mut self.queued).map_err(|_| GuestError::Protocol)
     }
 
-    /// Sends what is queued.
+    /// Sends the queued messages.
     pub(crate) async fn flush(&mut self) -> Result<(), GuestError> {
         let queued = std::mem::take(&mut self.queued);
         within(ANSWER_PATIENCE, async { Ok(self.stream.write_all(&queued).await?) }).await
     }
 
-    /// Sends what is queued without waiting; a guest that does not take all of it is not well.
+    /// Sends the queued messages without waiting. Fails if the guest does not take all of them.
     pub(crate) fn flush_now(&mut self) -> Result<(), GuestError> {
         let queued = std::mem::take(&mut self.queued);
         if self.stream.write_now(&queued)? == queued.len() { Ok(()) } else { Err(GuestError::Protocol) }
     }
 
-    /// Whether something is queued.
+    /// Whether messages are queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// Sends as much of what is queued as the guest takes now; safe to cancel. After an error nothing is queued any more.
+    /// Sends as much of the queue as the guest takes now. Cancel safe. After an error the queue is empty.
     pub(crate) async fn write_queued(&mut self) -> Result<(), GuestError> {
         match self.stream.write(&self.queued).await {
             Ok(count) => {
@@ -220,7 +223,7 @@ impl GuestWriter {
         }
     }
 
-    /// Sends as much of what is queued as the guest takes at once. An error is found out by [`Self::write_queued`].
+    /// Sends as much of the queue as the guest takes at once. The next waiting send reports an error.
     pub(crate) fn write_queued_now(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -230,15 +233,16 @@ impl GuestWriter {
         }
     }
 
-    /// Queues bytes for a driver, in pieces; they are dropped when one of those files could not be placed.
+    /// Queues bytes for a driver, in pieces. The guest drops them when one of the files with the number `after`
+    /// could not be placed.
     pub(crate) fn control(&mut self, process: u32, after: u32, bytes: &[u8]) -> Result<(), GuestError> {
         bytes
             .chunks(CHUNK_BYTES_MAX)
             .try_for_each(|piece| self.queue(&ToGuest::Control { process, after, data: piece.to_vec() }))
     }
 
-    /// Queues a file of the workspace. Nothing is waited for: should it be refused, the guest says so with `number`,
-    /// and drops the orders that name it.
+    /// Queues a file for the workspace, without waiting for an answer. If the guest cannot place it, it reports
+    /// `number` and drops the orders that name it.
     pub(crate) async fn put_file(
         &mut self,
         number: u32,

@@ -1,8 +1,8 @@
-//! The byte stream to a guest, woken only when there is something to read.
+//! The byte stream to a guest. It wakes the host only when there is something to read.
 //!
-//! A socket that is watched for both directions tells each time the other side has taken what was sent, which is of no
-//! use to anybody: it nearly always has room. So this one is watched for reading alone, and for writing only while the
-//! guest does not take more.
+//! A socket that is watched for both directions also reports each time the other side has taken data. These
+//! wakeups are useless, because the socket nearly always has room. The host therefore watches it for reading
+//! only, and for writing only while the guest takes no more.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -13,17 +13,17 @@ use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, TryIoError};
 
-/// The end that reads.
+/// The reading end.
 pub(crate) struct ReadEnd(Arc<AsyncFd<UnixStream>>);
 
-/// The end that writes.
+/// The writing end.
 pub(crate) struct WriteEnd {
     stream: Arc<AsyncFd<UnixStream>>,
-    /// While the guest takes no more.
+    /// Present while the guest takes no more.
     full: Option<AsyncFd<UnixStream>>,
 }
 
-/// Both ends of a sandbox's stream.
+/// Creates both ends from a sandbox's stream.
 pub(crate) fn split(stream: UnixStream) -> io::Result<(ReadEnd, WriteEnd)> {
     stream.set_nonblocking(true)?;
     let stream = Arc::new(watched(stream, Interest::READABLE)?);
@@ -39,7 +39,8 @@ fn watched(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStr
 }
 
 impl ReadEnd {
-    /// Adds what comes next to `bytes`, as much as there is spare room for; 0 at the end. Safe to cancel.
+    /// Appends the next bytes to `bytes`, up to its spare capacity. Returns 0 at the end of the stream. Cancel
+    /// safe.
     pub(crate) async fn read(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let room = bytes.capacity() - bytes.len();
         loop {
@@ -48,7 +49,8 @@ impl ReadEnd {
             {
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(read) => {
-                    // A stream that gave less than it might have is empty: the next one need not ask in vain.
+                    // A read that returned less than requested has emptied the stream, so the next read need
+                    // not try first.
                     if read.as_ref().is_ok_and(|count| (1..room).contains(count)) {
                         ready.clear_ready();
                     }
@@ -59,7 +61,7 @@ impl ReadEnd {
         }
     }
 
-    /// The same without waiting; nothing when nothing has come.
+    /// Reads without waiting. Returns `None` when nothing has arrived.
     pub(crate) fn read_now(&self, bytes: &mut Vec<u8>) -> io::Result<Option<usize>> {
         loop {
             match rustix::io::read(self.0.get_ref(), rustix::buffer::spare_capacity(bytes)) {
@@ -73,7 +75,7 @@ impl ReadEnd {
 }
 
 impl WriteEnd {
-    /// Sends as much as the guest takes; safe to cancel.
+    /// Sends as much as the guest takes. Cancel safe.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let full = match &self.full {

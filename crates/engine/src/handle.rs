@@ -1,4 +1,4 @@
-//! Handles: unguessable names that nothing else can be parsed as.
+//! Handles: unguessable names. A handle of one kind does not parse as another kind.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::result::RunError;
 
 const RANDOM_BYTES: usize = 16;
 
-/// A kind of handle: its type, and what every one of them begins with.
+/// Defines a kind of handle: its type and its prefix.
 macro_rules! handle {
     ($(#[$about:meta])* $name:ident, $prefix:literal) => {
         $(#[$about])*
@@ -15,17 +15,17 @@ macro_rules! handle {
         pub struct $name(std::sync::Arc<str>);
 
         impl $name {
-            /// A new one that nobody can guess.
+            /// Creates a new unguessable handle.
             pub fn random() -> Result<Self, $crate::RunError> {
                 $crate::handle::random($prefix).map(|text| Self(text.into()))
             }
 
-            /// One that a caller gave; `None` is what cannot be one.
+            /// Parses a handle from a caller. Returns `None` if the text is not one.
             pub fn parse(text: &str) -> Option<Self> {
                 $crate::handle::is_handle($prefix, text).then(|| Self(text.into()))
             }
 
-            /// As text.
+            /// The handle as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -65,7 +65,7 @@ pub(crate) fn random(prefix: &str) -> Result<String, RunError> {
     Ok(format!("{prefix}{}", hex(&bytes)))
 }
 
-/// Whether this is such a handle.
+/// Whether the text is a handle with this prefix.
 pub(crate) fn is_handle(prefix: &str, text: &str) -> bool {
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let digits = text.strip_prefix(prefix);

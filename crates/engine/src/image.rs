@@ -1,14 +1,15 @@
-//! Looks at an image without unpacking it: is it what it claims to be, is it whole, and how large?
+//! Examines an image without decoding it: whether its format is as claimed, whether it is complete, and its
+//! size.
 //!
-//! An image that is only a header, or breaks off, is none: whoever it is passed on to would have to refuse it. Only the
-//! structure is looked at, in one pass over bytes that are bounded; pixels are never unpacked here.
+//! An image that is only a header, or is truncated, is not accepted, because every receiver would have to
+//! refuse it. Only the structure is examined, in one pass over bounded input; pixels are never decoded here.
 
 use crate::display::DisplayKind;
 
-/// More parts than this are nonsense.
+/// An image with more parts than this is refused.
 const PARTS_MAX: usize = 100_000;
 
-/// Width and height, if the bytes are such an image from its beginning to its end.
+/// Width and height, if the bytes are a complete image of that kind.
 pub(crate) fn pixels(kind: DisplayKind, data: &[u8]) -> Option<(u32, u32)> {
     match kind {
         DisplayKind::Png => of_png(data),
@@ -50,9 +51,9 @@ fn of_gif(data: &[u8]) -> Option<(u32, u32)> {
     for _ in 0..PARTS_MAX {
         let (kind, body) = rest.split_first()?;
         rest = match kind {
-            // An extension: its label, then its pieces.
+            // An extension: its label, then its sub-blocks.
             0x21 => after_pieces(body.get(1..)?)?,
-            // An image: its place, its colours, the size of its codes, then its pieces.
+            // An image: its position, its colours, its code size, then its sub-blocks.
             0x2c => {
                 let codes = body.get(9 + colors(*body.get(8)?)..)?.get(1..)?;
                 has_image |= *codes.first()? > 0;
@@ -65,12 +66,12 @@ fn of_gif(data: &[u8]) -> Option<(u32, u32)> {
     None
 }
 
-/// Bytes of the table of colours that these flags announce.
+/// The size in bytes of the colour table that these flags announce.
 fn colors(flags: u8) -> usize {
     if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
 }
 
-/// Each piece begins with its length; one of no length is the last.
+/// Each sub-block begins with its length; a zero length ends the list.
 fn after_pieces(mut rest: &[u8]) -> Option<&[u8]> {
     loop {
         let (length, body) = rest.split_first()?;
@@ -81,9 +82,10 @@ fn after_pieces(mut rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Segments up to the frame and on to the first scan, then pixels, then the end: ITU T.81, annex B.
+/// Segments up to the frame header and on to the first scan, then pixels, then the end marker: ITU T.81, annex
+/// B.
 fn of_jpeg(data: &[u8]) -> Option<(u32, u32)> {
-    /// More segments than this before the pixels are nonsense.
+    /// An image with more segments than this before the pixels is refused.
     const SEGMENTS_MAX: usize = 1024;
     const SCAN: u8 = 0xda;
     const END: &[u8] = b"\xff\xd9";
@@ -98,7 +100,7 @@ fn of_jpeg(data: &[u8]) -> Option<(u32, u32)> {
         }
         rest = body.get(length.checked_sub(2)?..)?;
         if *marker == SCAN {
-            // The end cannot be among pixels: there a byte of this value is followed by zero.
+            // The end marker cannot occur among the pixels: there, a zero byte follows each 0xFF.
             let end = rest.windows(END.len()).position(|bytes| bytes == END)?;
             return size.filter(|_| end > 0);
         }
@@ -106,7 +108,8 @@ fn of_jpeg(data: &[u8]) -> Option<(u32, u32)> {
     None
 }
 
-/// A container of the length that it says, with pixels in it: https://developers.google.com/speed/webp/docs/riff_container.
+/// A container of the announced length, with pixels in it:
+/// https://developers.google.com/speed/webp/docs/riff_container.
 fn of_webp(data: &[u8]) -> Option<(u32, u32)> {
     let after_length = data.strip_prefix(b"RIFF")?.get(4..)?;
     let length = usize::try_from(little(data, 4, 4)?).ok()?;
@@ -119,7 +122,7 @@ fn of_webp(data: &[u8]) -> Option<(u32, u32)> {
         if matches!(name, b"VP8 " | b"VP8L" | b"ANMF") && !body.is_empty() {
             return Some(size);
         }
-        // Chunks begin at even places.
+        // Chunks begin at even offsets.
         rest = rest.get(8 + length + length % 2..)?;
     }
     None
@@ -150,7 +153,7 @@ fn little(data: &[u8], at: usize, bytes: usize) -> Option<u32> {
 pub(crate) mod tests {
     use super::*;
 
-    /// One with the structure of an image; its pixels and checksums are nonsense.
+    /// A file with the structure of a PNG image. Its pixels and checksums are invalid.
     pub(crate) fn png(width: u32, height: u32) -> Vec<u8> {
         let sides = [width.to_be_bytes(), height.to_be_bytes()].concat();
         let header = [&b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"[..], &sides, b"\x08\x02\0\0\0sum."].concat();

@@ -1,14 +1,14 @@
-//! What a run wrote, up to what is kept.
+//! The output of a run, up to the output limit.
 
 use wire::Stream;
 
-/// Both streams under one budget.
+/// Both streams under one limit.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     bytes_max: usize,
-    /// More came than is kept.
+    /// Whether the program wrote more than the limit.
     pub(crate) overflowed: bool,
 }
 
@@ -17,7 +17,7 @@ impl Output {
         Self { bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX), ..Self::default() }
     }
 
-    /// Keeps what fits and gives back that part.
+    /// Keeps the bytes that fit and returns them.
     pub(crate) fn keep<'a>(&mut self, stream: Stream, data: &'a [u8]) -> &'a [u8] {
         let room = self.bytes_max - (self.stdout.len() + self.stderr.len());
         let fits = &data[..data.len().min(room)];

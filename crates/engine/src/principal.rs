@@ -1,49 +1,50 @@
-//! Who owns a handle: a name given by whoever authenticated the caller, never a credential.
+//! The owner of a handle: a name from the component that authenticated the caller, never a credential.
 //!
-//! Every lookup of a run takes one, and the run of another principal is answered like a run that never was.
+//! Every lookup of a run takes a principal. The run of another principal is answered like a run that never
+//! existed.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// The longest name.
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
-/// So much of the part after the kind is shown.
+/// How many characters after the kind are shown.
 const SHOWN_CHARACTERS_MAX: usize = 12;
 
-/// Who asks: `local`, `uid:1000`, `token:<id>`.
+/// The principal of a request: `local`, `uid:1000`, `token:<id>`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal(Arc<str>);
 
 impl Principal {
-    /// A name of visible ASCII characters, at most [`PRINCIPAL_BYTES_MAX`] of them.
+    /// Creates a principal from a name of at most [`PRINCIPAL_BYTES_MAX`] visible ASCII characters.
     pub fn new(name: &str) -> Option<Self> {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
         let is_bounded = (1..=PRINCIPAL_BYTES_MAX).contains(&name.len());
         (is_plain && is_bounded).then(|| Self(name.into()))
     }
 
-    /// The user at this machine, speaking over standard input and output.
+    /// The user of this machine, over standard input and output.
     pub fn local() -> Self {
         Self("local".into())
     }
 
-    /// Anybody who can reach a server that asks for no token.
+    /// Any client of a server that requires no token.
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }
 
-    /// Whoever showed the server's own token.
+    /// A client that presented the server's token.
     pub fn token_holder() -> Self {
         Self("token".into())
     }
 
-    /// The whole name: for the store and for comparing, not for showing.
+    /// The complete name, for the store and for comparisons. Do not show it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The kind and the beginning of the rest: should a secret ever come to stand here, it is not printed whole.
+/// Shows the kind and the beginning of the rest. If a name ever contains a secret, it is not printed whole.
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, rest) = self.0.split_at(self.0.find(':').map_or(0, |colon| colon + 1));

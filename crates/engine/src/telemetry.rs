@@ -1,6 +1,6 @@
-//! Counts of what happened, for whoever shows them; this crate knows no monitoring system.
+//! Counters of the engine. Front ends export them; this crate knows no monitoring system.
 //!
-//! Names are bounded: languages are those that are built in, error codes beyond a maximum are counted together.
+//! Names are bounded: languages are the built-in ones, and error codes beyond a limit are counted together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use sandbox::{FailureCounts, FailureKind, Outcome};
 pub use crate::pool::{Discard, PoolLevel, PoolSnapshot, Purpose};
 use crate::result::{Execution, RunResult};
 
-/// Error codes counted one by one.
+/// The most error codes counted individually.
 const CODES_MAX: usize = 64;
-/// Stands for every name that is not counted by itself.
+/// Stands for every name that is not counted individually.
 pub const OTHER: &str = "other";
-/// Upper ends of the histograms' ranges, in microseconds; one range more is open.
+/// Upper bounds of the histogram buckets, in microseconds. One further bucket is unbounded.
 pub const BOUNDS_US: [u64; 16] = [
     250,
     500,
@@ -35,24 +35,24 @@ pub const BOUNDS_US: [u64; 16] = [
     600_000_000,
 ];
 
-/// A part of a run that takes time.
+/// A phase of a run that takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Waiting for a place.
+    /// Waiting for admission.
     Queued,
-    /// Building the sandbox until the program is handed over.
+    /// Building the sandbox, until the program is sent.
     Start,
     /// The program.
     Program,
-    /// Writing down how it ended.
+    /// Storing the result.
     Store,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 4] = [Self::Queued, Self::Start, Self::Program, Self::Store];
 
-    /// The name used in figures.
+    /// The name used in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -63,7 +63,7 @@ impl Phase {
     }
 }
 
-/// Counts since the start.
+/// Counters since the start of the server.
 pub struct Telemetry {
     languages: Vec<(&'static str, [AtomicU64; Outcome::ALL.len()])>,
     errors: Mutex<BTreeMap<String, u64>>,
@@ -72,7 +72,7 @@ pub struct Telemetry {
     phases: [Histogram; Phase::ALL.len()],
 }
 
-/// How often something took how long.
+/// A histogram of durations.
 #[derive(Default)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS_US.len() + 1],
@@ -92,44 +92,44 @@ impl Histogram {
     }
 }
 
-/// All counts at one moment.
+/// All counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Runs by language and outcome, those that happened.
+    /// Runs by language and outcome, without zero counts.
     pub runs: Vec<(&'static str, Outcome, u64)>,
     /// Runs that did not complete, by error code.
     pub errors: BTreeMap<String, u64>,
-    /// What programs wrote, as far as it was kept.
+    /// The output of programs, as far as it was kept.
     pub output_bytes: u64,
     /// Runs that the store could not take when they ended.
     pub store_failures: u64,
-    /// Runs that have not ended, the waiting ones included.
+    /// Runs that have not ended, including waiting ones.
     pub live: u64,
-    /// Runs that wait for a place.
+    /// Runs that wait for admission.
     pub waiting: u64,
-    /// How long the parts took.
+    /// How long each phase took.
     pub phases: Vec<PhaseTimes>,
-    /// The spares.
+    /// The pool of spares.
     pub pool: PoolSnapshot,
-    /// Failures that no caller heard of, by kind; all kinds.
+    /// Failures that no caller was told about, for every kind.
     pub failures: Vec<(FailureKind, u64)>,
 }
 
-/// How long something took, over and over.
+/// A histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Times {
-    /// How many fell into each range of [`BOUNDS_US`], the open one last; not cumulative.
+    /// The count of each bucket of [`BOUNDS_US`], the unbounded one last; not cumulative.
     pub counts: Vec<u64>,
-    /// All of them together.
+    /// The sum of all durations.
     pub sum_us: u64,
 }
 
-/// How long one part took.
+/// How long one phase took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhaseTimes {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// How long.
+    /// The durations.
     pub times: Times,
 }
 
@@ -145,7 +145,7 @@ impl Telemetry {
         }
     }
 
-    /// A run ended, or never began.
+    /// Counts a run that ended or never began.
     pub(crate) fn count_run(&self, language: &str, result: &RunResult) {
         let found = self.languages.iter().find(|(name, _)| *name == language);
         if let Some((_, counts)) = found.or(self.languages.last()) {
@@ -168,7 +168,7 @@ impl Telemetry {
         }
     }
 
-    /// A request that became no run, or a run with an error.
+    /// Counts a request that became no run, or a run with an error.
     pub(crate) fn count_error(&self, code: &str) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = errors.len() < CODES_MAX || errors.contains_key(code);
@@ -209,7 +209,7 @@ impl Telemetry {
     }
 }
 
-/// Counts of two sources together.
+/// The sum of the counts of two sources.
 pub(crate) fn added(one: FailureCounts, other: FailureCounts) -> FailureCounts {
     std::array::from_fn(|kind| one[kind] + other[kind])
 }

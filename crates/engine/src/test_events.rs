@@ -1,4 +1,4 @@
-//! Hears what the engine tells operators, in tests.
+//! Records the events that the engine logs for operators, in tests.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// What is told on this thread from now on, from warnings upwards.
+/// The events on this thread from now on, at level warning and above.
 pub(crate) struct Heard {
     events: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,

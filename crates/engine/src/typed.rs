@@ -1,8 +1,8 @@
-//! Variables of compiled languages: declared by name and type, their values read when the program starts.
+//! Variables of compiled languages: declared by name and type, with values read when the program starts.
 //!
-//! Only names and types become source text, and both are ours: a name was checked to be a plain identifier, a type
-//! comes from the runtime's own table. Values travel as data in a file beside the program ([`encode`]), so no
-//! text of the caller is ever pasted into code, and another value of the same type needs no other program.
+//! Only names and types become source text. A name was checked to be a plain identifier, and a type comes from
+//! the runtime's own table. Values travel as data in a file beside the program ([`encode`]). No text of the
+//! caller is therefore pasted into code, and another value of the same type needs no new compilation.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use serde_json::{Map, Number, Value};
 
 use crate::runtimes::Definition;
 
-/// What a variable is, as far as a compiler must know.
+/// The kind of a variable, as far as a compiler needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     Null,
     Boolean,
-    /// Fits 64 bits.
+    /// An integer that fits 64 bits.
     Integer,
-    /// Does not.
+    /// An integer that does not fit 64 bits.
     Big,
     Float,
     Text,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Integers,
     Floats,
     Texts,
-    /// Everything else: objects, mixed, empty and nested lists.
+    /// Everything else: objects, and mixed, empty and nested lists.
     Nested,
 }
 
@@ -70,7 +70,7 @@ fn of_number(number: &Number) -> Kind {
     }
 }
 
-/// A list of one kind has a type of its own; whole numbers among fractions count as fractions.
+/// The kind of a list. A list of one kind has its own type; integers among fractions count as fractions.
 fn of_list(list: &[Value]) -> Kind {
     let all = |kinds: &[Kind]| !list.is_empty() && list.iter().all(|value| kinds.contains(&Kind::of(value)));
     if all(&[Kind::Boolean]) {
@@ -86,13 +86,13 @@ fn of_list(list: &[Value]) -> Kind {
     }
 }
 
-/// How a language declares variables: files of its folder with places to fill in.
+/// How a language declares variables: files of its folder with placeholders.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Declarations {
-    /// Files of the folder; a line that contains `@place@` becomes one line per variable.
+    /// Files of the folder. A line that contains `@place@` becomes one line per variable.
     pub(crate) files: Vec<String>,
-    /// For each kind and place the line, in which `{name}` is the variable's name.
+    /// The line for each kind and place, in which `{name}` is the variable's name.
     pub(crate) kinds: BTreeMap<Kind, BTreeMap<String, String>>,
 }
 
@@ -122,7 +122,7 @@ impl Declarations {
         self.files.iter().map(file).collect()
     }
 
-    /// What is missing in the folder, if anything; the tests ask.
+    /// What is missing in the folder, if anything. Only tests call it.
     #[cfg(test)]
     pub(crate) fn check(&self, definition: &Definition) -> Result<(), String> {
         let mut places = Vec::new();
@@ -157,9 +157,9 @@ fn shape(variables: &Map<String, Value>) -> Vec<(&str, Kind)> {
     shape
 }
 
-/// The values in the order of their names, each on lines of its own: a letter for what it is, then `n` null, `t` and `f`
-/// the booleans, `i` and `I` whole numbers, `d` others, `s` the length in bytes of the text that follows, `[` the number of
-/// values that follow, `{` the number of pairs of text and value that follow.
+/// Encodes the values in the order of their names, each on separate lines. A letter gives the kind: `n` null,
+/// `t` and `f` the booleans, `i` and `I` integers, `d` other numbers, `s` the length in bytes of the text that
+/// follows, `[` the number of values that follow, `{` the number of pairs of text and value that follow.
 pub(crate) fn encode(variables: &Map<String, Value>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, _) in shape(variables) {

@@ -1,7 +1,8 @@
-//! Looking at a program without running it: its syntax, and the modules it would miss.
+//! Checks a program without running it: its syntax, and the modules that it would miss.
 //!
-//! Each language brings a command for it (`[check]` of its runtime.toml). It runs in a sandbox of its own, with small
-//! limits, because even reading a hostile text is a risk; what it says is shown, never believed.
+//! Each language supplies a command for it (`[check]` of its runtime.toml). The command runs in a separate
+//! sandbox with small limits, because even parsing a hostile text is a risk. Its output is shown to the caller
+//! and never trusted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,26 +27,26 @@ use crate::verdict::End;
 
 const CHECK_PATIENCE_MS: u64 = 10_000;
 const CHECK_MEMORY_BYTES: u64 = 256 << 20;
-/// What is listened to of both streams together; a flood on one leaves room for the other.
+/// The most bytes accepted from both streams together. A flood on one stream leaves room for the other.
 const WRITTEN_BYTES_MAX: u64 = 2 * SAID_BYTES_MAX as u64;
 const CHECK_DISK_BYTES: u64 = 16 << 20;
-/// Findings of each kind that are told.
+/// The most findings of each kind that are reported.
 const FINDINGS_MAX: usize = 100;
 
-/// What there is to say about a program.
+/// The findings about a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Validation {
-    /// Whether nothing is wrong with its syntax.
+    /// Whether its syntax is valid.
     pub valid: bool,
-    /// What is wrong.
+    /// The syntax errors.
     pub errors: Vec<Finding>,
-    /// Modules it imports that are not there.
+    /// Imported modules that are not installed.
     pub missing_imports: Vec<MissingImport>,
-    /// What else may matter.
+    /// Further remarks.
     pub notes: Vec<String>,
 }
 
-/// Something wrong, and where.
+/// An error and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Line, 1-based.
@@ -66,12 +67,12 @@ pub struct MissingImport {
     /// Line of the import.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// What to do.
+    /// What to do next.
     pub remedy: String,
 }
 
 impl Engine {
-    /// Looks at a program without running it.
+    /// Checks a program without running it.
     pub async fn validate(&self, language: &str, code: &str) -> Result<Validation, RunError> {
         self.look_at(language, code).instrument(tracing::info_span!("validate")).await
     }
@@ -83,7 +84,7 @@ impl Engine {
         let found = self.runtimes().find(language).await.map_err(Unstarted::from);
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let maxima = &self.policy().maxima;
-        // What looks at a program of a compiled language is its compiler.
+        // The check of a compiled language is its compiler, with the compiler's limits.
         let mut limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let source = runtime.source_path();
@@ -101,7 +102,7 @@ impl Engine {
         let check = Check { runtime: &runtime, code, argv, patience: Duration::from_millis(limits.wall_ms) };
         let mut answer = check.ask(&mut lease).await;
         if lease.is_spare && matches!(answer, Answer::Failed(GuestError::Gone | GuestError::Io(_))) {
-            // A spare may die as it is taken; one that is built now takes its place, once.
+            // A spare may die as it is leased. A newly built sandbox replaces it, once.
             lease = Lease::cold(self.create(&spec).await.map_err(|unstarted| unstarted.error)?);
             answer = check.ask(&mut lease).await;
         }
@@ -125,7 +126,7 @@ impl Engine {
     }
 }
 
-/// A question about a program.
+/// One check of a program.
 struct Check<'a> {
     runtime: &'a Runtime,
     code: &'a str,
@@ -133,18 +134,18 @@ struct Check<'a> {
     patience: Duration,
 }
 
-/// What came of it.
+/// The outcome of a check.
 enum Answer {
     Ended(Box<Heard>, Exit),
-    /// The host ended it at a limit.
+    /// A limit ended the check.
     Limit,
-    /// Not in time.
+    /// The check did not end in time.
     Late,
     Failed(GuestError),
 }
 
 impl Check<'_> {
-    /// Puts the program into a sandbox and listens to what is said about it there.
+    /// Sends the program to a sandbox and collects the check's output.
     async fn ask(&self, lease: &mut Lease) -> Answer {
         let deadline = Instant::now() + self.patience;
         let mut conversation = match timeout_at(deadline, self.open(lease)).await {
@@ -180,7 +181,7 @@ impl Check<'_> {
     }
 }
 
-/// Small, but enough for the interpreter to start.
+/// Small limits that still let the interpreter start.
 fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
     let floor = runtime.floor();
     let defaults = Limits::default();
@@ -196,12 +197,12 @@ fn limits(runtime: &Runtime, maxima: &Limits) -> Limits {
     }
 }
 
-/// What the command said.
+/// The output of the check.
 #[derive(Default)]
 struct Heard {
-    /// In messages.
+    /// As driver messages.
     decoder: DriverDecoder,
-    /// In words, as a compiler does; both streams, up to a maximum.
+    /// As compiler text: both streams, up to a limit.
     written: Vec<u8>,
 }
 
@@ -217,7 +218,7 @@ impl Listener for Arc<Mutex<Heard>> {
     }
 }
 
-/// A compiler's words: its errors with their places, or its first line if none can be told apart.
+/// Reads a compiler's output: its errors with their positions, or its first line if no error is recognised.
 fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validation {
     let text = String::from_utf8_lossy(written);
     if status == 0 {
@@ -226,7 +227,7 @@ fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validatio
     let finding = |said: Said| Finding { line: said.line, column: said.column, message: said.message };
     let mut errors: Vec<Finding> =
         runtime.compile_errors(&text, FINDINGS_MAX).into_iter().map(finding).collect();
-    // The last word of a compiler is often only that there were errors.
+    // The last line of a compiler often says only that there were errors.
     if errors.iter().any(|error| error.line.is_some()) {
         errors.retain(|error| error.line.is_some() || error.message.contains(':'));
     }
@@ -282,7 +283,8 @@ impl Validation {
     }
 }
 
-/// Whether an import would be found: a file (which may come with the run), a part of the interpreter, a package.
+/// Whether an import would be found: a file (which may come with the run), a part of the interpreter, or a
+/// package.
 fn is_there(module: &str, runtime: &Runtime) -> bool {
     let is_file =
         module.starts_with(['.', '/', '#']) || module.contains("://") || module.starts_with("data:");
@@ -292,7 +294,7 @@ fn is_there(module: &str, runtime: &Runtime) -> bool {
         || runtime.packages().contains_key(package(module))
 }
 
-/// `@scope/name` or `name` of `name/part`.
+/// The package of a module: `@scope/name`, or `name` of `name/part`.
 fn package(module: &str) -> &str {
     let mut slashes = module.match_indices('/').map(|(at, _)| at);
     let end = if module.starts_with('@') { slashes.nth(1) } else { slashes.next() };

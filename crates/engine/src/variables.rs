@@ -1,10 +1,11 @@
-//! Variables of a run: JSON values bound as native ones by the driver, never pasted into code.
+//! Variables of a run: JSON values that the driver binds as native values. They are never pasted into code.
 
 use serde_json::{Map, Value};
 
 const NAME_BYTES_MAX: usize = 128;
 
-/// The rule that a name breaks, if any: a plain identifier, not one of the interpreter's own.
+/// The rule that a name violates, if any. A name must be a plain identifier that the interpreter does not
+/// reserve.
 pub(crate) fn broken_rule(name: &str) -> Option<&'static str> {
     let mut letters = name.chars();
     let starts_well = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
@@ -20,7 +21,7 @@ pub(crate) fn broken_rule(name: &str) -> Option<&'static str> {
     None
 }
 
-/// How a runtime wants its variables.
+/// The form in which a runtime takes its variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum VariableStyle {
@@ -28,7 +29,7 @@ pub(crate) enum VariableStyle {
     Json,
     /// Flattened for shells: name, kind, count, values.
     Shell,
-    /// Declared with their types, read when the program starts ([`crate::typed`]).
+    /// Declared with their types, and read when the program starts ([`crate::typed`]).
     Typed,
 }
 
@@ -74,7 +75,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// No shell variable can hold NUL, and no field of the protocol may.
+/// Removes NUL, which neither a shell variable nor a field of the protocol can hold.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
