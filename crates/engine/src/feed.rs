@@ -1,4 +1,4 @@
-//! The standard input of a run, in pieces that the guest has room for.
+//! The standard input of a run, in pieces that the guest has room for. A `Conversation` sends the pieces.
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
-//! The host's end of the wire: writes frames, reads messages, and parses everything from the guest as hostile
-//! input.
+//! The host's end of the wire: writes frames and reads messages.
+//!
+//! `Conversation`, the pool and the compiler use it to talk to a guest. Every message of the guest is parsed as
+//! hostile input, and every wait for an answer is bounded.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,7 @@
 //! Handles: unguessable names. A handle of one kind does not parse as another kind.
+//!
+//! [`crate::RunId`] and [`crate::SandboxId`] are defined with it. A handle grants no access by itself: every
+//! lookup also takes the principal.
 
 use std::fmt::Write as _;
 

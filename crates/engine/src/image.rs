@@ -1,5 +1,5 @@
 //! Examines an image without decoding it: whether its format is as claimed, whether it is complete, and its
-//! size.
+//! size. `display` calls it for every raster image.
 //!
 //! An image that is only a header, or is truncated, is not accepted, because every receiver would have to
 //! refuse it. Only the structure is examined, in one pass over bounded input; pixels are never decoded here.

@@ -1,4 +1,5 @@
-//! The output of a run, up to the output limit.
+//! The output of a run, up to the output limit. A `Conversation` fills it; `conclusion` moves it into the
+//! result.
 
 use wire::Stream;
 

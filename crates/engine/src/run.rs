@@ -118,7 +118,7 @@ impl Engine {
             },
         };
         spec.workspace = workspace;
-        // A persistent workspace may see other interpreters later, and its wall is built for all of them.
+        // A persistent workspace may see other interpreters later, and its wall is built for all interpreters.
         if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
             spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
         }

@@ -1,4 +1,5 @@
-//! Runs that did not start: the errors that a caller gets when no code was executed.
+//! Runs that did not start: the errors that a caller gets when no code was executed. `run`, `compile`,
+//! `validate` and `sandboxes` build them.
 
 use sandbox::{BackendError, Outcome, Usage};
 

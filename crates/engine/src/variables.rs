@@ -1,4 +1,7 @@
 //! Variables of a run: JSON values that the driver binds as native values. They are never pasted into code.
+//!
+//! `request` checks the names, and the run encodes the values for the driver. Compiled languages use
+//! [`crate::typed`].
 
 use serde_json::{Map, Value};
 

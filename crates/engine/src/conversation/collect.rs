@@ -1,4 +1,5 @@
-//! Collects files from a fresh sandbox after its program ended by itself.
+//! Collects files from a fresh sandbox after its program ended by itself. `run` calls it when the caller asked
+//! for files.
 
 use wire::{FileKind, ToGuest};
 

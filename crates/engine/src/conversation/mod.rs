@@ -9,8 +9,8 @@
 //!         Once                                Kept
 //!          |                                   |
 //!          |                              CatchingUp ---- no answer ----------------> Limit(Lost)
-//!          |                                   |  guest: everything from before was told (SYNC)
-//!          |                                   |  an interpreter that died meanwhile is replaced
+//!          |                                   |  guest: answers the sync question (SYNC)
+//!          |                                   |  an interpreter that died before is replaced
 //!          +-----------------+-----------------+
 //!               has a preparer?
 //!          yes /             \ no
@@ -28,7 +28,7 @@
 //!  Limit, Once: the caller destroys the sandbox.
 //!  Limit, Kept: interrupt, three times --- Over: interpreter kept --- Exited: interpreter ended
 //!                  |
-//!                  +-- neither: SIGKILL --- Exited: interpreter killed --- not heard of: sandbox gone
+//!                  +-- neither: SIGKILL --- Exited: interpreter killed --- no report: sandbox gone
 //! ```
 //!
 //! What must hold:

@@ -1,4 +1,4 @@
-//! Signals that end a conversation from outside.
+//! Signals that end a conversation from outside. They tell why the run was stopped, and do not end any process.
 
 use tokio::sync::{oneshot, watch};
 

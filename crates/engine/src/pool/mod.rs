@@ -1,9 +1,9 @@
 //! Spares: sandboxes built ahead of demand, with their interpreter started.
 //!
 //! ```text
-//! run -> lease -> a spare of that key is ready?  yes: it gets the run's limits and is never seen here again
+//! run -> lease -> a spare of that key is ready?  yes: it gets the run's limits and leaves the pool
 //!          |                                     no: the caller builds one itself (cold)
-//!          +-- demand --> keeper -> build (off the path) -> ready -> leased, or let go: age, dead, memory, idle
+//!          +-- demand --> keeper -> build (background) -> ready -> leased, or discarded: age, dead, memory, idle
 //! ```
 //! A key is everything that a sandbox is made of except its limits. It contains nothing of a request or of a
 //! principal, so any run may lease any spare of its key. A leased sandbox never returns to the pool; no code

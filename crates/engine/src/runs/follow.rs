@@ -1,4 +1,5 @@
-//! The task of one run: writes its output to the log and its end to the store.
+//! The task of one run: executes it, writes its output to the log and its end to the store. [`Runs::start`]
+//! spawns it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

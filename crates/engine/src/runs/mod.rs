@@ -1,7 +1,7 @@
 //! Runs that outlive the request that started them.
 //!
 //! ```text
-//! start -> live ---- ended ----> written down ----> read from the store
+//! start -> live ---- ended ----> stored ----------> read from the store
 //!           |                        ^
 //!           +- handed over: a row ---+     dropped before: stopped
 //! ```

@@ -105,7 +105,8 @@ impl Sandboxes {
         self.entries().values().filter(|entry| entry.is_watched.load(Ordering::SeqCst)).cloned().collect()
     }
 
-    /// Puts the least recently used sandboxes to sleep until there is memory for one more.
+    /// Puts the least recently used sandboxes to sleep until memory and file descriptors
+    /// leave room for one more.
     pub(super) fn make_room_awake(&self) {
         let budget = self.engine.admission.memory_bytes_max();
         let most = awake_max();

@@ -3,7 +3,7 @@
 //! ```text
 //! open -> asleep <-> awake (wall, guest, interpreters) -> close -> removed
 //!            ^          |
-//!            +- idle, restart of the server: the files stay, the states are gone, and the next run is told
+//!            +- idle, restart of the server: the files stay, the interpreter states are lost, the next run reports it
 //! ```
 //! The store has the record before the caller gets the handle. A caller who does not own a sandbox gets
 //! `unknown_sandbox`, the same answer as for an id that never existed. Languages without a live interpreter run

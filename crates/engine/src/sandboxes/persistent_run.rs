@@ -1,4 +1,7 @@
-//! A run in a persistent sandbox, from request to result.
+//! A run in a persistent sandbox, from request to result. `runs` calls [`Sandboxes::run`].
+//!
+//! Languages with a live interpreter run inside the awake sandbox. Other languages run in a separate wall over
+//! the same files, through `Engine::run_in`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Removes the files of a closed sandbox.
+//! Removes the files of closed sandboxes, and folders that have no record. `sandboxes` calls it.
 //!
 //! A hostile program made these files. Directories may be nested deeper than any stack and may have no
 //! permissions. The removal therefore does not recurse: it moves the entries of each directory up to the top,

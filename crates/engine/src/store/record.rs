@@ -1,4 +1,4 @@
-//! Converts a run to its stored record and back.
+//! Converts a run to its stored record and back, for `rows`.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! The database file: opened with private permissions, migrated to the newest layout, refused if damaged or
-//! newer.
+//! newer. `keeper` opens it.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -1,4 +1,6 @@
 //! What a run did to the files: snapshots before and after, and the differences between them.
+//!
+//! Snapshots and descriptions are bounded. The notes of [`Changes`] say what was left out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

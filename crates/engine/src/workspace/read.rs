@@ -1,4 +1,4 @@
-//! Reads a file in parts of bounded size.
+//! Reads a regular file in parts of bounded size. Later changes of its name have no effect on an open file.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

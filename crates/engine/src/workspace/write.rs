@@ -1,7 +1,7 @@
 //! Writes a file to a draft beside it. The draft takes the file's name when it is complete.
 //!
 //! ```text
-//! measure the workspace -> folders, made and owned -> draft (new name, EXCL) -> pieces, within what is left -> rename
+//! measure the workspace -> create and own folders -> draft (new name, EXCL) -> pieces, within the quota -> rename
 //! ```
 //! The program can see the draft and modify it, but it can damage only its own file.
 
