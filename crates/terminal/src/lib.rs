@@ -1,7 +1,7 @@
-//! What commands say to a person on a terminal: messages with a remedy, colours, a spinner, exit codes.
+//! Output of commands for a user at a terminal: messages with a remedy, colours, a spinner, exit codes.
 //!
-//! Used by every crate that has commands of its own (`palisade`, `setup`, `bench`). It holds fewer than 500 lines and is a
-//! crate all the same, because those crates must not depend on each other.
+//! Every crate with commands uses it (`palisade`, `setup`, `bench`). It has fewer than 500 lines. It is still
+//! a separate crate, because those crates must not depend on each other.
 
 mod paint;
 
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 pub use self::paint::{Paint, Spinner};
 
-/// A mistake in the command line, as the parser has it.
+/// The command line is invalid; the same code as the parser's.
 pub const BAD_USAGE: u8 = 2;
 /// The program wrote more output than is kept.
 pub const OUTPUT_LIMIT: u8 = 122;
@@ -24,10 +24,10 @@ pub const REFUSED: u8 = 126;
 /// The caller interrupted the command.
 pub const INTERRUPTED: u8 = 130;
 
-/// Writes a message to standard error, with what to do next.
+/// Writes a message and its remedy to standard error.
 pub fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
-    // The terminal may be closed; the command goes on.
+    // The terminal may be closed; the command continues.
     let mut error = io::stderr().lock();
     writeln!(error, "{} {message}", paint.bold("palisade:")).ok();
     if let Some(remedy) = remedy {
@@ -35,7 +35,7 @@ pub fn complain(message: &str, remedy: Option<&str>) {
     }
 }
 
-/// Foreign text for a message: control characters made visible, and not too long.
+/// Foreign text for a message: control characters are made visible, and long text is cut.
 pub fn plain(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
     let shown = text.chars().take(CHARACTERS_MAX);

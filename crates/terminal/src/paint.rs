@@ -1,4 +1,4 @@
-//! Colours and a spinner, only where somebody looks.
+//! Colours and a spinner, only for a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// Colours if the stream is a terminal that wants them.
+    /// Colours if the stream is a terminal that supports them and the user wants them.
     pub fn for_stream(stream: &impl IsTerminal) -> Self {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -55,14 +55,14 @@ impl Paint {
     }
 }
 
-/// A turning sign on a terminal's error stream; nothing elsewhere.
+/// A spinner on standard error if that is a terminal; otherwise nothing.
 pub struct Spinner {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Spinner {
-    /// Turns until it is dropped.
+    /// Spins until it is dropped.
     pub fn start(text: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         if !std::io::stderr().is_terminal() {
