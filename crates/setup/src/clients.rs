@@ -1,4 +1,4 @@
-//! The clients that can be set up: where each keeps its list of servers, and in which form. Data only.
+//! The supported clients: the path and the format of each client's list of servers. This file has only data.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 
 use super::http::{Shape, TokenFrom};
 
-/// How a client's file is written.
+/// The format of a client's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Strict: a comment makes it unreadable to the client.
+    /// Strict JSON: a comment makes the file unreadable for the client.
     Json,
-    /// Comments and trailing commas are welcome.
+    /// JSON with comments and trailing commas.
     Jsonc,
     Toml,
 }
 
-/// What a client's own file is relative to.
+/// The base directory of a client's own file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Base {
     Home,
@@ -31,22 +31,22 @@ enum Base {
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// On the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// For people.
+    /// The name in messages.
     pub(crate) title: &'static str,
     base: Base,
     file: &'static str,
-    /// Relative to the project, where the client has such a file.
+    /// Path relative to the project, if the client has such a file.
     project: Option<&'static str>,
     pub(crate) format: Format,
     /// The key whose members are the servers.
     pub(crate) container: &'static str,
-    /// Fields that this client expects beside `command` and `args`.
+    /// Fields that this client expects besides `command` and `args`.
     extras: &'static [Extra],
-    /// How it writes a server with an address, if it takes one.
+    /// The format of a server with an address, if the client supports one.
     pub(crate) http: Option<Shape>,
-    /// What to do next.
+    /// The next step for the user.
     pub(crate) after: &'static str,
 }
 
@@ -61,7 +61,7 @@ enum Extra {
 const ENV_HEADER: TokenFrom = TokenFrom::Header("${env:", "}");
 const TYPED: Shape = Shape { has_type: true, url: "url", token: TokenFrom::Header("${", "}") };
 
-/// All of them.
+/// All supported clients.
 pub(crate) const CLIENTS: [Client; 8] = [
     Client {
         name: "claude-code",
@@ -161,7 +161,7 @@ pub(crate) const CLIENTS: [Client; 8] = [
     },
 ];
 
-/// Where files are: of this user, or of a test.
+/// The base directories, of this user or of a test.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) home: PathBuf,
@@ -171,7 +171,7 @@ pub(crate) struct Places {
     pub(crate) project: PathBuf,
 }
 
-/// Whose file.
+/// Whether the file belongs to the user or to the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     User,
@@ -183,19 +183,19 @@ impl Client {
         CLIENTS.iter().find(|client| client.name == name)
     }
 
-    /// Names of all clients, or only of those with a file in the project.
+    /// Names of all clients, or only of those with a project file.
     pub(crate) fn names(reach: Reach) -> String {
         let fitting = CLIENTS.iter().filter(|client| reach == Reach::User || client.project.is_some());
         fitting.map(|client| client.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Names of those that take an address.
+    /// Names of the clients that support an address.
     pub(crate) fn names_with_http() -> String {
         let fitting = CLIENTS.iter().filter(|client| client.http.is_some());
         fitting.map(|client| client.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Its file, if it has one of that reach.
+    /// The client's file of that reach, if it has one.
     pub(crate) fn path(&self, reach: Reach, places: &Places) -> Option<PathBuf> {
         if reach == Reach::Project {
             return self.project.map(|file| places.project.join(file));
@@ -209,7 +209,7 @@ impl Client {
         Some(base.join(self.file))
     }
 
-    /// What is written for a server that is started as `command mcp`.
+    /// The entry for a server that is started as `command mcp`.
     pub(crate) fn entry(&self, command: &str) -> Value {
         let mut entry = Map::new();
         if self.extras.contains(&Extra::Type) {

@@ -1,17 +1,17 @@
-//! What would change in an entry, line by line, without showing anybody's secrets.
+//! The changes of an entry, line by line, without showing secrets.
 
 use serde_json::{Map, Value, json};
 
-/// Texts longer than this are shown whole, the old one and then the new one.
+/// For longer texts the old one is shown whole, then the new one.
 const LINES_MAX: usize = 200;
 
-/// Old against new, as `-` and `+` lines.
+/// The differences as `-` and `+` lines.
 pub(crate) fn of_entries(old: &Value, new: &Value) -> String {
     let text = |entry| serde_json::to_string_pretty(&without_secrets(entry)).unwrap_or_default();
     lines(&text(old), &text(new))
 }
 
-/// Values of variables and headers are often keys; their names are enough here.
+/// Replaces the values of variables and headers, because they are often keys. The names remain.
 fn without_secrets(entry: &Value) -> Value {
     const SECRET: [&str; 4] = ["env", "headers", "http_headers", "env_http_headers"];
     let Some(fields) = entry.as_object() else { return entry.clone() };
@@ -39,7 +39,7 @@ fn lines(old: &str, new: &str) -> String {
         new.iter().take(LINES_MAX).for_each(|line| push('+', line));
         return text;
     }
-    // common[i][j]: how many lines old[i..] and new[j..] share, in order.
+    // common[i][j]: the number of lines that old[i..] and new[j..] share, in order.
     let mut common = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {

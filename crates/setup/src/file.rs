@@ -1,8 +1,8 @@
-//! Reading and replacing a client's file without ever losing it.
+//! Reads and replaces a client's file without ever losing it.
 //!
-//! A link is followed to the file it means. The old content goes into a backup beside it; the new content is
-//! written to a neighbour, made durable, given the old mode and owner, and renamed over. If the file changed
-//! since it was read, nothing is written.
+//! A symbolic link is resolved to its target. The old content is saved as a backup beside the file. The new
+//! content is written to a temporary file, synced, given the old mode and owner, and renamed over the old
+//! file. If the file changed since it was read, nothing is written.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,28 +15,28 @@ use chrono::DateTime;
 use super::SetupError;
 use super::clients::Reach;
 
-/// Clients keep history in these files, but not this much.
+/// Maximum size of a client's file. Clients also keep history in it.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Backups made within one second.
+/// Maximum number of backups within one second.
 const BACKUPS_MAX: usize = 100;
 
-/// A file that may be there.
+/// A file that may not exist yet.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Without links.
+    /// The path with symbolic links resolved.
     pub(crate) path: PathBuf,
     pub(crate) found: Option<Found>,
     reach: Reach,
 }
 
-/// What is there.
+/// The existing file.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) text: String,
     metadata: Metadata,
 }
 
-/// Reads a file; `project` is the folder that it must not leave, if it belongs to one.
+/// Reads a file. A file of a project must not resolve outside the folder `project`.
 pub(crate) fn read(path: &Path, reach: Reach, project: &Path) -> Result<Target, SetupError> {
     let unreadable = |reason: String| SetupError::Unreadable { path: path.to_owned(), reason };
     let resolved = resolve(path).map_err(|error| unreadable(error.to_string()))?;
@@ -68,7 +68,7 @@ pub(crate) fn read(path: &Path, reach: Reach, project: &Path) -> Result<Target, 
     Ok(Target { path: resolved, found: Some(Found { text, metadata }), reach })
 }
 
-/// The path without links, also if its last parts are not there yet.
+/// Resolves symbolic links, even if the last parts of the path do not exist yet.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut missing = Vec::new();
     for folder in path.ancestors() {
@@ -92,7 +92,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 impl Target {
-    /// Writes the new content; returns the backup of the old one.
+    /// Writes the new content; returns the path of the backup.
     pub(crate) fn write(&self, text: &str) -> Result<Option<PathBuf>, SetupError> {
         let failed = |source: io::Error| SetupError::Unwritable {
             path: self.path.clone(),
@@ -109,7 +109,7 @@ impl Target {
             fs::remove_file(&neighbour).ok();
         }
         let backup = written?;
-        // Some file systems cannot do this; the rename itself is done.
+        // Some file systems do not support this; the rename is already complete.
         File::open(folder).and_then(|folder| folder.sync_all()).ok();
         Ok(backup)
     }
@@ -125,7 +125,7 @@ impl Target {
             None => None,
         };
         if !self.is_unchanged() {
-            // The backup holds nothing that is not also in the file's own past.
+            // Nothing is replaced. The backup holds only earlier content of the same file.
             backup.iter().for_each(|path| drop(fs::remove_file(path)));
             return Err(SetupError::Changed { path: self.path.clone() });
         }
@@ -133,7 +133,7 @@ impl Target {
         Ok(backup)
     }
 
-    /// A mode without write permission is a wish, also when root could ignore it.
+    /// A file without write permission is not replaced, even if root could do it.
     fn check_writable(&self, found: &Found) -> Result<(), SetupError> {
         const OWNER_MAY_WRITE: u32 = 0o200;
         let path = self.path.clone();
@@ -157,7 +157,7 @@ impl Target {
         self.path.with_file_name(name)
     }
 
-    /// A new file with the mode and owner of the old one; readable by its user alone if there was none.
+    /// Creates a file with the mode and owner of the old one. Without an old file, only the user can read it.
     fn create(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let mode = match (&self.found, self.reach) {
@@ -205,7 +205,7 @@ impl Target {
         use rustix::io::Errno;
         if self.found.is_none() {
             match renameat_with(CWD, neighbour, CWD, &self.path, RenameFlags::NOREPLACE) {
-                // Not every file system knows the flag; a moment ago the name was free.
+                // Not every file system supports the flag; the name was free a moment ago.
                 Err(Errno::INVAL | Errno::NOSYS) => {}
                 done => return Ok(done?),
             }
@@ -214,7 +214,7 @@ impl Target {
     }
 }
 
-/// Seconds since 1970 as `20260131-235959`, in UTC; a moment that has no date is the first one.
+/// Seconds since 1970 as `20260131-235959`, in UTC. A time without a date becomes the epoch.
 fn timestamp(seconds: u64) -> String {
     let moment = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     moment.unwrap_or_default().format("%Y%m%d-%H%M%S").to_string()

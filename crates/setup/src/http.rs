@@ -1,22 +1,22 @@
-//! A server that is reached by its address instead of being started: what a client's file says then.
+//! Entries for a server that the client reaches by its address instead of starting it.
 //!
-//! The token's text is never written. Where a client can take it from a variable of its own environment, the
-//! entry names the variable; where it cannot, the entry has no token and the person is told. Over plain HTTP a
-//! token goes to this machine only.
+//! The text of the token is never written. If a client can read it from a variable of its environment, the
+//! entry names the variable. Otherwise the entry has no token, and the user is told. Over plain HTTP a token
+//! is only sent to this machine.
 
 use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::SetupError;
 
-/// The variable that holds the token, unless another one is named.
+/// Default name of the variable with the token.
 pub(crate) const TOKEN_VARIABLE: &str = "PALISADE_TOKEN";
 const URL_CHARACTERS_MAX: usize = 2048;
 const NAME_CHARACTERS_MAX: usize = 128;
-/// Where `palisade serve` listens by default; a test of `palisade` compares it with the service.
+/// Default address of `palisade serve`; a test of `palisade` compares it with the service.
 pub const LOCAL_URL: &str = "http://127.0.0.1:8808/mcp";
 
-/// How a client writes a server with an address.
+/// The format of a server with an address in a client's file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// Whether `"type": "http"` comes first.
@@ -26,12 +26,12 @@ pub(crate) struct Shape {
     pub(crate) token: TokenFrom,
 }
 
-/// Where a client can take a token from.
+/// The source from which a client can read a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenFrom {
-    /// A header that names a variable: what stands before and after its name.
+    /// A header that names a variable: the text before and after its name.
     Header(&'static str, &'static str),
-    /// A field of its own that names the variable.
+    /// A separate field that names the variable.
     Field(&'static str),
     /// Only from its own file.
     Nowhere,
@@ -41,12 +41,13 @@ pub(crate) enum TokenFrom {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remote {
     url: String,
-    /// The variable with its token; nothing if it asks for none.
+    /// The variable with its token; `None` if the server requires no token.
     variable: Option<String>,
 }
 
 impl Remote {
-    /// Where `palisade serve` listens by default, or the address given; refused when the token would be seen.
+    /// The given address, or the default address of `palisade serve`. Refused if the network could see the
+    /// token.
     pub(crate) fn new(url: Option<&str>, variable: Option<&str>) -> Result<Self, SetupError> {
         let url = match url {
             Some(text) => checked(text)?,
@@ -67,7 +68,7 @@ impl Remote {
         Ok(Self { url: url.text, variable: variable.map(str::to_owned) })
     }
 
-    /// The entry as a client of that shape reads it.
+    /// The entry in the format of a client.
     pub(crate) fn entry(&self, shape: &Shape) -> Value {
         let mut entry = Map::new();
         if shape.has_type {
@@ -85,7 +86,7 @@ impl Remote {
         Value::Object(entry)
     }
 
-    /// What a person has to do about the token.
+    /// The user's next step for the token.
     pub(crate) fn about_token(&self, shape: &Shape, title: &str) -> Option<String> {
         let name = self.variable.as_deref()?;
         Some(match shape.token {
@@ -102,13 +103,13 @@ impl Remote {
 
 struct Url {
     text: String,
-    /// Encrypted, or not leaving this machine.
+    /// Encrypted, or only on this machine.
     is_private: bool,
 }
 
 fn checked(text: &str) -> Result<Url, SetupError> {
     let bad = |reason: &'static str| SetupError::BadUrl { reason };
-    // Clients put variables in where they see these.
+    // Clients substitute variables where they find these characters.
     let is_plain =
         |c: char| c.is_ascii_graphic() && !matches!(c, '$' | '{' | '}' | '"' | '\\' | '`' | '<' | '>');
     if text.len() > URL_CHARACTERS_MAX || !text.chars().all(is_plain) {
@@ -128,7 +129,7 @@ fn checked(text: &str) -> Result<Url, SetupError> {
     if host.is_empty() {
         return Err(bad("it names no host"));
     }
-    // Nobody serves MCP at the top; it was left out.
+    // No server has MCP at the root path, so the path was omitted.
     let path = if uri.path() == "/" { "/mcp" } else { uri.path() };
     Ok(Url {
         text: format!("{scheme}://{authority}{path}"),

@@ -1,4 +1,4 @@
-//! Every client that can be given an address, in a home of its own.
+//! Every client that supports an address, each in a separate home directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,7 @@ fn with_token() -> Remote {
     Remote::new(Some(URL), Some(TOKEN_VARIABLE)).unwrap()
 }
 
-/// Where each client keeps its servers, and what is written there.
+/// The place of each client's list of servers, and the written entry.
 #[test]
 fn what_is_written_for_each_client_is_as_before() {
     let at = |path: &str| std::path::PathBuf::from(path);

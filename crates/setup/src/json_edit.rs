@@ -1,8 +1,9 @@
-//! Puts a server into a JSON file by changing its text where the server goes and nowhere else, in the style
-//! of the file: indentation, line ends, trailing commas and comments stay as they are.
+//! Adds a server to a JSON file by changing only the text of its entry, in the style of the file.
+//! Indentation, line ends, trailing commas and comments are preserved.
 //!
-//! `jsonc-parser` says where things are. Its own editing would break up an object on one line, and write arrays in
-//! another way than this file does for an empty one; so the text is cut here, by the places of its syntax tree.
+//! `jsonc-parser` provides the positions. Its editing functions would break up an object on one line, and
+//! would format arrays differently from this file's entry for an empty file. This file therefore edits the
+//! text itself, at the positions of the syntax tree.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use super::{FormatError, Position};
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// JSON, but for comments and trailing commas.
+/// JSON with comments and trailing commas.
 const SYNTAX: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -33,13 +34,13 @@ const SYNTAX: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// The server's entry as it is now.
+/// The current entry of the server.
 pub(crate) fn find(text: &str, format: Format, path: [&str; 2]) -> Result<Option<Value>, FormatError> {
     let parsed = Parsed::new(without_mark(text), format)?;
     Ok(parsed.locate(path)?.entry.map(|member| member.value.clone().into()))
 }
 
-/// The text with the entry put in, or put in place of the old one.
+/// The text with the entry added, or with the old entry replaced.
 pub(crate) fn put(text: &str, format: Format, path: [&str; 2], entry: &Value) -> Result<String, FormatError> {
     let body = without_mark(text);
     let mark = &text[..text.len() - body.len()];
@@ -61,7 +62,7 @@ pub(crate) fn put(text: &str, format: Format, path: [&str; 2], entry: &Value) ->
     Ok(format!("{mark}{edited}"))
 }
 
-/// What a person would add to an empty file.
+/// The text to add to an empty file by hand.
 pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
     let [container, name] = path;
     Style::default().render(&json!({ container: { name: entry } }), "")
@@ -74,7 +75,7 @@ fn without_mark(text: &str) -> &str {
 /// A text and its syntax tree.
 struct Parsed<'a> {
     text: &'a str,
-    /// Nothing: the file is empty, but for comments.
+    /// `None`: the file is empty, except for comments.
     root: Option<ast::Value<'a>>,
     tokens: Vec<TokenAndRange<'a>>,
 }
@@ -131,7 +132,7 @@ impl<'a> Parsed<'a> {
         };
         let separator = if style.is_compact { ":" } else { ": " };
         let member = format!("{}{separator}{}", json!(key), style.render(value, &inner));
-        // After whatever stands last in the object, be it a comment.
+        // Inserted after the last content of the object, even if that is a comment.
         let end = text[..close].trim_end().len();
         let (newline, rest) = (style.newline, &text[close..]);
         let Some(last) = object.properties.last() else {
@@ -158,7 +159,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Whether a text or a number is as JSON has it: the parser takes line ends and tabs within a text, clients do not.
+/// Whether a string or a number is valid JSON: the parser accepts line ends and tabs in a string, clients do
+/// not.
 fn is_plain(token: &TokenAndRange<'_>, text: &str) -> bool {
     let written = &text[token.range.start..token.range.end];
     match token.token {
@@ -167,7 +169,7 @@ fn is_plain(token: &TokenAndRange<'_>, text: &str) -> bool {
     }
 }
 
-/// The only member of that name; of two, nobody knows which one counts.
+/// The only member of that name. With two it is ambiguous which one counts, which is an error.
 fn only_member<'a>(object: &'a Object<'a>, key: &str) -> Result<Option<&'a ObjectProp<'a>>, FormatError> {
     let mut found = object.properties.iter().filter(|member| member.name.as_str() == key);
     match (found.next(), found.next()) {
@@ -176,7 +178,7 @@ fn only_member<'a>(object: &'a Object<'a>, key: &str) -> Result<Option<&'a Objec
     }
 }
 
-/// Nothing but the entry may have changed; a doubt is our own mistake, and nothing is written.
+/// Checks that only the entry changed. A difference is an error of this program, and nothing is written.
 fn verify(
     before: Parsed<'_>,
     edited: &str,
@@ -198,11 +200,11 @@ fn is_first_on_line(text: &str, at: usize) -> bool {
     text[line_start(text, at)..at].trim().is_empty()
 }
 
-/// How a file is written.
+/// The formatting style of a file.
 struct Style {
     newline: &'static str,
     unit: String,
-    /// All on one line.
+    /// Everything is on one line.
     is_compact: bool,
 }
 
@@ -218,7 +220,7 @@ impl Style {
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
         let Some(root) = root else { return Self { newline, ..Self::default() } };
         let content = &text[root.range.start..root.range.end];
-        // Lines with a member, so that a comment's own indentation does not count.
+        // Only lines with a member, because comments may be indented differently.
         let members = content.lines().skip(1).filter(|line| line.trim_start().starts_with('"'));
         let mut indents = members.map(|line| &line[..line.len() - line.trim_start().len()]);
         let unit = indents.find(|indent| !indent.is_empty() && indent.len() <= UNIT_MAX);
@@ -229,7 +231,7 @@ impl Style {
         }
     }
 
-    /// The blanks that the line of an offset begins with.
+    /// The indentation of the line at an offset.
     fn indent_at(&self, text: &str, at: usize) -> String {
         let line = &text[line_start(text, at)..at];
         line.chars().take_while(|c| matches!(c, ' ' | '\t')).collect()
@@ -242,13 +244,13 @@ impl Style {
         let mut bytes = Vec::new();
         let mut serializer =
             Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(self.unit.as_bytes()));
-        // Writing JSON to memory does not fail; if it did, `verify` would notice the empty text.
+        // Writing JSON to memory does not fail; otherwise `verify` would find the empty text.
         serde::Serialize::serialize(value, &mut serializer).ok();
         let pretty = String::from_utf8(bytes).unwrap_or_default();
         pretty.replace('\n', &format!("{}{indent}", self.newline))
     }
 
-    /// A file that has no content yet, except perhaps comments.
+    /// The content for a file that is empty, except for comments.
     fn fresh(&self, text: &str, value: &Value) -> String {
         let kept = text.trim_end();
         let gap = if kept.is_empty() { "" } else { self.newline };
@@ -256,7 +258,7 @@ impl Style {
     }
 }
 
-/// The same entry, written in more or fewer words: no `env` is an empty one, no `type` is `stdio`.
+/// Whether two entries are equivalent: no `env` equals an empty one, and no `type` equals `stdio`.
 pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     fn essence(entry: &Value) -> Option<Map<String, Value>> {
         let mut fields = entry.as_object()?.clone();
@@ -274,7 +276,7 @@ pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// What a file was, and what it becomes.
+    /// A file before and after the edit.
     #[test]
     fn the_style_of_a_json_file_is_kept() {
         let cases = [

@@ -1,9 +1,9 @@
 //! `palisade setup CLIENT`: writes Palisade into the configuration of an MCP client.
 //!
-//! The client need not be installed. Whatever else is in its file stays: text is changed only where the entry
-//! goes ([`json_edit`], [`toml_file`]), the result is read again and compared before it is written, and the
-//! old file is kept as a backup ([`file`]). An entry of the same name that says something else is shown and
-//! replaced only when forced. Any error leaves every file as it was.
+//! The client need not be installed. All other content of its file is preserved: the text is changed only at
+//! the entry ([`json_edit`], [`toml_file`]). The result is parsed and compared before it is written, and the
+//! old file is kept as a backup ([`file`]). A different entry of the same name is shown, and replaced only
+//! with `--force`. Any error leaves every file unchanged.
 
 mod clients;
 mod diff;
@@ -70,7 +70,7 @@ pub struct SetupArguments {
     force: bool,
 }
 
-/// Where a mistake in a file is, counted from 1.
+/// Position of an error in a file, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     line: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Of an offset in a text.
+    /// The position of an offset in a text.
     fn of(text: &str, at: usize) -> Self {
         let before = &text[..at.min(text.len())];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -86,7 +86,7 @@ impl Position {
     }
 }
 
-/// Why a file's content cannot be edited.
+/// The reason why a file's content cannot be edited.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormatError {
     #[error("{message}{}", at.map(|at| format!(" (line {}, column {})", at.line, at.column)).unwrap_or_default())]
@@ -101,7 +101,7 @@ pub(crate) enum FormatError {
     Unsure,
 }
 
-/// Why nothing was set up.
+/// The reason why nothing was set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
     #[error("`{name}` is not a client Palisade knows; it knows {}", Client::names(Reach::User))]
@@ -173,7 +173,7 @@ impl SetupError {
     }
 }
 
-/// One thing to set up.
+/// One setup task.
 struct Task {
     client: &'static Client,
     reach: Reach,
@@ -181,15 +181,15 @@ struct Task {
     connection: Connection,
 }
 
-/// How the client comes to the server.
+/// How the client connects to the server.
 enum Connection {
-    /// It starts this program.
+    /// The client starts this program.
     Program(String),
-    /// It goes to an address.
+    /// The client connects to an address.
     Http(Shape, Remote),
 }
 
-/// How a client's file stands.
+/// The state of a client's file.
 #[derive(Debug)]
 enum Standing {
     NoFile,
@@ -198,12 +198,12 @@ enum Standing {
     Differs(Value),
 }
 
-/// The user's own folders.
+/// The user's folders.
 #[derive(Debug, Clone, Default)]
 pub struct UserFolders {
     /// The home directory, if there is one.
     pub home: Option<PathBuf>,
-    /// Where the user's programs keep their configuration, if it is not in the home's usual place.
+    /// The user's configuration directory, if it is not at the default place in the home directory.
     pub config: Option<PathBuf>,
 }
 
@@ -212,7 +212,7 @@ pub fn main(folders: UserFolders, arguments: &SetupArguments) -> ExitCode {
     let text = if arguments.list { list(folders, arguments) } else { one(folders, arguments) };
     match text {
         Ok(text) => {
-            // Whoever reads us may have gone.
+            // The reader of standard output may be gone.
             writeln!(std::io::stdout().lock(), "{}", text.trim_end()).ok();
             ExitCode::SUCCESS
         }
@@ -226,7 +226,7 @@ pub fn main(folders: UserFolders, arguments: &SetupArguments) -> ExitCode {
     }
 }
 
-/// An error, and what can be pasted instead where that helps.
+/// An error, and a text to paste by hand where that helps.
 type Failure = (SetupError, Option<String>);
 
 fn one(folders: UserFolders, arguments: &SetupArguments) -> Result<String, Failure> {
@@ -238,7 +238,7 @@ fn one(folders: UserFolders, arguments: &SetupArguments) -> Result<String, Failu
 }
 
 impl Task {
-    /// `program` says which program is to be started, if one is.
+    /// `program` determines the program to start, if there is one.
     fn new(
         arguments: &SetupArguments,
         program: impl FnOnce() -> Result<String, SetupError>,
@@ -286,7 +286,7 @@ impl Task {
         }
     }
 
-    /// What a person has to do about a token, if there is one.
+    /// The user's next step for the token, if there is one.
     fn about_token(&self) -> Option<String> {
         match &self.connection {
             Connection::Program(_) => None,
@@ -403,7 +403,8 @@ impl Places {
         })
     }
 
-    /// With sudo the home may be somebody else's, who could then neither read nor write what root makes there.
+    /// With sudo the home directory may belong to another user, who could neither read nor write files that
+    /// root creates there.
     fn check_home(&self) -> Result<(), SetupError> {
         let owner = std::fs::metadata(&self.home).map_err(|_| SetupError::NoHome)?.uid();
         let is_own = owner == rustix::process::geteuid().as_raw();
@@ -411,8 +412,8 @@ impl Places {
     }
 }
 
-/// The path of this program that will last: the one on the PATH if it leads here, since what it leads to may
-/// carry a version in its name.
+/// A stable path of this program: the one on the PATH if it resolves to this file, because the resolved path
+/// may contain a version.
 fn executable() -> Result<String, SetupError> {
     let unfit = |reason: &str| SetupError::NoExecutable { reason: reason.to_owned() };
     let own = std::env::current_exe().map_err(|error| unfit(&error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Every client in a home of its own: nothing of the person running the tests is read or written.
+//! Every client in a separate home directory: the tests read and write no files of the user who runs them.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -30,7 +30,7 @@ impl Scene {
         client.path(Reach::User, &self.places).unwrap()
     }
 
-    /// Writes a client's file as it was before.
+    /// Writes the initial content of a client's file.
     fn before(&self, client: &Client, text: &str) -> PathBuf {
         let path = self.path(client);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -56,7 +56,7 @@ fn client(name: &str) -> &'static Client {
     Client::by_name(name).unwrap()
 }
 
-/// The clients with JSON of either kind.
+/// The clients with JSON or JSONC.
 fn with_json() -> impl Iterator<Item = &'static Client> {
     CLIENTS.iter().filter(|client| client.format != Format::Toml)
 }
@@ -77,7 +77,7 @@ fn neighbours(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// A file with another server, in the client's own format and with this line end.
+/// A file with another server, in the client's format and with this line end.
 fn with_other_server(client: &Client, newline: &str) -> String {
     let text = match client.format {
         Format::Toml => {

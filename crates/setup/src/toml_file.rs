@@ -1,11 +1,11 @@
-//! Puts a server into a TOML file; comments and order stay as they are.
+//! Adds a server to a TOML file; comments and order are preserved.
 
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
 use super::{FormatError, Position};
 
-/// The server's entry as it is now.
+/// The current entry of the server.
 pub(crate) fn find(text: &str, path: [&str; 2]) -> Result<Option<Value>, FormatError> {
     let document = parse(text)?;
     let [container, name] = path;
@@ -15,20 +15,20 @@ pub(crate) fn find(text: &str, path: [&str; 2]) -> Result<Option<Value>, FormatE
     Ok(servers.get(name).map(as_json))
 }
 
-/// The text with the entry put in, or put in place of the old one.
+/// The text with the entry added, or with the old entry replaced.
 pub(crate) fn put(text: &str, path: [&str; 2], entry: &Value) -> Result<String, FormatError> {
     let before = table_as_json(parse(text)?.as_table());
     let appended = append(text, path, entry);
     if verify(&before, &appended, path, entry).is_ok() {
         return Ok(appended);
     }
-    // The old one is in the way, or its container is written in a form that cannot be continued further down.
+    // An entry already exists, or its container has a form that cannot be continued at the end of the file.
     let edited = edit(text, path, entry)?;
     verify(&before, &edited, path, entry)?;
     Ok(edited)
 }
 
-/// A table of its own at the end: not a byte of the rest changes.
+/// Adds a table at the end, so the rest of the file is unchanged.
 fn append(text: &str, [container, name]: [&str; 2], entry: &Value) -> String {
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let mut table = Table::new();
@@ -39,7 +39,7 @@ fn append(text: &str, [container, name]: [&str; 2], entry: &Value) -> String {
     format!("{text}{end}{gap}[{container}.{name}]{newline}{body}")
 }
 
-/// Changes the parsed document, which then is written anew with its comments.
+/// Changes the parsed document and writes it again, with its comments.
 fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<String, FormatError> {
     let mut document = parse(text)?;
     let servers = document.entry(container).or_insert_with(|| Item::Table(Table::new()));
@@ -53,7 +53,7 @@ fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<Strin
     } else {
         let mut table = Table::new();
         fill(&mut table, entry);
-        // An old one keeps its place and the comment above it.
+        // An existing table keeps its position and the comment above it.
         if let Some(old) = servers.get(name).and_then(Item::as_table) {
             *table.decor_mut() = old.decor().clone();
             old.position().into_iter().for_each(|position| table.set_position(position));
@@ -61,7 +61,7 @@ fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<Strin
         servers.insert(name, Item::Table(table));
     }
     let edited = document.to_string();
-    // It was written with plain line ends; a file where they differ would not come out as it was.
+    // The document was written with LF line ends; a file with mixed line ends would not be preserved.
     let (all, long) = (text.matches('\n').count(), text.matches("\r\n").count());
     match long {
         0 => Ok(edited),
@@ -70,7 +70,7 @@ fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<Strin
     }
 }
 
-/// What a person would add.
+/// The text to add by hand.
 pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
     put("", path, entry).unwrap_or_default().trim_end().to_owned()
 }
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Result<DocumentMut, FormatError> {
     })
 }
 
-/// Entries are made of texts and lists of texts; anything empty is left out.
+/// Entries consist of texts and lists of texts; empty values are omitted.
 fn fill(table: &mut dyn TableLike, entry: &Value) {
     for (key, value) in entry.as_object().into_iter().flatten() {
         match value {
