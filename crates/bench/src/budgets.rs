@@ -1,7 +1,8 @@
-//! What figures may be at most or must be at least, and whether they are.
+//! Upper and lower bounds of figures, and their verdicts.
 //!
-//! `benches/budgets.toml` is built in, so that an installed binary can judge itself. A budget names figures by
-//! their address ([`super::measured`]); what was not measured in this run is told and breaks nothing.
+//! `benches/budgets.toml` is built in, so that an installed binary can check itself. A budget names figures
+//! by their address ([`super::measured`]). A figure that this run did not measure is reported and breaks no
+//! budget.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,37 +14,37 @@ use terminal::Paint;
 
 const BUILT_IN: &str = include_str!("../../../benches/budgets.toml");
 
-/// All of them.
+/// All budgets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Budgets {
     budget: Vec<Budget>,
 }
 
-/// One figure, perhaps over or minus another, and its bound.
+/// One figure, optionally divided by or minus another, and its bound.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Budget {
     name: String,
     figure: String,
-    /// Divide by this one: machines differ, ratios less.
+    /// Divides by this figure: ratios differ less between machines than times.
     over: Option<String>,
-    /// Subtract this one.
+    /// Subtracts this figure.
     minus: Option<String>,
     max: Option<f64>,
     min: Option<f64>,
-    /// The least is meant for so many cores, and is less in proportion where there are fewer.
+    /// The minimum applies to this many cores, and is reduced in proportion on machines with fewer.
     cores: Option<usize>,
 }
 
-/// What came of one.
+/// The result of one budget.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Verdict {
     name: String,
     bound: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
-    /// Absent when it was not measured.
+    /// Absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<bool>,
 }
@@ -55,7 +56,7 @@ impl Verdict {
 }
 
 impl Budgets {
-    /// Those in a file, or the built-in ones.
+    /// The budgets of a file, or the built-in ones.
     pub(super) fn load(file: Option<&Path>) -> Result<Self, String> {
         let Some(file) = file else {
             return Self::parse(BUILT_IN).map_err(|error| format!("built-in budgets: {error}"));
@@ -73,7 +74,7 @@ impl Budgets {
         }
     }
 
-    /// Compares them with what was measured.
+    /// Compares the budgets with the measured figures.
     pub(super) fn judge(&self, measured: &Measured, cores: usize) -> Vec<Verdict> {
         self.budget.iter().map(|budget| budget.judge(measured, cores)).collect()
     }
@@ -105,7 +106,7 @@ impl Budget {
     }
 }
 
-/// One line each.
+/// Prints one line per verdict.
 pub(super) fn print(out: &mut (impl Write + io::IsTerminal), verdicts: &[Verdict]) -> io::Result<()> {
     let paint = Paint::for_stream(out);
     writeln!(out, "\n{}", paint.bold("budgets"))?;

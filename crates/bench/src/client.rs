@@ -1,8 +1,10 @@
-//! A small MCP client over the standard streams of a server that it started: lines of JSON, many calls at once.
+//! A small MCP client over the standard streams of a server that it started: lines of JSON, many concurrent
+//! calls.
 //!
-//! It shares the machine with what it measures, so it does little: calls are written down once and only get
-//! their number when they are sent, a thread reads answers, notes when they came and takes out the few fields
-//! that are looked at. Speaks the newest revision (2026-07-28) alone: the server is this very program.
+//! The client shares the machine with the measured server, so it does little work. Calls are serialized once
+//! and only get their id when they are sent. A thread reads the answers, records their time and parses only
+//! the few fields that are used. The client supports only the newest revision (2026-07-28), because the
+//! server is the same binary.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,10 +18,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const PROTOCOL: &str = "2026-07-28";
-/// How long any answer may take. Compilers take the longest.
+/// Maximum time for any answer. Compilers take the longest.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A request that is written down but for its number.
+/// A serialized request without its id.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     rest: String,
@@ -46,7 +48,7 @@ impl Call {
         Self::tool("run", &json!({ "language": language, "code": code }))
     }
 
-    /// A program in a sandbox that lasts.
+    /// A program in a persistent sandbox.
     pub(super) fn run_in(sandbox: &str, language: &str, code: &str) -> Self {
         Self::tool("run", &json!({ "sandbox_id": sandbox, "language": language, "code": code }))
     }
@@ -57,7 +59,7 @@ impl Call {
     }
 }
 
-/// What is looked at of a message.
+/// The fields of a message that are used.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message {
     id: Option<u64>,
@@ -74,7 +76,7 @@ struct ToolResult {
     is_error: bool,
 }
 
-/// Of the structured result.
+/// The fields of the structured result that are used.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Structured {
     #[serde(default)]
@@ -85,7 +87,7 @@ pub(super) struct Structured {
     pub(super) sandbox_id: String,
     #[serde(default)]
     pub(super) usage: Usage,
-    /// Of the tool that tells what there is.
+    /// Only in the result of `get_capabilities`.
     #[serde(default)]
     pub(super) languages: Vec<Known>,
     error: Option<Problem>,
@@ -97,7 +99,7 @@ pub(super) struct Known {
     pub(super) state: String,
 }
 
-/// Times as the server measured them.
+/// Times that the server measured.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct Usage {
@@ -114,12 +116,12 @@ struct Problem {
 }
 
 impl Message {
-    /// Reads one.
+    /// Parses a message.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(json).map_err(|error| format!("an answer that cannot be read: {error}"))
     }
 
-    /// The tool's result, or why there is none.
+    /// The tool's result, or the error.
     pub(super) fn into_result(self) -> Result<Structured, String> {
         let told = |problem: Problem| match problem.code.as_str() {
             Some(code) => format!("{code}: {}", problem.message),
@@ -136,7 +138,7 @@ impl Message {
     }
 }
 
-/// An answer and when it came.
+/// An answer and its time of arrival.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) at: Instant,
@@ -159,10 +161,10 @@ impl Pending {
     }
 }
 
-/// Calls that were sent and not answered, by number; gone once the server is.
+/// Unanswered calls by id; `None` once the server is gone.
 type Waiting = Arc<Mutex<Option<HashMap<u64, SyncSender<Answer>>>>>;
 
-/// One connection; any number of threads may call.
+/// One connection; any number of threads may use it.
 pub(super) struct Client {
     stdin: Mutex<ChildStdin>,
     waiting: Waiting,
@@ -170,7 +172,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Speaks over these two.
+    /// Reads and writes these two streams.
     pub(super) fn new(stdin: ChildStdin, stdout: ChildStdout) -> Self {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let filed = Arc::clone(&waiting);
@@ -193,7 +195,7 @@ impl Client {
         Ok(Pending { sent, answer })
     }
 
-    /// Sends a call and waits for its answer; gives the milliseconds between the two as well.
+    /// Sends a call and waits for its answer. Also returns the time between the two in milliseconds.
     pub(super) fn call(&self, call: &Call) -> Result<(Structured, f64), String> {
         let pending = self.send(call)?;
         let sent = pending.sent;
@@ -202,7 +204,7 @@ impl Client {
     }
 }
 
-/// As the samples are kept.
+/// The unit of the samples.
 pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
@@ -213,16 +215,16 @@ fn read_answers(stdout: ChildStdout, waiting: &Waiting) {
     let mut line = Vec::new();
     while read_line(&mut stdout, &mut line).is_ok_and(|has_more| has_more) {
         let at = Instant::now();
-        // Notifications and what cannot be read have no number that somebody waits for.
+        // Notifications and unreadable messages have no id that a caller waits for.
         let Ok(message) = Message::read(&line) else { continue };
         let number = message.id.unwrap_or_default();
         let sender = locked(waiting).as_mut().and_then(|waiting| waiting.remove(&number));
         if let Some(sender) = sender {
-            // Whoever asked may have given up.
+            // The caller may have timed out.
             sender.send(Answer { at, result: message.into_result() }).ok();
         }
     }
-    // Dropping the senders tells everybody who still waits.
+    // Dropping the senders wakes every waiting caller.
     locked(waiting).take();
 }
 

@@ -1,5 +1,5 @@
-//! What the machine is, so that figures can be judged: kernel, processor, memory. No names of hosts or users, no
-//! paths.
+//! Facts about the machine, for judging the figures: kernel, processor, memory. No names of hosts or users,
+//! no paths.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub(super) struct Facts {
     pub(super) cores: usize,
     pub(super) cpu: String,
     pub(super) memory_mb: u64,
-    /// Work that was there before the benchmark, over one minute.
+    /// Load average over one minute, before the benchmark.
     pub(super) load_before: f64,
     pub(super) user: &'static str,
 }

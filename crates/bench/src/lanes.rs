@@ -1,5 +1,5 @@
-//! Sides that are measured against each other, sample by sample in turns: whatever the machine does meanwhile
-//! (other work, heat, a slow disk) happens to all of them alike.
+//! Sides that are compared in turns, sample by sample. Other influences on the machine (other work, heat, a
+//! slow disk) affect all sides alike.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::progress::Progress;
 /// One side: how it takes a sample, in milliseconds.
 pub(super) struct Lane<'a> {
     pub(super) series: Series,
-    /// Takes part in every so many rounds; slow ones sit out, so that the fast ones get many samples.
+    /// Takes part in every n-th round. Slow sides skip rounds, so that the fast ones get many samples.
     pub(super) every: usize,
     pub(super) shot: Box<dyn FnMut() -> Result<f64, String> + 'a>,
 }
@@ -30,21 +30,21 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// One run; what it printed must be right.
+/// Runs a program once and checks its output.
 pub(super) fn fresh(client: &Client, call: &Call, expected: &str) -> Result<f64, String> {
     let (result, ms) = client.call(call)?;
     if result.stdout == expected { Ok(ms) } else { Err(format!("it printed {:?}", result.stdout)) }
 }
 
-/// How long and how often.
+/// Number and spacing of the samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     pub(super) rounds: usize,
-    /// Between two samples, so that what one left to be cleared away is not paid by the next.
+    /// Pause between two samples, so that the cleanup after one sample does not slow down the next.
     pub(super) settle: Duration,
 }
 
-/// Takes samples in turns. Each round begins with another lane, so that nobody always follows the same one.
+/// Takes samples in turns. Each round begins with another lane, so that no lane always follows the same one.
 pub(super) fn in_turns(mut lanes: Vec<Lane<'_>>, pace: Pace, progress: &mut Progress) -> Vec<Series> {
     let count = lanes.len();
     for round in 0..pace.rounds {

@@ -1,8 +1,10 @@
-//! `palisade bench`: measures this program against whatever else is installed here, in one run on one machine.
+//! `palisade bench`: compares this program with the other sandboxes installed here, in one run on one
+//! machine.
 //!
-//! It starts itself as `palisade mcp` and speaks MCP to it ([`client`]), so what is measured is what a client
-//! gets. Sides are compared sample by sample in turns ([`lanes`]). Every sample is kept ([`measured`]); tables,
-//! plots and budgets are made from them afterwards ([`report`], [`budgets`]).
+//! The benchmark starts this binary as `palisade mcp` and calls it over MCP ([`client`]), so it measures what
+//! a client gets. The sides are compared in turns, sample by sample ([`lanes`]). Every sample is kept
+//! ([`measured`]). Tables, plots and budgets are computed from the samples afterwards ([`report`],
+//! [`budgets`]).
 
 mod budgets;
 mod client;
@@ -131,7 +133,7 @@ impl Scenario {
         }
     }
 
-    /// What the table says above it.
+    /// The title above the table.
     fn title(self) -> &'static str {
         match self {
             Self::Fresh => "one run after the other, each in a sandbox of its own",
@@ -147,13 +149,13 @@ impl Scenario {
         }
     }
 
-    /// Whether it is measured when nobody says what is wanted.
+    /// Whether it is measured by default.
     fn is_customary(self) -> bool {
         self != Self::Growth
     }
 }
 
-/// One benchmark on its way.
+/// One benchmark in progress.
 struct Bench {
     scene: Scene,
     sizes: Sizes,
@@ -161,7 +163,7 @@ struct Bench {
     measured: Measured,
 }
 
-/// What is written down.
+/// The report that is written.
 #[derive(Serialize)]
 struct Report {
     palisade: &'static str,
@@ -173,11 +175,11 @@ struct Report {
     measured: Measured,
 }
 
-/// What a benchmark needs of the command that starts it.
+/// The environment that the calling command provides.
 pub struct Surroundings<'a> {
-    /// The state directory that was asked for: the benchmark's folder is beneath it, so that its disk is measured.
+    /// The requested state directory. The benchmark's folder is beneath it, so that its disk is measured.
     pub state_dir: Option<&'a Path>,
-    /// Flags for the servers that are measured.
+    /// Flags for the measured servers.
     pub flags: Vec<String>,
     /// Finds languages with an engine over this state directory. Called before any thread exists.
     pub find_languages: &'a FindLanguages<'a>,
@@ -186,7 +188,7 @@ pub struct Surroundings<'a> {
 /// Finds the named languages with an engine over a state directory.
 pub type FindLanguages<'a> = dyn Fn(&Path, &[&'static str]) -> io::Result<Vec<Found>> + 'a;
 
-/// A language that was looked for, or why it is not here.
+/// A language, or the reason why it is not available.
 pub type Found = (&'static str, Result<Language, String>);
 
 /// Runs `palisade bench`.
@@ -249,7 +251,7 @@ fn chosen(arguments: &BenchArguments) -> Vec<Scenario> {
     Scenario::ALL.into_iter().filter(is_chosen).collect()
 }
 
-/// Whoever reads us may have gone; what was measured is written by then.
+/// The reader of standard output may be gone; the results are already written.
 fn show(
     arguments: &BenchArguments,
     report: &Report,

@@ -1,19 +1,19 @@
-//! What was measured: samples, single figures, and what could not be had and why.
+//! The measured samples and figures, and the measurements that were not possible, with the reason.
 //!
-//! Everything has an address, `scenario/name/side`: `rivals/python/bubblewrap`. Budgets name figures by it, with
-//! the statistic behind a colon: `rivals/python/palisade:p50`.
+//! Everything has an address, `scenario/name/side`: `rivals/python/bubblewrap`. Budgets name figures by it,
+//! with the statistic after a colon: `rivals/python/palisade:p50`.
 
 use serde::Serialize;
 
 use super::Scenario;
 use super::statistics::Summary;
 
-/// The side that is ours.
+/// The side of Palisade.
 pub(super) const OURS: &str = "palisade";
 /// The same interpreter file without any wall.
 pub(super) const PLAIN: &str = "plain";
 
-/// What samples and figures count.
+/// The unit of samples and figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Unit {
     #[serde(rename = "ms")]
@@ -37,18 +37,18 @@ impl Unit {
     }
 }
 
-/// Samples of one thing.
+/// Samples of one measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Series {
     pub(super) scenario: Scenario,
     pub(super) name: String,
     pub(super) side: String,
     pub(super) unit: Unit,
-    /// How many callers, open sandboxes and the like: where it stands on a curve.
+    /// The position on a curve, such as the number of callers or of open sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<f64>,
     pub(super) failures: usize,
-    /// What the first failure said.
+    /// The message of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
     pub(super) samples: Vec<f64>,
@@ -68,7 +68,7 @@ impl Series {
         }
     }
 
-    /// Takes a sample, or counts a failure.
+    /// Adds a sample, or counts a failure.
     pub(super) fn take(&mut self, sample: Result<f64, String>) {
         match sample {
             Ok(sample) => self.samples.push(sample),
@@ -100,7 +100,7 @@ pub(super) struct Figure {
     pub(super) value: f64,
 }
 
-/// Something that could not be measured here.
+/// A measurement that was not possible here.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Absent {
     pub(super) scenario: Scenario,
@@ -108,7 +108,7 @@ pub(super) struct Absent {
     pub(super) reason: String,
 }
 
-/// All of it.
+/// All measurements.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Measured {
     pub(super) figures: Vec<Figure>,
@@ -121,7 +121,7 @@ impl Measured {
         self.figure_of(scenario, (name, OURS), unit, (None, value));
     }
 
-    /// A figure of some side, perhaps a point of a curve.
+    /// Adds a figure of a side, optionally as a point of a curve.
     pub(super) fn figure_of(
         &mut self,
         scenario: Scenario,
@@ -138,7 +138,7 @@ impl Measured {
         self.absent.push(Absent { scenario, name, reason });
     }
 
-    /// The number that an address with a statistic names; a figure needs no statistic.
+    /// The number at an address with a statistic; a figure needs no statistic.
     pub(super) fn value(&self, place: &str) -> Option<f64> {
         match place.split_once(':') {
             Some((address, "failures")) => {

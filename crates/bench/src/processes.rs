@@ -1,4 +1,4 @@
-//! What processes hold, as /proc tells it: memory, descriptors, mounts, control groups.
+//! Resources of processes from /proc: memory, file descriptors, mounts, control groups.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,11 +9,11 @@ const BYTES_PER_MB: f64 = 1024.0 * 1024.0;
 /// Memory of one process or of several.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(super) struct Memory {
-    /// Pages that nobody else has.
+    /// Pages that no other process has.
     pub(super) private_mb: f64,
-    /// Shared pages counted in parts.
+    /// Shared pages counted in proportion.
     pub(super) proportional_mb: f64,
-    /// All pages it has.
+    /// All resident pages.
     pub(super) resident_mb: f64,
 }
 
@@ -27,7 +27,7 @@ impl std::iter::Sum for Memory {
     }
 }
 
-/// What a process holds; an error where that cannot be read.
+/// The memory of a process; an error if it cannot be read.
 pub(super) fn memory(pid: u32) -> std::io::Result<Memory> {
     Ok(parse_memory(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?))
 }
@@ -45,8 +45,8 @@ fn parse_memory(text: &str) -> Memory {
     }
 }
 
-/// Everything together that lives beneath a process, itself not included. A process that may not be looked at is
-/// an error, one that ended meanwhile is not.
+/// The total memory of all descendants of a process, without the process itself. A process that cannot be
+/// read is an error; one that has ended is not.
 pub(super) fn memory_beneath(pid: u32) -> Result<Memory, String> {
     let mut all = Vec::new();
     for process in beneath(pid) {
@@ -57,14 +57,14 @@ pub(super) fn memory_beneath(pid: u32) -> Result<Memory, String> {
                     "this user may not read the memory of sandboxed processes; try as root".to_owned()
                 );
             }
-            // Also what a process without memory of its own says: it is just ending.
+            // This also covers a process that is just ending and has no memory any more.
             Err(_) => {}
         }
     }
     Ok(all.into_iter().sum())
 }
 
-/// All processes beneath one.
+/// All descendants of a process.
 pub(super) fn beneath(pid: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in numbered("/proc") {
@@ -83,7 +83,7 @@ pub(super) fn beneath(pid: u32) -> Vec<u32> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The name in brackets may contain any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -92,7 +92,7 @@ fn numbered(folder: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Things that a server makes and must take away again.
+/// Resources that a server creates and must release.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Holdings {
     pub(super) processes: f64,
@@ -105,7 +105,7 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// Of a server with that state directory, and of the processes that serve it.
+    /// The resources of a server with that state directory, and of the processes that serve it.
     pub(super) fn of(server: u32, state_dir: &Path) -> Self {
         let below = beneath(server);
         let mounts = std::iter::once(&server).chain(&below).map(|pid| mounts(*pid)).max().unwrap_or(0);
@@ -134,7 +134,7 @@ impl Holdings {
         ]
     }
 
-    /// Whether nothing but memory is more than it was.
+    /// Whether nothing except memory has grown.
     pub(super) fn is_back_to(&self, before: &Self) -> bool {
         self.parts().iter().zip(before.parts()).take(6).all(|(now, before)| now.1 <= before.1)
     }
@@ -148,7 +148,7 @@ fn descriptors(pid: u32) -> usize {
     numbered(&format!("/proc/{pid}/fd")).len()
 }
 
-/// The groups of a server: it holds each open, to say that it lives.
+/// The control groups of a server: it holds a file descriptor of each, to show that it is alive.
 fn own_cgroups(server: u32) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{server}/fd")).into_iter().flatten().flatten();
     let held = entries.filter_map(|entry| fs::read_link(entry.path()).ok());

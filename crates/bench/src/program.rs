@@ -1,24 +1,24 @@
-//! The programs that are measured: in each language the smallest one that says something.
+//! The measured programs: in each language the smallest one that prints something.
 
 use super::scene::Language;
 
-/// What every one of them prints, but for the canaries of further languages.
+/// The output of every program, except the canaries of further languages.
 const ONE: &str = "1\n";
 
-/// One program, for us and for rivals.
+/// One program, for Palisade and for rivals.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
-    /// As the table calls it.
+    /// The name in the table.
     pub(super) label: String,
     pub(super) language: String,
     pub(super) code: String,
     pub(super) stdout: String,
-    /// Interpreter and flag by which a rival runs the code without a file, where that is possible.
+    /// Interpreter and flag with which a rival runs the code without a file, if that is possible.
     pub(super) plain: Option<Vec<String>>,
 }
 
 impl Program {
-    /// The programs of a language, the one without imports first.
+    /// The programs of a language; the first one has no imports.
     pub(super) fn of(language: &Language) -> Vec<Self> {
         let program = |label: &str, code: &str, flag: Option<&str>| Self {
             label: label.to_owned(),
@@ -34,7 +34,7 @@ impl Program {
                 program("python+pandas", "import pandas; print(1)", Some("-c")),
             ],
             "javascript" => vec![program("javascript", "console.log(1)", Some("-e"))],
-            // Node before 22.6 cannot run it at all: there is nothing plain to compare with.
+            // Node before 22.6 cannot run TypeScript, so there is no plain side.
             "typescript" => vec![program("typescript", "const one: number = 1; console.log(one)", None)],
             "bash" => vec![program("bash", "echo 1", Some("-c"))],
             name => {

@@ -1,13 +1,13 @@
-//! A bar on a terminal's error stream, drawn between samples; nothing elsewhere.
+//! A progress bar on standard error if that is a terminal, drawn between samples.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 const CELLS: usize = 24;
-/// Drawing takes time of the machine that is measured.
+/// Minimum time between two redraws, because drawing uses time of the measured machine.
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// Where a benchmark stands.
+/// The progress of a benchmark.
 pub(super) struct Progress {
     is_shown: bool,
     title: String,
@@ -24,14 +24,14 @@ impl Progress {
         Self { is_shown: false, title: String::new(), drawn: None }
     }
 
-    /// A new part begins.
+    /// Begins a new part.
     pub(super) fn begin(&mut self, title: &str) {
         title.clone_into(&mut self.title);
         self.drawn = None;
         self.step(0, 1);
     }
 
-    /// So many of all are done.
+    /// Sets the number of completed steps.
     pub(super) fn step(&mut self, done: usize, all: usize) {
         if !self.is_shown || self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
             return;

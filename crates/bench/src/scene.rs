@@ -1,4 +1,4 @@
-//! The place of one benchmark: a folder that is thrown away, the languages found, how to start servers.
+//! The environment of one benchmark: a temporary folder, the languages found, and how to start servers.
 
 use std::fs;
 use std::io;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use super::server::Recipe;
 use crate::Surroundings;
 
-/// Where a server keeps what it found out about languages, in its state directory.
+/// The folder in a state directory where a server stores its findings about languages.
 const KNOWN_LANGUAGES: &str = "runtimes";
 const FOLDER_PREFIX: &str = "palisade-bench-";
 
-/// Languages that are always measured, as far as they are there.
+/// Languages that are always measured if they are available.
 pub(super) const MAIN_LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
 
 /// A language that works here.
@@ -22,27 +22,27 @@ pub struct Language {
     pub name: String,
     /// Version of its interpreter or compiler.
     pub version: String,
-    /// The interpreter's own file, shims resolved: the one the server starts.
+    /// The interpreter's own file, with shims resolved: the file that the server starts.
     pub interpreter: PathBuf,
-    /// Its smallest whole program and what that prints.
+    /// Its smallest complete program and the expected output.
     pub canary: (String, String),
 }
 
-/// What scenarios need to know.
+/// Everything that scenarios need.
 pub(super) struct Scene {
     pub(super) folder: Folder,
     pub(super) recipe: Recipe,
     pub(super) languages: Vec<Language>,
-    /// Languages that were looked for and are not here: name and reason.
+    /// Languages that are not available: name and reason.
     pub(super) missing: Vec<(String, String)>,
 }
 
 impl Scene {
-    /// Makes the folder and looks for languages. Call it before any thread exists.
+    /// Creates the folder and finds languages. Call it before any thread exists.
     pub(super) fn set(surroundings: &Surroundings<'_>, wanted: &[&'static str]) -> io::Result<Self> {
         let folder = Folder::new(surroundings.state_dir)?;
         let recipe = Recipe {
-            // This very file, even if another one has taken its name meanwhile.
+            // Always the running binary, even if another file has replaced it meanwhile.
             binary: PathBuf::from("/proc/self/exe"),
             state_dir: folder.within("state")?,
             log: folder.path().join("server.log"),
@@ -59,14 +59,14 @@ impl Scene {
         Ok(Self { folder, recipe, languages, missing })
     }
 
-    /// The same servers over a state directory of their own, which knows what the first found out about languages.
+    /// The same servers over a separate state directory, with a copy of the findings about languages.
     pub(super) fn recipe_in(&self, name: &str) -> Result<Recipe, String> {
         let said = |error: io::Error| format!("a state directory: {error}");
         let state_dir = self.folder.within(name).map_err(said)?;
         let known = self.folder.within(&format!("{name}/{KNOWN_LANGUAGES}")).map_err(said)?;
         let files = fs::read_dir(self.recipe.state_dir.join(KNOWN_LANGUAGES));
         for file in files.into_iter().flatten().flatten() {
-            // What is missing is found out again.
+            // The server makes missing findings again.
             fs::copy(file.path(), known.join(file.file_name())).ok();
         }
         Ok(Recipe { state_dir, ..self.recipe.clone() })
@@ -77,14 +77,14 @@ impl Scene {
     }
 }
 
-/// A private folder that is removed when dropped; those of benchmarks that were killed go with the next one.
+/// A private folder that is removed when dropped. The next benchmark removes the folders of killed ones.
 pub(super) struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Beneath the state directory that was asked for, so that its disk is the one measured; else the system's
-    /// place for such folders.
+    /// Beneath the requested state directory, so that its disk is measured; otherwise in the system's
+    /// temporary directory.
     fn new(beneath: Option<&Path>) -> io::Result<Self> {
         let above = beneath.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let above = std::path::absolute(above)?;
@@ -98,7 +98,7 @@ impl Folder {
         &self.path
     }
 
-    /// A private folder in it.
+    /// A private subfolder.
     pub(super) fn within(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -119,7 +119,7 @@ fn remove_leftovers(above: &Path) {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Another user's folder stays.
+            // Folders of other users cannot be removed and stay.
             fs::remove_dir_all(entry.path()).ok();
         }
     }

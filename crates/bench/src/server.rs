@@ -1,5 +1,4 @@
-//! A server of our own to measure: this very program as `palisade mcp`, with a state directory that is thrown
-//! away.
+//! A server to measure: this binary as `palisade mcp`, with a temporary state directory.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +11,12 @@ use serde_json::json;
 use super::client::{Call, Client};
 use super::progress::Progress;
 
-/// How long a server may take to end once its input has.
+/// Maximum time for a server to end after its input has ended.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// How long all canaries together may take.
+/// Maximum time for all canaries together.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// Of what a server said before it failed.
+/// Maximum length of the quoted log of a failed server.
 const LAST_WORDS_BYTES: usize = 600;
 
 /// How servers are started.
@@ -26,14 +25,14 @@ pub(super) struct Recipe {
     pub(super) binary: PathBuf,
     /// State of the server.
     pub(super) state_dir: PathBuf,
-    /// Where what it says is kept.
+    /// The file for the server's error stream.
     pub(super) log: PathBuf,
-    /// Flags of every command that are handed on.
+    /// Global flags that are passed on.
     pub(super) flags: Vec<String>,
 }
 
 impl Recipe {
-    /// `palisade COMMAND` with the flags, its streams not yet set but for the error stream.
+    /// `palisade COMMAND` with the flags. Only its error stream is set.
     pub(super) fn command(&self, arguments: &[&str]) -> io::Result<Command> {
         let mut command = Command::new(&self.binary);
         command.args(arguments).args(&self.flags).arg("--state-dir").arg(&self.state_dir);
@@ -41,7 +40,7 @@ impl Recipe {
         Ok(command)
     }
 
-    /// The end of what the last server said.
+    /// The end of the last server's error output.
     pub(super) fn last_words(&self) -> String {
         last_words(&self.log)
     }
@@ -53,17 +52,17 @@ fn last_words(log: &Path) -> String {
     String::from_utf8_lossy(tail).trim().to_owned()
 }
 
-/// One that answers; ends when dropped.
+/// A running server; ends when dropped.
 pub(super) struct Server {
     child: Child,
-    /// Taken away first at the end: the end of its input ends the server.
+    /// Dropped first at the end, because the end of its input ends the server.
     client: Option<Client>,
     /// From the start of the process to the first answer.
     pub(super) started_in: Duration,
 }
 
 impl Server {
-    /// Starts one and waits until it answers `server/discover`.
+    /// Starts a server and waits until it answers `server/discover`.
     pub(super) fn start(recipe: &Recipe) -> Result<Self, String> {
         let mut command = recipe.command(&["mcp"]).map_err(|error| format!("starting a server: {error}"))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -87,8 +86,9 @@ impl Server {
         }
     }
 
-    /// Waits until it has tried every language that it found: it remembers that, and so do all later ones over the same
-    /// state. Compilers would share the machine with what is measured. Not for ever: then they do.
+    /// Waits until the server has tried every language that it found. The server stores the results, and
+    /// later servers over the same state use them. Otherwise compilers would share the machine with the
+    /// measurement. The wait is bounded; after that they do.
     pub(super) fn settle(&self, progress: &mut Progress) -> Result<(), String> {
         let deadline = Instant::now() + SETTLE_PATIENCE;
         let ask = Call::tool("get_capabilities", &json!({}));
@@ -120,7 +120,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits for a process that was told to end; kills it if it does not.
+/// Waits for a process that was asked to end; kills it if it does not.
 pub(super) fn end(child: &mut Child) {
     let deadline = Instant::now() + END_PATIENCE;
     while child.try_wait().is_ok_and(|status| status.is_none()) {

@@ -1,4 +1,4 @@
-//! `palisade serve` on a unix socket, and callers with one HTTP connection each that stays open.
+//! `palisade serve` on a unix socket, and callers with one persistent HTTP connection each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,10 +15,10 @@ use super::server::end;
 const START_PATIENCE: Duration = Duration::from_secs(20);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// The longest answer that is taken.
+/// Maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// One that serves; ends when dropped.
+/// A running `palisade serve`; ends when dropped.
 pub(super) struct Served {
     child: Child,
     socket: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts one and waits until it takes connections. `expected` is what the programs of its callers print.
+    /// Starts it and waits until it accepts connections. `expected` is the output of the callers' programs.
     pub(super) fn start(scene: &Scene, expected: &str) -> Result<Self, String> {
         let socket = scene.folder.path().join("serve.sock");
         let address = format!("unix:{}", socket.display());
@@ -46,7 +46,7 @@ impl Served {
         Ok(served)
     }
 
-    /// A caller with a connection of its own.
+    /// A caller with a separate connection.
     pub(super) fn caller(&self, call: &Call) -> impl FnMut() -> Result<f64, String> + use<> {
         let body = call.numbered(1);
         let request = format!(
@@ -78,7 +78,8 @@ impl Drop for Served {
     }
 }
 
-/// Sends a request over the connection, opening one if there is none; the JSON of the answer and how long it took.
+/// Sends a request over the connection, and opens one if there is none. Returns the JSON of the answer and
+/// its time.
 fn ask(
     connection: &mut Option<BufReader<UnixStream>>,
     socket: &PathBuf,

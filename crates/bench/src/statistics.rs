@@ -1,8 +1,9 @@
-//! Plain statistics over samples: quantiles, mean, a histogram. Pure; nothing here knows what was measured.
+//! Plain statistics over samples: quantiles, mean, a histogram. Pure; this file does not know what was
+//! measured.
 
 use serde::Serialize;
 
-/// What samples say together.
+/// Summary of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Summary {
     pub(super) n: usize,
@@ -15,7 +16,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of no samples there is no summary.
+    /// `None` without samples.
     pub(super) fn of(samples: &[f64]) -> Option<Self> {
         let ordered = ordered(samples);
         let (min, max) = (*ordered.first()?, *ordered.last()?);
@@ -24,7 +25,7 @@ impl Summary {
         Some(Self { n: ordered.len(), min, mean, p50: at(0.50), p95: at(0.95), p99: at(0.99), max })
     }
 
-    /// One of the figures by its name, as budgets write it.
+    /// One of the figures by its name in budgets.
     pub(super) fn figure(&self, name: &str) -> Option<f64> {
         Some(match name {
             "n" => self.n as f64,
@@ -39,8 +40,8 @@ impl Summary {
     }
 }
 
-/// Nearest rank: the least sample that at least this share of all does not exceed. A sample that was seen, never
-/// one between two.
+/// Nearest rank: the smallest sample that at least this share of all samples does not exceed. The result is
+/// always a measured sample, never an interpolation.
 fn quantile(ordered: &[f64], share: f64) -> f64 {
     let rank = (share * ordered.len() as f64).ceil() as usize;
     ordered.get(rank.clamp(1, ordered.len().max(1)) - 1).copied().unwrap_or(f64::NAN)
@@ -52,7 +53,8 @@ fn ordered(samples: &[f64]) -> Vec<f64> {
     ordered
 }
 
-/// Samples counted in ranges that grow by a factor: `counts[i]` are those up to `bounds[i]`, the last ones beyond.
+/// Samples counted in ranges that grow by a factor: `counts[i]` counts those up to `bounds[i]`, the last one
+/// those beyond.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Histogram {
     pub(super) bounds: Vec<f64>,
@@ -60,7 +62,7 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    /// Bounds `first`, `first * factor` ... until the largest sample is in one.
+    /// Bounds `first`, `first * factor` ... until one includes the largest sample.
     pub(super) fn of(samples: &[f64], first: f64, factor: f64) -> Self {
         const RANGES_MAX: usize = 64;
         let ordered = ordered(samples);

@@ -1,11 +1,11 @@
-//! Everything as JSON: every sample, with its summary and a histogram beside it.
+//! The report as JSON: every sample, with a summary and a histogram.
 
 use serde_json::{Value, json};
 
 use crate::Report;
 use crate::statistics::Histogram;
 
-/// Ranges of the histograms grow by this, from a twentieth of a millisecond.
+/// The ranges of the histograms grow by this factor, from a twentieth of a millisecond.
 const HISTOGRAM_FACTOR: f64 = 1.5;
 const HISTOGRAM_FIRST: f64 = 0.05;
 
@@ -28,7 +28,7 @@ pub(crate) fn value(report: &Report) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// A tenth of a microsecond is less than any clock here can tell.
+/// Rounds to a tenth of a microsecond, which is below the resolution of every clock here.
 fn rounded(sample: f64) -> f64 {
     (sample * 10_000.0).round() / 10_000.0
 }

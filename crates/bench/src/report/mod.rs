@@ -1,4 +1,4 @@
-//! What was measured, for people and for machines.
+//! The report, for people and for machines.
 
 mod json;
 mod svg;
@@ -12,7 +12,7 @@ pub(super) use self::json::value;
 pub(super) use self::table::print;
 use super::Report;
 
-/// Writes everything into a folder: `results.json`, and a plot of whatever there is to plot.
+/// Writes the report into a folder: `results.json`, and a plot of each plottable scenario.
 pub(super) fn write(folder: &Path, report: &Report) -> io::Result<()> {
     fs::write(folder.join("results.json"), format!("{}\n", value(report).map_err(io::Error::other)?))?;
     for (name, plot) in svg::plots(report) {

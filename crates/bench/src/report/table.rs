@@ -1,4 +1,4 @@
-//! Tables for a terminal: ours beside each rival, with the ratio to the plain interpreter.
+//! Tables for a terminal: Palisade beside each rival, with the ratio to the plain interpreter.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use terminal::Paint;
 
 const SIDE_WIDTH: usize = 30;
 
-/// Everything, scenario by scenario.
+/// Prints the whole report, by scenario.
 pub(crate) fn print(out: &mut (impl Write + io::IsTerminal), report: &Report) -> io::Result<()> {
     let paint = Paint::for_stream(out);
     let machine = &report.machine;
@@ -74,7 +74,7 @@ fn print_scenario(
     Ok(())
 }
 
-/// What the plain interpreter took in the same run.
+/// The time of the plain interpreter in the same run.
 fn plain_of(series: &[&Series], of: &Series) -> Option<f64> {
     let plain = series.iter().find(|one| one.name == of.name && one.side == PLAIN && one.unit == of.unit)?;
     plain.summary().map(|summary| summary.p50)
@@ -109,7 +109,7 @@ fn print_series(
     }
 }
 
-/// One line for all sides of a figure.
+/// Prints one line with all sides of a figure.
 fn print_figures(out: &mut impl Write, group: &[&Figure]) -> io::Result<()> {
     let name = group.first().map(|figure| figure.name.as_str()).unwrap_or_default();
     write!(out, "{name:<38}")?;

@@ -1,5 +1,7 @@
-//! Bubblewrap, with a wall as like ours as its flags allow: every namespace new, a read-only /usr, fresh /tmp,
-//! /proc and /dev. It has no cgroup limits, no Landlock and no system call filter, so it does less.
+//! Bubblewrap, with a wall as similar to Palisade's as its flags allow: new namespaces, a read-only /usr,
+//! fresh /tmp, /proc and /dev.
+//!
+//! It has no control group limits, no Landlock and no system call filter, so it does less work.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +30,7 @@ pub(super) fn find(scene: &Scene) -> Candidates {
     }
     let fresh = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/workspace"];
     flags.extend(fresh.map(str::to_owned));
-    // After the fresh folders: an interpreter may live beneath one of them.
+    // Bound after the fresh folders, because an interpreter may be installed beneath one of them.
     for folder in installations(scene) {
         flags.extend(["--ro-bind".to_owned(), text(folder.clone()), text(folder)]);
     }

@@ -1,5 +1,5 @@
-//! Docker and Podman, as far as an engine answers: one `run --rm` for each sample, hardened, without network, over
-//! a root that is made here. No image is ever fetched.
+//! Docker and Podman, if an engine answers: one hardened `run --rm` per sample, without network, over a root
+//! filesystem made here. No image is ever fetched.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use crate::scene::Scene;
 pub(super) const DOCKER: &str = "docker run";
 pub(super) const PODMAN: &str = "podman run";
 
-/// Variables by which their clients find an engine or their own folders.
+/// Variables that their clients need to find an engine or their own folders.
 const KEPT_VARIABLES: [&str; 6] = [
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -20,7 +20,7 @@ const KEPT_VARIABLES: [&str; 6] = [
     "XDG_CONFIG_HOME",
     "DBUS_SESSION_BUS_ADDRESS",
 ];
-/// What both of them are asked for.
+/// Flags for both engines.
 const HARDENED: [&str; 9] = [
     "run",
     "--rm",
@@ -32,7 +32,7 @@ const HARDENED: [&str; 9] = [
     "--tmpfs=/workspace",
     "--workdir=/workspace",
 ];
-/// How long an engine may take to say that it is there, or to take an image in.
+/// Maximum time for an engine to answer, or to import an image.
 const ANSWER_SECONDS: &str = "20";
 
 /// One engine.
@@ -71,7 +71,7 @@ pub(super) fn docker(scene: &Scene) -> Candidates {
     Ok(vec![Box::new(Engine { name: DOCKER.to_owned(), line, image: Some(image) })])
 }
 
-/// With the runtime that it would choose, else with runc, which starts where others do not.
+/// First with Podman's default runtime, then with runc, which starts where others do not.
 pub(super) fn podman(scene: &Scene) -> Candidates {
     let binary = on_path("podman")?.display().to_string();
     let rootfs = Rootfs::make(scene)?;
@@ -83,7 +83,7 @@ pub(super) fn podman(scene: &Scene) -> Candidates {
         let mut line = vec![binary.clone(), place("root", "root"), place("runroot", "run")];
         line.extend(flags.iter().map(|flag| (*flag).to_owned()));
         line.extend(HARDENED.map(str::to_owned));
-        // Its own defaults are above what a confined root may set.
+        // The engine's defaults are above the limits that a confined root user may set.
         line.extend(
             ["--cap-drop=all", "--ulimit=nofile=256:256", "--ulimit=nproc=4096:4096"].map(str::to_owned),
         );
@@ -104,7 +104,7 @@ fn client(binary: &str) -> Command {
     command
 }
 
-/// A client's command that ends in time, whatever its engine does.
+/// A client command with a timeout.
 fn bounded(binary: &str) -> Command {
     let mut command = client("timeout");
     command.args([ANSWER_SECONDS, binary]).stdin(Stdio::null());
@@ -121,7 +121,7 @@ fn answer(command: &mut Command) -> Result<String, String> {
     Err(format!("no engine answers: {complaint}"))
 }
 
-/// An image made of the root, gone when dropped.
+/// An image of the root filesystem, removed when dropped.
 struct Image {
     binary: String,
     name: String,
@@ -142,7 +142,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // What is left is a few empty folders in the engine's own store.
+        // Only a few empty folders would remain in the engine's store.
         answer(bounded(&self.binary).args(["rmi", "--force", &self.name])).ok();
     }
 }

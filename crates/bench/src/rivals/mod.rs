@@ -1,7 +1,8 @@
-//! Other ways to run the same program that are installed here: the plain interpreter, and walls of others.
+//! Other installed ways to run the same program: the plain interpreter, and other sandboxes.
 //!
-//! Each is tried once, bounded in time. One that is missing or does not work is told with its reason and never an
-//! error. All get a cleared environment and the interpreter file that our server uses.
+//! Each rival is tried once, with a timeout. A rival that is missing or does not work is reported with the
+//! reason and is never an error. All rivals get a cleared environment and the interpreter file that the
+//! measured server uses.
 
 mod bubblewrap;
 mod engines;
@@ -19,34 +20,34 @@ use super::scene::Scene;
 
 pub(super) use self::spawn::timed;
 
-/// How long the first try of a rival may take.
+/// Timeout for the first try of a rival.
 const TRY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A way to run a program.
 pub(super) trait Rival {
-    /// As the table calls it.
+    /// The name in the table.
     fn name(&self) -> &str;
     /// A command that runs the program once and ends.
     fn command(&mut self, program: &Program) -> Result<Command, String>;
 }
 
-/// One that works here, and what a run of it took.
+/// A working rival, and the time of one run.
 pub(super) struct Ready {
     pub(super) rival: Box<dyn Rival>,
     pub(super) took: Duration,
 }
 
-/// What was found: those that work, and the others with the reason.
+/// The working rivals, and the others with the reason.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) ready: Vec<Ready>,
     pub(super) absent: Vec<(String, String)>,
 }
 
-/// Ways to set one up, the best first; or why there is none.
+/// Variants of one rival, the best first, or the reason why there is none.
 type Candidates = Result<Vec<Box<dyn Rival>>, String>;
 
-/// Looks for all of them; each must run `canary`.
+/// Finds all rivals; each must run `canary`.
 pub(super) fn find(scene: &Scene, canary: &Program) -> Found {
     let mut families: Vec<(&str, Candidates)> =
         vec![(PLAIN, Ok(vec![Box::new(Plain)])), (bubblewrap::NAME, bubblewrap::find(scene))];
@@ -62,7 +63,8 @@ pub(super) fn find(scene: &Scene, canary: &Program) -> Found {
     found
 }
 
-/// The first one that runs the canary, with the faster of two runs: the first may set things up.
+/// The first candidate that runs the canary, with the faster time of two runs, because the first may include
+/// setup.
 fn first_that_works(candidates: Vec<Box<dyn Rival>>, canary: &Program) -> Result<Ready, String> {
     let mut reason = "there is no way to set it up".to_owned();
     for mut rival in candidates {
@@ -75,7 +77,7 @@ fn first_that_works(candidates: Vec<Box<dyn Rival>>, canary: &Program) -> Result
     Err(reason)
 }
 
-/// A command with a cleared environment: variables of a shell slow interpreters down.
+/// A command with a cleared environment, because variables of a shell slow interpreters down.
 pub(super) fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -106,8 +108,8 @@ fn on_path(name: &str) -> Result<PathBuf, String> {
     files.find(|file| engine::runtimes::is_program(file)).ok_or_else(|| "it is not installed".to_owned())
 }
 
-/// Folders outside of /usr that interpreters need, to be shown read-only: their installation, which is the folder
-/// above `bin`.
+/// Folders outside of /usr that interpreters need, to be mounted read-only: their installation, which is the
+/// folder above `bin`.
 fn installations(scene: &Scene) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = scene
         .languages
@@ -121,7 +123,7 @@ fn installations(scene: &Scene) -> Vec<PathBuf> {
     found
 }
 
-/// Names at the root that lead into /usr on a merged system, and where they lead.
+/// Names in the root directory that are links into /usr on a merged system, and their targets.
 fn root_links() -> Vec<(String, PathBuf)> {
     ["bin", "sbin", "lib", "lib32", "lib64", "libx32"]
         .iter()

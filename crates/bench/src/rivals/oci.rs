@@ -1,7 +1,8 @@
 //! Runtimes of the Open Container Initiative, called directly: runc, crun, youki, runsc (gVisor).
 //!
-//! A bundle per program is prepared ahead: new namespaces, read-only root, no capabilities, limits of memory and
-//! processes where they are to be had. No system call filter, so they do less than our wall.
+//! A bundle per program is prepared ahead: new namespaces, read-only root, no capabilities, and limits of
+//! memory and processes where they are available. The bundles have no system call filter, so the runtimes do
+//! less work than Palisade's wall.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use super::{Candidates, Rival, bare, on_path};
 use crate::program::Program;
 use crate::scene::Scene;
 
-/// Names of the runtimes looked for, with the flags that each needs.
+/// The runtimes, with the flags that each needs.
 pub(super) const RUNTIMES: [(&str, &[&str]); 4] =
     [("runc", &[]), ("crun", &[]), ("youki", &[]), ("runsc", &["--network=none"])];
 
-/// crun does not start where version 2 of control groups is mounted beside version 1; hidden from it, it does.
+/// crun does not start where control groups version 2 are mounted beside version 1. It starts if this mount
+/// is hidden.
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
-/// Nobody in particular.
+/// The user id of `nobody`.
 const OUTER_ID: u32 = 65534;
 
 /// One runtime.
@@ -30,7 +32,7 @@ struct Runtime {
     line: Vec<String>,
     folder: PathBuf,
     rootfs: Rootfs,
-    /// By label of the program.
+    /// Bundles by the label of the program.
     bundles: HashMap<String, PathBuf>,
     last: u64,
 }

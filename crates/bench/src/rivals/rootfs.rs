@@ -1,5 +1,5 @@
-//! A root for walls of others: empty folders and links; the host's /usr and the interpreters' folders are bound over
-//! it, read-only. Nothing is copied or fetched.
+//! A root filesystem for other sandboxes: empty folders and links. The host's /usr and the interpreters'
+//! folders are bind-mounted over it, read-only. Nothing is copied or fetched.
 
 use std::fs;
 use std::io;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use super::{installations, root_links};
 use crate::scene::Scene;
 
-/// Folders that something is mounted on.
+/// Mount points.
 const FOLDERS: [&str; 7] = ["usr", "proc", "dev", "sys", "tmp", "etc", "workspace"];
 
-/// A root and what is bound over it.
+/// A root filesystem and its bind mounts.
 #[derive(Debug, Clone)]
 pub(super) struct Rootfs {
     pub(super) path: PathBuf,
-    /// Host folders that appear at the same place, read-only.
+    /// Host folders that appear at the same path, read-only.
     pub(super) shown: Vec<PathBuf>,
 }
 
 impl Rootfs {
-    /// Makes one in the folder of the benchmark; the same one when it is there.
+    /// Creates it in the folder of the benchmark, or returns the existing one.
     pub(super) fn make(scene: &Scene) -> Result<Self, String> {
         let path = scene.folder.path().join("rootfs");
         let shown: Vec<PathBuf> =

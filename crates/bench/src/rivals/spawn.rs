@@ -1,4 +1,4 @@
-//! Runs a command to its end, bounded in time, and says how long it took.
+//! Runs a command to its end, with a timeout, and measures its time.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// What a command may say on its error stream and be quoted with.
+/// Maximum length of the quoted error output of a command.
 const COMPLAINT_BYTES: usize = 300;
 
-/// From the start of the process until it has ended; it must print what is expected.
+/// The time from the start of the process to its end; it must print the expected output.
 ///
-/// It is waited for through a pidfd, so that nothing is polled and one that hangs can be given up.
+/// The wait uses a pidfd, so nothing is polled and a hanging process can be ended.
 pub(crate) fn timed(mut command: Command, expected: &str, patience: Duration) -> Result<Duration, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, so that what it started goes with it.
+    // A separate process group, so that its children are killed with it.
     command.process_group(0);
     let began = Instant::now();
     let mut child = command.spawn().map_err(|error| format!("it does not start: {error}"))?;
@@ -36,7 +36,7 @@ pub(crate) fn timed(mut command: Command, expected: &str, patience: Duration) ->
     Err(format!("it ended with {status} and printed {said:?}: {complaint}"))
 }
 
-/// Whether it ended in time.
+/// Whether the process ended in time.
 fn wait(child: &Child, patience: Duration) -> bool {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let Some(Ok(handle)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
@@ -46,7 +46,7 @@ fn wait(child: &Child, patience: Duration) -> bool {
         match poll(&mut watched, Some(&timeout)) {
             Ok(count) => return count > 0,
             Err(rustix::io::Errno::INTR) => {}
-            // Then the wait itself will tell.
+            // The wait itself then reports the error.
             Err(_) => return true,
         }
     }
@@ -59,7 +59,7 @@ fn give_up(child: &mut Child) {
     child.wait().ok();
 }
 
-/// What a pipe holds, without waiting for who may still have its other end.
+/// The content of a pipe, without waiting for other holders of its write end.
 fn read_what_is_there(mut stream: impl Read + std::os::fd::AsFd) -> String {
     if rustix::io::ioctl_fionbio(&stream, true).is_err() {
         return String::new();

@@ -1,5 +1,5 @@
-//! One caller, one run after the other, each in a sandbox of its own: the languages in turns, with a moment of
-//! quiet between two runs. What an agent waits for.
+//! One caller, one run after the other, each in a fresh sandbox: the languages in turns, with a pause between
+//! two runs. This is the time that an agent waits.
 
 use crate::lanes::{Lane, in_turns};
 use crate::server::Server;

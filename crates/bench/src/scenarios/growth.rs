@@ -1,7 +1,8 @@
-//! Whether the next run costs more the more there is: open sandboxes, stored runs, files in a sandbox. A curve each.
+//! Whether the next run takes longer as the server's state grows: open sandboxes, stored runs, files in a
+//! sandbox. Each has a curve.
 //!
-//! Sandboxes that are open have an interpreter awake, as far as the server lets them. Each curve begins with an
-//! empty state directory.
+//! Open sandboxes have a running interpreter, as far as the server allows. Each curve begins with an empty
+//! state directory.
 
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Growth;
 const CALLERS: usize = 4;
-/// Files made by one run.
+/// Number of files that one run creates.
 const FILES_AT_ONCE: usize = 1000;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
@@ -48,7 +49,7 @@ fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
     let server = Server::start(&bench.scene.recipe_in("growth-runs")?)?;
     let client = server.client()?;
     super::warm(client, program)?;
-    // A run in a sandbox that lasts is always stored, and is the cheapest to make.
+    // A run in a persistent sandbox is always stored, and is the cheapest to make.
     let sandboxes = (0..CALLERS).map(|_| open(client)).collect::<Result<Vec<_>, _>>()?;
     let mut there = 0;
     for count in bench.sizes.growth.stored {
@@ -63,8 +64,8 @@ fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Files in the workspace of one sandbox: what they cost the next run in it, which looks for what is new, and a
-/// fresh run elsewhere.
+/// Files in the workspace of one sandbox: their cost for the next run in it, which looks for changed files,
+/// and for a fresh run elsewhere.
 fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
     let server = Server::start(&bench.scene.recipe_in("growth-files")?)?;
     let client = server.client()?;
@@ -91,7 +92,8 @@ fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
 }
 
 fn fresh_runs(bench: &mut Bench, client: &Client, program: &Program, (name, count): (&str, usize)) {
-    // Points are minutes apart, so the plain interpreter takes its turn: it shows what the machine did meanwhile.
+    // Points are minutes apart. The plain interpreter is measured in turns, to show changes of the machine in
+    // that time.
     let plain = Lane::new(Series::new(SCENARIO, &program.label, PLAIN), || plain_run(program));
     let mut lanes = vec![Lane::fresh(SCENARIO, client, program), plain];
     for lane in &mut lanes {

@@ -1,7 +1,7 @@
-//! Whether anything is left behind: what a server holds after its first runs, and after many more.
+//! Whether resources leak: the resources of a server after its first runs, and after many more.
 //!
-//! The first runs come from as many callers as the others, so that what is sized by demand has its size. Then the
-//! server is given time to clear away before it is looked at.
+//! The first runs have the same number of callers as the others, so that demand-driven pools already have
+//! their size. The server then gets time for its cleanup before it is measured.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::{Bench, Scenario};
 const SCENARIO: Scenario = Scenario::Leak;
 const CALLERS: usize = 8;
 const QUIET: Duration = Duration::from_secs(2);
-/// How long what is on its way out may take.
+/// Maximum time for the cleanup.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -68,7 +68,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// So many runs by several callers; the failures.
+/// Executes that many runs by several callers; returns the failures.
 fn load(client: &Client, program: &Program, runs: usize, tell: &(impl Fn(usize) + Sync)) -> Vec<String> {
     let call = Call::run(&program.language, &program.code);
     let begun = AtomicUsize::new(0);

@@ -1,5 +1,7 @@
-//! What an idle open Python sandbox holds: many are opened and used once, and what all processes hold more than
-//! before is divided by their number. So what several share counts once, and what is kept ready hardly counts.
+//! Memory of an idle open Python sandbox.
+//!
+//! Many sandboxes are opened and used once. The increase of all processes is divided by their number. Memory
+//! that several share therefore counts once, and spares hardly count.
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         return Ok(());
     };
     super::warm(client, &program)?;
-    // The first one brings what all later ones share.
+    // The first sandbox adds the memory that all later ones share.
     awake(client, 1)?;
     std::thread::sleep(QUIET);
     let look = || -> Result<_, String> {
@@ -52,7 +54,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens so many sandboxes and runs something in each.
+/// Opens that many sandboxes and runs a program in each.
 pub(super) fn awake(client: &Client, count: usize) -> Result<(), String> {
     let one = || client.call(&Call::run_in(&open(client)?, "python", "x = 1")).map(drop);
     together(OPENERS, |number| (number..count).step_by(OPENERS).try_for_each(|_| one()))

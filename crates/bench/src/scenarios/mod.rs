@@ -1,4 +1,4 @@
-//! What is measured, one file each. Each starts servers of its own, so that none sees what another left.
+//! The scenarios, one file each. Each scenario starts its own servers, so that none is affected by another.
 
 mod fresh;
 mod growth;
@@ -18,10 +18,10 @@ use super::lanes::{Pace, fresh as fresh_run};
 use super::program::Program;
 use super::{Bench, Scenario};
 
-/// Runs before the first sample: interpreters are found, caches and spares filled.
+/// Runs before the first sample, to find interpreters and to fill caches and spares.
 const WARMING_RUNS: usize = 3;
 
-/// How much of everything.
+/// The sizes of all scenarios.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) fresh: Pace,
@@ -29,19 +29,19 @@ pub(super) struct Sizes {
     /// Sandboxes that are opened and closed.
     pub(super) openings: usize,
     pub(super) rivals: Pace,
-    /// Of each number of callers.
+    /// Duration for each number of callers.
     pub(super) throughput: Duration,
     /// Blocks of arrivals, and arrivals in each.
     pub(super) paced: (usize, usize),
     pub(super) starts: usize,
-    /// Open at once.
+    /// Sandboxes that are open at once.
     pub(super) sandboxes: usize,
     pub(super) phases: usize,
     pub(super) leak_runs: usize,
     pub(super) growth: Growth,
 }
 
-/// Where curves of growth have their points.
+/// The points of the growth curves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growth {
     pub(super) sandboxes: [usize; 4],
@@ -50,7 +50,7 @@ pub(super) struct Growth {
 }
 
 impl Sizes {
-    /// Few or many; the runs of the leak check can be asked for.
+    /// Small or full sizes; the number of runs of the leak check can be set.
     pub(super) fn new(is_quick: bool, leak_runs: Option<usize>) -> Self {
         let settle = Duration::from_millis(10);
         let pace = |rounds| Pace { rounds, settle };
@@ -89,7 +89,7 @@ impl Sizes {
     }
 }
 
-/// Measures one of them.
+/// Measures one scenario.
 pub(super) fn measure(scenario: Scenario, bench: &mut Bench) -> Result<(), String> {
     bench.progress.begin(scenario.name());
     match scenario {
@@ -106,7 +106,7 @@ pub(super) fn measure(scenario: Scenario, bench: &mut Bench) -> Result<(), Strin
     }
 }
 
-/// Several threads at once, each with its number; the first failure.
+/// Runs several threads at once, each with its index; returns the first failure.
 fn together(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn together(count: usize, work: impl Fn(usize) -> Result<(), String> + Sync) -> 
     })
 }
 
-/// Programs of all languages here that the server really runs; those that fail are told.
+/// Programs of all languages here that the server actually runs; failures are reported.
 fn working(scenario: Scenario, bench: &mut Bench, client: &Client) -> Vec<Program> {
     let missing = std::mem::take(&mut bench.scene.missing);
     for (name, reason) in &missing {
@@ -136,13 +136,13 @@ fn working(scenario: Scenario, bench: &mut Bench, client: &Client) -> Vec<Progra
     kept
 }
 
-/// Runs a program until it is warm.
+/// Runs a program until caches and spares are filled.
 fn warm(client: &Client, program: &Program) -> Result<(), String> {
     let call = Call::run(&program.language, &program.code);
     (0..WARMING_RUNS).try_for_each(|_| fresh_run(client, &call, &program.stdout).map(drop))
 }
 
-/// The program of a language without imports, if the language is here.
+/// The program of a language without imports, if the language is available.
 fn main_program(bench: &Bench, language: &str) -> Option<Program> {
     bench.scene.language(language).and_then(|found| Program::of(found).into_iter().next())
 }

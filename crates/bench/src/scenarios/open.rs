@@ -1,7 +1,8 @@
-//! Runs in a sandbox that lasts: opening it, its first run, and the next ones, in which an interpreter is awake.
+//! Runs in a persistent sandbox: opening it, its first run, and the following runs, which use a running
+//! interpreter.
 //!
-//! Every run there is on the disk before it is answered, so a small durable write of the same disk takes its turn
-//! beside them: what a run costs beyond its code is what is left after that.
+//! The server stores every such run on the disk before it answers. A small durable write on the same disk is
+//! therefore measured in turns with them. The rest is the cost of a run beyond its code.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -24,12 +25,12 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("typescript", "var y: number = 1", "console.log(1 as number)"),
     ("bash", "x=1", "echo 1"),
 ];
-/// What one page of a database costs.
+/// The size of one database page.
 const WRITE_BYTES: usize = 4096;
-/// Side of what is left when the time that the server measured for the program is taken away.
+/// Side for the time that remains after subtracting the time that the server measured for the program.
 const BEYOND: &str = "beyond usage.wall_ms";
 
-/// A statement in a sandbox, and the times its runs took beyond what the server measured.
+/// A statement in a sandbox, and the times of its runs beyond what the server measured.
 struct Statement {
     label: String,
     call: Call,
@@ -53,7 +54,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
             let label = format!("{language} {kind}");
             let call = Call::run_in(&sandbox, language, code);
             let beyond = RefCell::new(Series::new(SCENARIO, &label, BEYOND));
-            // The first one wakes the interpreter.
+            // The first run starts the interpreter.
             client.call(&call)?;
             statements.push(Statement { label, call, stdout, beyond });
         }
@@ -83,7 +84,7 @@ fn lane<'a>(client: &'a Client, statement: &'a Statement) -> Lane<'a> {
     })
 }
 
-/// Opens, uses and closes some, one after the other.
+/// Opens, uses and closes some sandboxes, one after the other.
 fn openings(bench: &mut Bench, client: &Client) -> Vec<Series> {
     let mut all =
         ["sandbox_open", "first python run", "sandbox_close"].map(|name| Series::new(SCENARIO, name, OURS));
@@ -99,7 +100,7 @@ fn openings(bench: &mut Bench, client: &Client) -> Vec<Series> {
     all.to_vec()
 }
 
-/// Opens a sandbox; gives its id.
+/// Opens a sandbox; returns its id.
 pub(super) fn open(client: &Client) -> Result<String, String> {
     client.call(&Call::tool("sandbox_open", &json!({}))).map(|(result, _)| result.sandbox_id)
 }

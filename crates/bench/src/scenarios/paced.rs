@@ -1,6 +1,7 @@
-//! Arrivals at a steady rate, whether or not earlier ones are answered. Each is timed from the moment when it
-//! should have begun, so that waiting in line is part of it. In short blocks, with starts of the plain
-//! interpreter between them to compare with.
+//! Arrivals at a steady rate, independent of earlier answers.
+//!
+//! Each run is timed from its scheduled start, so that queueing is included. The arrivals come in short
+//! blocks. Between the blocks the plain interpreter is started for comparison.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,9 @@ use crate::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Paced;
 const LANGUAGES: [&str; 2] = ["python", "javascript"];
-/// Ten a second.
+/// Ten arrivals a second.
 const GAP: Duration = Duration::from_millis(100);
-/// Between two blocks.
+/// Runs of the plain interpreter between two blocks.
 const PLAIN_RUNS: usize = 10;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! The parts of one run: of a cold one as `palisade run --phases` tells them, and of runs of a warm server as
-//! their results do.
+//! The phases of one run: of a cold run as `palisade run --phases` reports them, and of runs of a warm server
+//! from their results.
 
 use std::process::Stdio;
 
@@ -48,7 +48,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Names and milliseconds of the parts of one run on the command line.
+/// Names and milliseconds of the phases of one run on the command line.
 fn cold_parts(bench: &Bench, code: &str) -> Result<Vec<(String, f64)>, String> {
     let command = bench.scene.recipe.command(&["run", "python", "--phases"]);
     let mut command = command.map_err(|error| format!("starting a run: {error}"))?;
@@ -58,7 +58,7 @@ fn cold_parts(bench: &Bench, code: &str) -> Result<Vec<(String, f64)>, String> {
     if ended.status.success() { Ok(parse(&said)) } else { Err(format!("a run failed: {said}")) }
 }
 
-/// Lines such as `  clone   123 us`.
+/// Parses lines such as `  clone   123 us`.
 fn parse(said: &str) -> Vec<(String, f64)> {
     let part = |line: &str| {
         let (name, us) = line.trim().strip_suffix(" us")?.rsplit_once(' ')?;

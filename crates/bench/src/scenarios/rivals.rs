@@ -1,4 +1,4 @@
-//! Ours beside everything else that is installed, in turns, with the same programs and the same interpreters.
+//! Palisade and every installed rival in turns, with the same programs and the same interpreters.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::server::Server;
 use crate::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Rivals;
-/// One whose run takes longer takes part in every fifth round only.
+/// A rival whose run takes longer takes part only in every fifth round.
 const SLOW: Duration = Duration::from_millis(200);
 const SLOW_EVERY: usize = 5;
-/// One run of a rival.
+/// Timeout for one run of a rival.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The Python that comes with the system, beside the one on the PATH.
+/// The system's Python, besides the one on the PATH.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 const SYSTEM_SIDE: &str = "plain /usr/bin/python3";
 
@@ -48,7 +48,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Imports are only compared with the plain interpreter: what a wall costs does not depend on them.
+/// Imports are only compared with the plain interpreter, because the cost of a wall does not depend on them.
 fn rival_lane<'a>(
     ready: &'a std::cell::RefCell<Vec<Ready>>,
     index: usize,
@@ -72,7 +72,7 @@ fn rival_lane<'a>(
     Some(Lane { every: if is_slow { SLOW_EVERY } else { 1 }, ..lane })
 }
 
-/// Where the server's Python is another one than the system's, the system's is shown as well.
+/// If the server's Python is not the system's, the system's Python is measured as well.
 fn system_python(program: &Program) -> Option<Lane<'_>> {
     let own = program.plain.as_ref().and_then(|plain| plain.first())?;
     let is_other = std::fs::canonicalize(own).ok()? != std::fs::canonicalize(SYSTEM_PYTHON).ok()?;

@@ -1,4 +1,4 @@
-//! A server from its start to its first answer, and what it holds when nobody asks.
+//! The time from a server's start to its first answer, and its memory while idle.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::{Bench, Scenario};
 
 const SCENARIO: Scenario = Scenario::Start;
-/// Until a server that was left alone has done what it does by itself.
+/// Time for an idle server to complete its background work.
 const QUIET: Duration = Duration::from_secs(2);
 const RUNS: usize = 30;
 

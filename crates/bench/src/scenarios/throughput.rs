@@ -1,5 +1,5 @@
-//! Fresh Python runs of several callers over one connection, each with its next call as soon as it has an answer;
-//! the plain interpreter beside it, started by as many threads.
+//! Fresh Python runs of several callers over one connection. Each caller sends its next call as soon as it
+//! has an answer. The plain interpreter, started by as many threads, is the comparison.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::{Bench, Scenario};
 const SCENARIO: Scenario = Scenario::Throughput;
 const CALLERS: [usize; 4] = [1, 2, 8, 32];
 const LANGUAGE: &str = "python";
-/// `palisade serve` on a unix socket, a connection for each caller.
+/// `palisade serve` on a unix socket, with one connection per caller.
 const OVER_HTTP: &str = "palisade serve";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -35,7 +35,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     for (index, callers) in CALLERS.into_iter().enumerate() {
         let call = Call::run(&program.language, &program.code);
         let one = || || fresh_run(client, &call, &program.stdout);
-        // What is sized by demand learns of it first.
+        // Demand-driven pools adapt to the load first.
         load(callers, bench.sizes.throughput / 4, &one);
         let ours = load(callers, bench.sizes.throughput, &one);
         keep(bench, OURS, callers, ours);
@@ -52,14 +52,14 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Answers and the time in which they came.
+/// Number of answers, and the time in which they arrived.
 struct Load {
     samples: Vec<Result<f64, String>>,
     took: Duration,
 }
 
-/// So many callers for so long, each with a way to call of its own. Calls that are under way at the end are waited
-/// for and counted, with their time.
+/// Runs that many callers for that long, each with its own closure. Calls in progress at the end are awaited
+/// and counted, with their time.
 fn load<F>(callers: usize, duration: Duration, of_caller: &(impl Fn() -> F + Sync)) -> Load
 where
     F: FnMut() -> Result<f64, String>,

@@ -1,4 +1,4 @@
-//! Bars lying down, in groups: as long as the median on an axis of decades, with whiskers to p95 and p99.
+//! Horizontal bars in groups: the length is the median on a logarithmic axis, with whiskers to p95 and p99.
 
 use super::canvas::{Anchor, Canvas};
 use super::scale::{Scale, written};
@@ -12,7 +12,7 @@ const ROW: f64 = 24.0;
 const BAR: f64 = 14.0;
 const GROUP_HEAD: f64 = 30.0;
 const BOTTOM: f64 = 50.0;
-/// A bar begins at the axis: half of the shortest one keeps it visible.
+/// The axis begins at this fraction of the shortest bar, which keeps that bar visible.
 const SHORTEST: f64 = 0.5;
 
 /// One bar.
@@ -20,7 +20,7 @@ pub(super) struct Bar {
     pub(super) label: String,
     pub(super) is_ours: bool,
     pub(super) summary: Summary,
-    /// To the plain interpreter.
+    /// Ratio to the plain interpreter.
     pub(super) ratio: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Group {
     pub(super) bars: Vec<Bar>,
 }
 
-/// The whole drawing; nothing without a bar.
+/// The whole drawing; `None` without a bar.
 pub(super) fn draw(title: &str, subtitle: &str, groups: &[Group]) -> Option<String> {
     let all = || groups.iter().flat_map(|group| &group.bars).map(|bar| bar.summary);
     let low = all().map(|summary| summary.p50).min_by(f64::total_cmp)?;

@@ -1,4 +1,4 @@
-//! A drawing that grows element by element, with colours for a light and a dark page.
+//! An SVG drawing built element by element, with colours for light and dark pages.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:
 .axis{stroke:#656c76}.whisker{stroke:#e6edf3}.c0{fill:#f0883e}.c1{fill:#9198a1}.c2{fill:#4493f8}.c3{fill:#ab7df8}\
 .c4{fill:#3fb950}.c9{fill:#3d4753}.l0{stroke:#f0883e}.l1{stroke:#9198a1}.l2{stroke:#4493f8}.l3{stroke:#ab7df8}.l4{stroke:#3fb950}}";
 
-/// Where a text stands to its place.
+/// The anchor of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -46,7 +46,7 @@ impl Canvas {
         ));
     }
 
-    /// A text that reads upwards.
+    /// A text that is rotated to read upwards.
     pub(super) fn upright(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
         let text = escaped(text);
         self.add(format_args!(
@@ -72,7 +72,7 @@ impl Canvas {
         self.add(format_args!(r#"<polyline points="{}" class="line {class}"/>"#, points.join(" ")));
     }
 
-    /// A spot that says more when somebody points at it.
+    /// A spot with a tooltip.
     pub(super) fn spot(&mut self, (x, y): (f64, f64), class: &str, told: &str) {
         let told = escaped(told);
         self.add(format_args!(
@@ -80,7 +80,7 @@ impl Canvas {
         ));
     }
 
-    /// The whole, that high.
+    /// The complete drawing with that height.
     pub(super) fn finish(self, height: f64) -> String {
         let (width, title) = (self.width, escaped(&self.title));
         format!(

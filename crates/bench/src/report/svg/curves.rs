@@ -1,4 +1,4 @@
-//! Curves in panels side by side, each with axes of its own and one list of what the colours mean.
+//! Curves in panels side by side. Each panel has its own axes, and all panels share one legend.
 
 use super::canvas::{Anchor, Canvas};
 use super::scale::{Scale, written};
@@ -9,7 +9,7 @@ const LEFT: f64 = 66.0;
 const TOP: f64 = 104.0;
 const GAP: f64 = 24.0;
 const LEGEND_ROW: f64 = 20.0;
-/// Between the axis and the list of colours.
+/// Distance between the axis and the legend.
 const LEGEND_TOP: f64 = 60.0;
 const ROW_GAP: f64 = 30.0;
 const PANELS_IN_A_ROW: usize = 2;
@@ -18,7 +18,7 @@ const COLOURS: usize = 5;
 /// One curve.
 pub(super) struct Curve {
     pub(super) name: String,
-    /// Which colour; curves of one side have the same in every panel.
+    /// Index of the colour; the curves of one side have the same colour in every panel.
     pub(super) colour: usize,
     pub(super) is_dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
@@ -32,7 +32,7 @@ pub(super) struct Panel {
     pub(super) curves: Vec<Curve>,
 }
 
-/// The whole drawing; nothing without a point.
+/// The whole drawing; `None` without a point.
 pub(super) fn draw(title: &str, subtitle: &str, panels: &[Panel]) -> Option<String> {
     if panels.iter().flat_map(|panel| &panel.curves).all(|curve| curve.points.is_empty()) {
         return None;
@@ -57,7 +57,7 @@ fn draw_panel(canvas: &mut Canvas, (left, top): (f64, f64), panel: &Panel) {
     let greatest = |of: fn(&(f64, f64)) -> f64| points().map(of).max_by(f64::total_cmp).unwrap_or(1.0);
     let (from, to, bottom) = (left + LEFT, left + PANEL, top + HEIGHT);
     let y_scale = Scale::even(greatest(|point| point.1), (bottom, top));
-    // The places that were measured, evenly: they grow by factors, and there are few.
+    // The measured positions at equal distances: they grow by factors, and there are few.
     let mut places: Vec<f64> = points().map(|point| point.0).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();

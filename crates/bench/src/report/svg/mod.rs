@@ -1,4 +1,4 @@
-//! Plots of what was measured, drawn by hand: no plotting library, no fonts, no scripts.
+//! Plots of the measurements, written as plain SVG: no plotting library, no fonts, no scripts.
 
 mod bars;
 mod canvas;
@@ -10,7 +10,7 @@ use self::curves::{Curve, Panel};
 use crate::measured::{Figure, Measured, OURS, PLAIN, Series};
 use crate::{Report, Scenario};
 
-/// File names and drawings of what there is to show.
+/// File names and drawings of all plots with data.
 pub(super) fn plots(report: &Report) -> Vec<(&'static str, String)> {
     let machine = &report.machine;
     let subtitle = format!(
@@ -59,9 +59,9 @@ pub(super) fn plots(report: &Report) -> Vec<(&'static str, String)> {
     plots.into_iter().filter_map(|(name, plot)| Some((name, plot?))).collect()
 }
 
-/// Series by their name. Where each name has one side only the names are the bars, without headings.
+/// The series grouped by name. If each name has only one side, the names become the bars, without headings.
 fn groups(measured: &Measured, scenario: Scenario) -> Vec<Group> {
-    // What is left of a time when part of it is taken away is in the table.
+    // The table shows the times that remain after a subtraction.
     let is_shown = |one: &&Series| one.scenario == scenario && !one.side.starts_with("beyond");
     let series: Vec<&Series> = measured.series.iter().filter(is_shown).collect();
     let names = once(series.iter().map(|one| one.name.clone()));
@@ -142,7 +142,7 @@ fn growth(measured: &Measured) -> Vec<Panel> {
     names.iter().map(panel).collect()
 }
 
-/// Each once, in the order in which they come.
+/// The distinct values, in order of their first occurrence.
 fn once(all: impl Iterator<Item = String>) -> Vec<String> {
     let mut once = Vec::new();
     for name in all {

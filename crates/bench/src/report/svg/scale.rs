@@ -1,14 +1,14 @@
-//! From values to places on a drawing, and where the marks of an axis stand. Pure.
+//! Maps values to positions on a drawing, and places the marks of an axis. Pure.
 
-/// How values are spread.
+/// The distribution of values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
     Even,
-    /// Each factor of ten takes as much room as the next.
+    /// Logarithmic: every factor of ten has the same length.
     Decades,
 }
 
-/// A range of values over a range of places.
+/// A range of values mapped to a range of positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scale {
     spread: Spread,
@@ -35,7 +35,7 @@ impl Scale {
         Self { spread: Spread::Decades, low, high, from, to }
     }
 
-    /// Where a value stands; what is outside stands at the end.
+    /// The position of a value; values outside the range are clamped.
     pub(super) fn at(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let share = match self.spread {
@@ -71,7 +71,7 @@ fn marks_from(value: f64) -> Vec<f64> {
     (power - 1..=power + 1).flat_map(decade).collect()
 }
 
-/// A round step that gives about five of them.
+/// A round step that gives about five marks.
 fn round_step(high: f64) -> f64 {
     const STEPS: f64 = 5.0;
     let high = if high > 0.0 && high.is_finite() { high } else { 1.0 };
@@ -80,7 +80,7 @@ fn round_step(high: f64) -> f64 {
     marks.into_iter().find(|mark| *mark >= rough * 0.999).unwrap_or(rough)
 }
 
-/// As people write it: three digits that matter.
+/// The value with three significant digits.
 pub(super) fn written(value: f64) -> String {
     let text = match value.abs() {
         size if size >= 10_000.0 => return format!("{:.0}k", value / 1000.0),
