@@ -1,10 +1,11 @@
-//! A small lexer for Rust source: words and punctuation on one side, comments on the other, literals gone.
+//! A small lexer for Rust source. It separates words and punctuation from comments, and drops literals.
 //!
-//! The rules of `tidy` ask "does this token occur in code", so a word inside a string, a character literal or a
-//! comment must never look like one. Follows the Rust reference, chapter "Lexical structure". It does not
-//! report malformed source (the compiler does): an unterminated literal simply runs to the end.
+//! The rules of `tidy` ask whether a token occurs in code. A word inside a string, a character literal or a
+//! comment must therefore never look like one. The lexer follows the Rust reference, chapter "Lexical
+//! structure". It does not report malformed source, because the compiler does: an unterminated literal runs
+//! to the end.
 
-/// What one token of code is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An identifier or keyword; a raw identifier keeps its `r#`, so `r#unsafe` is not the keyword.
@@ -31,7 +32,7 @@ pub(crate) struct Comment {
     pub(crate) text: String,
 }
 
-/// A source file taken apart.
+/// The tokens and comments of a source file.
 #[derive(Debug, Default)]
 pub(crate) struct Lexed {
     pub(crate) tokens: Vec<Token>,
@@ -39,7 +40,7 @@ pub(crate) struct Lexed {
 }
 
 impl Token {
-    /// The word this token is, if it is one.
+    /// The text of this token if it is a word.
     pub(crate) fn word(&self) -> Option<&str> {
         match &self.kind {
             Kind::Word(word) => Some(word),
@@ -56,7 +57,7 @@ impl Token {
     }
 }
 
-/// Takes `source` apart.
+/// Splits `source` into tokens and comments.
 pub(crate) fn lex(source: &str) -> Lexed {
     let mut lexer = Lexer { rest: source.chars().collect(), at: 0, line: 1, out: Lexed::default() };
     while let Some(next) = lexer.peek(0) {
@@ -149,7 +150,7 @@ impl Lexer {
         self.out.comments.push(Comment { line, text });
     }
 
-    /// From the opening `"` to behind the closing one.
+    /// From the opening `"` to after the closing one.
     fn string(&mut self) {
         self.push(self.line, Kind::Literal);
         self.bump();
@@ -164,7 +165,7 @@ impl Lexer {
         }
     }
 
-    /// From the first `#` or `"` behind the prefix to behind the closing `"` with as many `#`.
+    /// From the first `#` or `"` after the prefix to after the closing `"` with as many `#`.
     fn raw_string(&mut self) {
         self.push(self.line, Kind::Literal);
         let mut hashes = 0;

@@ -1,8 +1,8 @@
-//! Chores of the workspace, started as `cargo xtask <chore>`.
+//! Maintenance tasks of the workspace, started as `cargo xtask <task>`.
 //!
-//! - `tidy` reads the whole tree and prints every place that breaks a rule of the house. It never changes a file
-//!   and never starts another program.
-//! - `manifests` writes the files in `manifests/` from what the code says; with `--check` it only compares.
+//! - `tidy` reads the whole tree and prints every place that breaks a rule of this repository. It never
+//!   changes a file and never starts another program.
+//! - `manifests` generates the files in `manifests/` from the code; with `--check` it only compares.
 
 mod lexer;
 mod manifests;
@@ -58,8 +58,8 @@ fn run_tidy(root: &Path) -> ExitCode {
     }
 }
 
-/// Cargo names the folder of this crate when it runs it; without cargo the working directory decides. A path
-/// fixed at compile time would point to the wrong tree in a copied target folder.
+/// Cargo provides the folder of this crate when it runs it; without Cargo the working directory is used. A
+/// path fixed at compile time would point to the wrong tree in a copied target folder.
 fn workspace_root() -> Option<PathBuf> {
     if let Some(own) = std::env::var_os("CARGO_MANIFEST_DIR") {
         return Path::new(&own).parent().map(Path::to_path_buf);

@@ -1,7 +1,7 @@
 //! The files of the repository in memory, so that every rule is a function from a tree to its violations.
 //!
-//! Folders that are not ours to judge (build output, version control, installed packages) are left out, and so
-//! is every hidden folder. Symbolic links are listed and not followed.
+//! Build output, version control, installed packages and every hidden folder are excluded. Symbolic links are
+//! listed and not followed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use std::path::Path;
 
 use crate::lexer::{self, Lexed};
 
-/// Folders that are never read, wherever they are.
+/// Folders that are never read, at any depth.
 const SKIPPED_FOLDERS: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
-/// File types whose text some rule reads; of the others only the path is kept.
+/// File types whose text a rule reads; for other files only the path is kept.
 const TEXT_TYPES: [&str; 9] = ["rs", "toml", "md", "txt", "sh", "py", "js", "ts", "html"];
 
 /// One file; `path` is relative to the root, with `/`.

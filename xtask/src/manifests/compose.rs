@@ -1,18 +1,18 @@
-//! The texts of the files, from what the server publishes and what it is made of. Pure.
+//! Generates the texts of the files from the server's published lists and its dependencies. Pure.
 //!
-//! Nothing in them belongs to one publisher: no address, no person, no checksum. What a publisher adds is in
-//! docs/PUBLISHING.md.
+//! The files contain nothing of a single publisher: no address, no person, no checksum. docs/PUBLISHING.md
+//! describes what a publisher adds.
 
 use serde_json::{Value, json};
 
 use super::Manifest;
 
-/// All that is published, for people and scanners.
+/// Everything that the server publishes, for people and scanners.
 pub(super) const TOOLS: &str = "tools.json";
 const SERVER: &str = "server.json";
 const BUNDLE: &str = "mcpb/manifest.json";
 
-/// The registry wants a name that belongs to a domain; publishers put their own.
+/// The registry requires a name that belongs to a domain; publishers replace it with their own.
 const REGISTRY_NAME: &str = "dev.palisade/palisade";
 const REGISTRY_SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 const BUNDLE_VERSION: &str = "0.3";

@@ -1,7 +1,7 @@
 //! Everything that is linked into the shipped binary: name, version and licence of each crate.
 //!
-//! Build scripts, macros and what only tests need are not in the binary and not in the list. It is the union
-//! over the platforms that are shipped, so that it does not depend on the machine that makes it.
+//! Build scripts, macros and test dependencies are not in the binary and not in the list. The list is the
+//! union over the shipped platforms, so that it does not depend on the machine that generates it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 const PRODUCT: &str = "palisade";
-/// Between the columns; in no name, version or licence.
+/// Separator of the columns; it occurs in no name, version or licence.
 const COLUMN: char = '|';
 
 /// The list as Cargo resolves it from the lock file.
@@ -26,7 +26,7 @@ pub(super) fn of_product(root: &Path) -> io::Result<Value> {
 }
 
 fn parse(text: &str) -> io::Result<Value> {
-    // A crate that was shown before is marked with a star.
+    // A star marks a crate that was listed before.
     let lines: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)").trim()).collect();
     let crates = lines.into_iter().filter(|line| !line.is_empty()).map(|line| {
         let (package, licence) = line.split_once(COLUMN)?;

@@ -1,8 +1,8 @@
-//! `cargo xtask manifests`: the files by which catalogues and installers know this server, made from the code.
+//! `cargo xtask manifests`: generates the files by which catalogues and installers know this server.
 //!
-//! What is published comes from the binary itself (its role `__manifest`), what it is made of from Cargo. With
-//! `--check` nothing is written: every file that says something else is named. The binary is the one in
-//! `PALISADE_BIN`, or else a debug build made for the purpose.
+//! The published lists come from the binary itself (its role `__manifest`), the dependencies from Cargo. With
+//! `--check` nothing is written, and every differing file is named. The binary is the one in `PALISADE_BIN`,
+//! or otherwise a debug build made for this purpose.
 
 mod compose;
 mod inventory;
@@ -17,7 +17,7 @@ use serde_json::Value;
 const FOLDER: &str = "manifests";
 const ROLE: &str = "__manifest";
 
-/// What to do with files that say something else.
+/// What to do with differing files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Write,
@@ -55,7 +55,7 @@ fn manifests(root: &Path) -> io::Result<Vec<Manifest>> {
     Ok(compose::all(&published, &dependencies))
 }
 
-/// What the binary says about itself.
+/// The lists that the binary publishes.
 fn published(root: &Path) -> io::Result<Value> {
     let text = match std::env::var_os("PALISADE_BIN") {
         Some(binary) => output(Command::new(binary).arg(ROLE))?,
@@ -67,14 +67,14 @@ fn published(root: &Path) -> io::Result<Value> {
 }
 
 fn cargo(root: &Path) -> Command {
-    // Cargo names itself to what it runs.
+    // Cargo provides its own path to the programs that it runs.
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
     command
 }
 
-/// Standard output of a program that succeeds.
+/// Standard output of a program; an error if it fails.
 fn output(command: &mut Command) -> io::Result<String> {
     let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !done.status.success() {
@@ -83,7 +83,7 @@ fn output(command: &mut Command) -> io::Result<String> {
     String::from_utf8(done.stdout).map_err(io::Error::other)
 }
 
-/// Names of the files that said something else.
+/// Writes or compares the files; returns the names of those that differed.
 fn put(root: &Path, files: &[Manifest], mode: Mode) -> io::Result<Vec<&'static str>> {
     let mut stale = Vec::new();
     for (name, text) in files {
@@ -104,7 +104,7 @@ fn put(root: &Path, files: &[Manifest], mode: Mode) -> io::Result<Vec<&'static s
 mod tests {
     use super::*;
 
-    /// The largest of the files holds all that the others are made from.
+    /// The largest file contains everything that the others are generated from.
     #[test]
     fn the_files_in_the_tree_agree_with_each_other() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

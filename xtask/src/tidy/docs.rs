@@ -1,9 +1,9 @@
-//! The documents: guarantees name tests that exist, decisions are numbered, and no page points into somebody's
-//! machine.
+//! Rules for the documents: guarantees name existing tests, decisions are numbered, and no page has a path of
+//! an author's machine.
 //!
-//! A row of docs/GUARANTEES.md names its tests in backticks, in a column whose heading has the word "test":
-//! a path of the repository (`tests/escape/attacks/x.py`, also `path.rs::name`) or a test function, alone or with
-//! its crate (`jail::seccomp::name`). Whether the test proves the promise is for people to judge.
+//! A row of docs/GUARANTEES.md names its tests in backticks, in a column whose heading has the word "test". A
+//! test is a path of the repository (`tests/escape/attacks/x.py`, also `path.rs::name`) or a test function,
+//! alone or with its crate (`jail::seccomp::name`). Reviewers judge whether the test proves the guarantee.
 
 use super::Violation;
 use crate::tree::{File, Tree};
@@ -11,7 +11,7 @@ use crate::tree::{File, Tree};
 const GUARANTEES: &str = "docs/GUARANTEES.md";
 const DECISIONS: &str = "docs/decisions/";
 
-/// First folders of absolute paths that exist on the machines of some authors only.
+/// First folders of absolute paths that exist only on the machines of some authors.
 const PRIVATE_ROOTS: [&str; 2] = ["work", "farm"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -82,7 +82,7 @@ fn row_cells(line: &str) -> Option<Vec<String>> {
     Some(inner.split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect())
 }
 
-/// What stands between pairs of backticks.
+/// The texts between pairs of backticks.
 fn backticked(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).map(str::trim).filter(|name| !name.is_empty()).collect()
 }
@@ -101,7 +101,7 @@ fn test_exists(tree: &Tree, name: &str) -> bool {
     }
 }
 
-/// Looks in the crate the path begins with, if there is one of that name, else everywhere.
+/// Searches the crate that the path begins with, if there is one of that name, otherwise all crates.
 fn function_exists(tree: &Tree, path: &str) -> bool {
     let function = path.rsplit("::").next().unwrap_or(path);
     let own = path.split_once("::").map(|(first, _)| format!("crates/{first}/"));

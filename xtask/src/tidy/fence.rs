@@ -1,7 +1,7 @@
-//! The fence around `unsafe`: two places may hold it, and every block there says why it is sound.
+//! Restricts `unsafe` to two places, and requires a safety comment for every block there.
 //!
-//! The comment is looked for in the few lines above the block; a comment that begins further up and runs down to
-//! those lines counts as a whole.
+//! The comment must be within a few lines above the block. A comment that begins earlier and extends to those
+//! lines counts as a whole.
 
 use super::Violation;
 use crate::lexer::Comment;
@@ -9,7 +9,7 @@ use crate::tree::{File, Tree};
 
 const RULE: &str = "unsafe-fence";
 
-/// Lines above an unsafe block in which its reason must stand.
+/// Number of lines above an unsafe block that are searched for its safety comment.
 const REASON_LINES_MAX: usize = 4;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {

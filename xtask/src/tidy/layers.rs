@@ -1,7 +1,8 @@
-//! Layers: which crate of the workspace may use which, and who may speak MCP and HTTP.
+//! Layers: which crate of the workspace may use which, and which crates may use MCP and HTTP libraries.
 //!
-//! The table is that of docs/ARCHITECTURE.md; change both together. Development dependencies are free, because
-//! a test may reach wherever it must. A crate of the table that does not exist (yet) breaks nothing.
+//! The table equals that of docs/ARCHITECTURE.md; change both together. Development dependencies are not
+//! restricted, because a test may need any crate. A crate of the table that does not exist (yet) breaks no
+//! rule.
 
 use toml::de::{DeTable, DeValue};
 
@@ -10,7 +11,7 @@ use crate::tree::{File, Tree};
 
 const RULE: &str = "layers";
 
-/// Crate, and the crates of the workspace it may use.
+/// A crate, and the crates of the workspace that it may use.
 const ALLOWED: [(&str, &[&str]); 15] = [
     ("wire", &[]),
     ("sandbox", &[]),
@@ -35,7 +36,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// Families of foreign crates, and the crates that may use them: `axum` stands for `axum-extra` as well.
+/// Families of external crates, and the crates that may use them: `axum` includes `axum-extra`.
 const KEPT: [(&str, &[&str]); 2] = [("rmcp", &["mcp", "service"]), ("axum", &["service"])];
 
 /// A dependency as a manifest names it.
@@ -88,7 +89,7 @@ fn judge(manifest: &File, user: &str, dependency: &Dependency) -> Option<Violati
     Some(Violation::new(&manifest.path, dependency.line, RULE, message))
 }
 
-/// Everything the crate is built from: plain, build and per-target dependencies.
+/// Everything that the crate is built from: plain, build and per-target dependencies.
 fn dependencies(manifest: &File) -> Result<Vec<Dependency>, String> {
     let parsed = DeTable::parse(&manifest.text).map_err(|e| format!("not TOML: {}", e.message()))?;
     let root = parsed.get_ref();

@@ -1,7 +1,7 @@
-//! The rules of the house, each in its own module, each a pure function over the tree.
+//! The rules of this repository, each in its own module, each a pure function over the tree.
 //!
-//! A rule states an absence ("engine never names a backend"), finds the places that break it and says what to do
-//! instead. What clippy or rustfmt already check is not repeated here.
+//! A rule states an absence ("engine never names a backend"), finds the places that break it and says what to
+//! do instead. Rules of clippy and rustfmt are not repeated here.
 
 mod docs;
 mod fence;

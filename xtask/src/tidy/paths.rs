@@ -1,12 +1,12 @@
-//! Paths named by a Rust file: those written in expressions and those a `use` tree stands for.
+//! Paths in a Rust file: those in expressions and those of `use` trees.
 //!
-//! `use std::{fs, time::Instant as T}` gives `std::fs` and `std::time::Instant`, so that a rule about a path
-//! cannot be missed by grouping imports. Names are not resolved: an alias hides what it stands for afterwards,
-//! but the line that made it is seen.
+//! `use std::{fs, time::Instant as T}` gives `std::fs` and `std::time::Instant`, so that grouped imports
+//! cannot hide a path from a rule. Names are not resolved: later uses of an alias are not seen, but the line
+//! that defines it is.
 
 use crate::lexer::{Kind, Token};
 
-/// Segments of one path and the line where its last segment stands.
+/// Segments of one path and the line of its last segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NamedPath {
     pub(super) line: usize,
@@ -23,7 +23,7 @@ pub(super) fn named_paths(tokens: &[Token]) -> Vec<NamedPath> {
     found
 }
 
-/// Reads the path at `at`, following `::{ ... }` groups; gives the index behind it.
+/// Reads the path at `at`, including `::{ ... }` groups; returns the index after it.
 fn read_tree(tokens: &[Token], mut at: usize, prefix: &[String], found: &mut Vec<NamedPath>) -> usize {
     let mut segments = prefix.to_vec();
     let mut line = None;

@@ -1,7 +1,7 @@
 //! Purity: `wire`, `sandbox` and `policy` do no I/O and read no clock, so that they can be tested by value.
 //!
-//! The conformance suite and the fake of `sandbox` are exempt: they play a backend. Unit tests in `src` are not;
-//! a test that needs files lives in the crate's `tests/`.
+//! The conformance suite and the fake backend of `sandbox` are exempt, because they act as a backend. Unit
+//! tests in `src` are not exempt; a test that needs files belongs in the crate's `tests/`.
 
 use super::Violation;
 use super::paths::named_paths;
@@ -13,7 +13,7 @@ const PURE: [&str; 3] = ["crates/wire/src/", "crates/sandbox/src/", "crates/poli
 
 const EXEMPT: [&str; 2] = ["crates/sandbox/src/conformance.rs", "crates/sandbox/src/fake.rs"];
 
-/// Neighbouring segments that betray an effect; a trailing `*` stands for any end of the name.
+/// Adjacent segments that indicate an effect; a trailing `*` matches any end of the name.
 const FORBIDDEN: [&[&str]; 7] = [
     &["std", "fs"],
     &["net", "Tcp*"],

@@ -1,7 +1,7 @@
-//! Shape of the Rust files: each opens by saying what it is for, and none grows without end.
+//! Shape of the Rust files: each begins with its purpose, and none exceeds the maximum length.
 //!
-//! The length of functions is clippy's. A file that must be longer is listed, with the reason, in the file of
-//! allowances; an allowance that is no longer needed has to go.
+//! Clippy checks the length of functions. A file that must be longer is listed, with the reason, in the file
+//! of allowances. An allowance that is no longer needed must be removed.
 
 use super::Violation;
 use crate::tree::{File, Tree};
@@ -13,7 +13,7 @@ const FILE_LINES_MAX: usize = 500;
 
 const ROOTS: [&str; 3] = ["crates/", "xtask/", "tests/"];
 
-/// A listed file: the line of the list, the path, the reason.
+/// An allowance: the line in the list, the path, the reason.
 type Allowance<'a> = (usize, &'a str, &'a str);
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {

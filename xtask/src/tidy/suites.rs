@@ -1,7 +1,7 @@
-//! Suites: the tests of a folder are one binary, and no file of it is forgotten.
+//! Suites: the tests of a folder are one binary, and every file belongs to it.
 //!
-//! Cargo links every file of `tests/` as a program of its own unless told otherwise; with one `main.rs` per suite a build
-//! links once. The compiler says nothing about a file that no `mod` names, so this rule does.
+//! By default Cargo links every file of `tests/` as a separate program; with one `main.rs` per suite a build
+//! links once. The compiler does not report a file that no `mod` names, so this rule does.
 
 use super::Violation;
 use crate::tree::{File, Tree};
@@ -12,7 +12,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     tree.rust_files().filter(|file| is_test(&file.path)).filter_map(|file| judge(tree, file)).collect()
 }
 
-/// Whether the file belongs to a suite: under `tests/` or the `tests/` of a crate, and no library of a suite.
+/// Whether the file belongs to a suite: under `tests/` or the `tests/` of a crate, and not a library of a
+/// suite.
 fn is_test(path: &str) -> bool {
     let of_crate = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/'));
     let inside = of_crate.map_or(path, |(_, rest)| rest);

@@ -1,6 +1,6 @@
-//! Words that do not belong into the code: leftovers of unfinished work, and names that say nothing.
+//! Words that do not belong in the code: leftovers of unfinished work, and names without meaning.
 //!
-//! Looks at code and comments, not into strings, so that this file may name what it looks for.
+//! The rule checks code and comments but not strings, so that this file may contain the words.
 
 use super::Violation;
 use crate::lexer::Token;
@@ -9,13 +9,13 @@ use crate::tree::{File, Tree};
 const LEFTOVER: &str = "leftover";
 const NAME: &str = "empty-name";
 
-/// Macros that stand for code not written yet.
+/// Macros for code that is not written yet.
 const UNFINISHED_MACROS: [&str; 2] = ["todo", "unimplemented"];
 
 /// The mark of unfinished work in comments.
 const UNFINISHED_MARK: &str = "FIXME";
 
-/// Names of a crate or module that could hold anything.
+/// Names of a crate or module that do not describe its content.
 const EMPTY_NAMES: [&str; 5] = ["core", "common", "utils", "helpers", "manager"];
 
 /// Names that were given up for the field's own words (docs/ARCHITECTURE.md, "Glossary"): identifiers of the product, not prose.
@@ -105,7 +105,7 @@ fn unfinished_code(file: &File) -> Vec<Violation> {
     violations
 }
 
-/// Whether the tokens behind a name make it a macro call, and not the left side of `!=`.
+/// Whether the tokens after a name make it a macro call, and not the left side of `!=`.
 fn calls_macro(behind: &[Token]) -> bool {
     match behind {
         [bang, open, ..] => bang.is_punctuation('!') && "([{".chars().any(|c| open.is_punctuation(c)),
@@ -113,7 +113,7 @@ fn calls_macro(behind: &[Token]) -> bool {
     }
 }
 
-/// Whether the tokens behind a `#` are `[ignore`, also conditionally (`[cfg_attr(..., ignore)]`).
+/// Whether the tokens after a `#` are `[ignore`, also conditionally (`[cfg_attr(..., ignore)]`).
 fn attribute_switches_test_off(tokens: &[Token]) -> bool {
     let mut inside = tokens.iter().take_while(|token| !token.is_punctuation(']'));
     if !inside.next().is_some_and(|token| token.is_punctuation('[')) {
@@ -141,7 +141,7 @@ fn empty_modules(file: &File) -> Vec<Violation> {
         .collect()
 }
 
-/// Judges the folders and the name of a Rust file, and the folder of a manifest.
+/// Checks the folders and the name of a Rust file, and the folder of a manifest.
 fn empty_path(file: &File) -> Option<Violation> {
     if !file.path.ends_with(".rs") && !file.path.ends_with("/Cargo.toml") {
         return None;
@@ -151,7 +151,7 @@ fn empty_path(file: &File) -> Option<Violation> {
     Some(Violation::new(&file.path, 1, NAME, format!("a path with `{part}` in it {ADVICE}")))
 }
 
-/// Judges the names a manifest gives to its package and targets.
+/// Checks the names that a manifest gives to its package and targets.
 fn empty_crate_name(file: &File) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !file.path.ends_with("Cargo.toml") {
