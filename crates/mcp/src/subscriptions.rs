@@ -15,8 +15,8 @@ const RESOURCES_MAX: usize = 64;
 /// Minimum time between two notifications about the same resource.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The part of the requested filter that the server accepts: logs of runs. Ownership is not checked here;
-/// only a run's owner receives notifications.
+/// The part of the requested filter that the server accepts: changes of the tool list, and logs of runs.
+/// Ownership is not checked here; only a run's owner receives notifications.
 pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
     let mut accepted = SubscriptionFilter::default();
     accepted.tools_list_changed = requested.tools_list_changed;

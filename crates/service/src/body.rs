@@ -37,8 +37,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes that many more bytes. The share grows by bytes, not by pieces, so a body sent byte by byte costs
-    /// no more than its size.
+    /// Takes that many more bytes. The budget is charged for the total and not for each piece, so a body sent
+    /// byte by byte costs no more than its size.
     pub(crate) fn grow(&mut self, room: &BodyBudget, bytes: usize) -> Result<(), BodyError> {
         self.bytes = self.bytes.saturating_add(bytes);
         let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);

@@ -127,7 +127,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
             return response;
         }
     }
-    // Without a token, a monitoring path proves nothing.
+    // On a server without a token, a request for a monitoring path does not make its connection proven.
     if principal.is_some()
         && (gate.token.is_some() || !is_open)
         && connections::prove(request.extensions()).is_err()

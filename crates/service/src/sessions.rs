@@ -2,7 +2,7 @@
 //!
 //! The library issues session ids and accepts every caller that shows one. This module binds each id to the
 //! principal that opened the session. For another principal it replaces the id with one that does not exist,
-//! so that the request gets the same answer as for a wrong id. The number of sessions is bounded: the session
+//! so the request gets the same answer as for a wrong id. The number of sessions is bounded: the session
 //! that was silent longest is closed first. The end of a session ends its runs.
 
 use std::collections::HashMap;
