@@ -1,3 +1,3 @@
-//! Walls that Palisade can put around a run. A backend knows nothing of users, languages or MCP.
+//! Isolation backends of Palisade. A backend knows nothing about users, languages or MCP.
 
 pub mod native;

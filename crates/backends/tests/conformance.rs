@@ -1,6 +1,7 @@
-//! The contract's suite against the native wall.
+//! Runs the conformance suite against the native backend.
 //!
-//! A main of its own: the spawner must be forked before any thread exists, and the standard runner has some.
+//! It has its own main function: the spawner must be forked before any thread exists, and the standard test
+//! runner has threads.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::ErrorKind;
@@ -57,7 +58,7 @@ async fn native_keeps_the_contract(backend: &NativeBackend) -> Result<(), String
     many_in_a_row(backend).await
 }
 
-/// The process that clones is stopped, and then goes on.
+/// Stops the process that clones, and then resumes it.
 async fn a_build_that_hangs_says_where(backend: &NativeBackend, spawner: Pid) -> Result<(), String> {
     kill_process(spawner, Signal::STOP).unwrap();
     let built = backend.create(&SandboxSpec::default()).await;
@@ -86,7 +87,8 @@ async fn every_guarantee_is_kept(backend: &NativeBackend) -> Result<(), String> 
     }
 }
 
-/// Descriptors of this server go back to what they were: what is kept for the next sandbox is let go of within seconds.
+/// The number of this server's file descriptors returns to its initial value: what is kept for the next
+/// sandbox is dropped within seconds.
 async fn many_in_a_row(backend: &NativeBackend) -> Result<(), String> {
     let open = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let spec = SandboxSpec::default();

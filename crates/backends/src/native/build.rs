@@ -1,4 +1,7 @@
-//! Raising one wall on the host's side: groups, plan, spawner, report, a look from outside, consent.
+//! Builds one sandbox, on the host's side: control groups, plan, spawner, report, examination from outside,
+//! consent.
+//!
+//! [`NativeBackend`] calls it for every sandbox. The clone's side is `jail::raise`.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,13 +27,13 @@ use super::sandbox::NativeSandbox;
 use super::zygotes::RunningZygote;
 use super::{NativeBackend, at, kernel_file, micros, plan, verify, watched};
 
-/// Building takes milliseconds; a machine that needs longer than this has none to give.
+/// Building takes milliseconds. A machine that needs longer than this is overloaded.
 const BUILD_PATIENCE: Duration = Duration::from_secs(5);
-/// A clone is there in milliseconds; a zygote that needs longer than this is not waited for.
+/// A clone is ready in milliseconds. A zygote process that needs longer than this is given up.
 const ZYGOTE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl NativeBackend {
-    /// One wall: around a copy of a warm interpreter where there is one, else from nothing.
+    /// Builds one sandbox: as a clone of a zygote process if there is one, else from scratch.
     pub(super) async fn build(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         if let Some(zygote) = self.zygote_for(spec) {
             match self.clone_from(spec, &zygote).await {
@@ -44,7 +47,7 @@ impl NativeBackend {
         self.raise_in_time(spec).await
     }
 
-    /// A wall from nothing, within [`BUILD_PATIENCE`]; one that takes longer names the step that it is in.
+    /// Builds from scratch, within [`BUILD_PATIENCE`]. The error of a late build names its current step.
     async fn raise_in_time(&self, spec: &SandboxSpec) -> Result<NativeSandbox, BackendError> {
         let progress = Progress::default();
         let raised = self.raise(spec, None, &progress);
@@ -52,14 +55,15 @@ impl NativeBackend {
         tokio::select! {
             biased;
             raised = &mut raised => raised,
-            // Before the clone is let go of, and with it what can be seen of it.
+            // Before the clone is dropped, because its state can be read only until then.
             () = tokio::time::sleep(BUILD_PATIENCE) => {
                 Err(progress.late(self.spawner.pid().as_raw_nonzero().get(), BUILD_PATIENCE))
             }
         }
     }
 
-    /// A clone of a zygote. Whatever is wrong with it, and be it that it does not answer: a wall can be built without.
+    /// Clones a zygote process. If that fails in any way, including a missing answer, the sandbox is built
+    /// without the zygote.
     async fn clone_from(
         &self,
         spec: &SandboxSpec,
@@ -68,13 +72,15 @@ impl NativeBackend {
         let used_again = zygote.networks.take();
         let is_used_again = used_again.is_some();
         let origin = Origin { zygote, network: used_again };
-        // Whatever it is that a zygote does not do, the wall is built without it: nobody asks which step it was.
+        // Whatever the zygote process fails to do, the sandbox is built without it, so the step does not
+        // matter.
         let progress = Progress::default();
         let late = |_| at("zygote")(io::Error::from(io::ErrorKind::TimedOut));
         match tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress)).await {
             Ok(Err(error)) if is_used_again => {
                 tracing::debug!(reason = %error, "network_not_used_again");
-                // Maybe for what happened in that network: once more, with a new one.
+                // The failure may come from the previous use of that network namespace: retry once with a new
+                // one.
                 zygote.networks.forget();
                 let origin = Origin { zygote, network: None };
                 let again = tokio::time::timeout(ZYGOTE_PATIENCE, self.raise(spec, Some(origin), &progress));
@@ -90,7 +96,7 @@ impl NativeBackend {
             let mut wall =
                 self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
             wall.files = self.system.files(spec);
-            // Where we may hand over a mount, nothing but that need be seen.
+            // Where the server can hand over a mount, the zygote process need not see any workspace.
             let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
             let workspaces = lasting.map(|lasting| lasting.among.clone());
             ZygotePlan { wall, ids, workspaces, argv: zygote.argv.clone(), env: zygote.env.clone() }
@@ -125,7 +131,7 @@ impl NativeBackend {
                 drop(report_theirs);
             }
         }
-        // Cloning takes a while: meanwhile the groups are made that the clone will join.
+        // Cloning takes a while. Meanwhile the server creates the control groups that the clone will join.
         let asked = Instant::now();
         let mut phases = StartPhases::default();
         let deaths = Arc::clone(&self.deaths);
@@ -134,7 +140,7 @@ impl NativeBackend {
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
-                // A zygote has no right to have its clones born into it.
+                // A zygote process has no right to clone directly into this group.
                 cgroups.move_in(wait.until_cloned(&mut phases).await?).map_err(at("cgroup"))?;
             }
             jail::send_groups(wait.report.get_ref(), &cgroups.open_tasks().map_err(at("cgroup tasks"))?)
@@ -153,7 +159,8 @@ impl NativeBackend {
         Ok(sandbox.with_phases(phases))
     }
 
-    /// The mount of a workspace that lasts, for a clone of a zygote: as root, whose directories no zygote can walk into.
+    /// The mount of a persistent workspace, for a clone of a zygote process. The server does this as root,
+    /// whose directories no zygote process can traverse.
     fn hand_over(&self, spec: &SandboxSpec) -> io::Result<Option<OwnedFd>> {
         let Some(lasting) = spec.workspace.as_ref().filter(|_| self.identities.are_unused()) else {
             return Ok(None);
@@ -190,14 +197,15 @@ impl NativeBackend {
     }
 }
 
-/// What a sandbox is cloned from, and the network namespace of an earlier one that it takes.
+/// The zygote that a sandbox is cloned from, and the network namespace of an earlier clone that it reuses.
 struct Origin<'a> {
     zygote: &'a Arc<RunningZygote>,
     network: Option<Network>,
 }
 
 impl Origin<'_> {
-    /// A network that was used before must look like one that was not. A clone may have left the one it was given for a new one.
+    /// A reused network namespace must look like a new one. The clone may have replaced the given namespace
+    /// with a new one.
     fn verify_network(&mut self, pid: i32) -> Result<(), BackendError> {
         let unread = |error: io::Error| verify::incomplete(format!("its network cannot be read: {error}"));
         let Some(network) = &mut self.network else { return Ok(()) };
@@ -212,10 +220,10 @@ impl Origin<'_> {
     }
 }
 
-/// A process whose walls are being raised; dropping it at any point leaves nothing behind.
+/// A process whose walls are being raised. Dropping it at any point leaves nothing behind.
 struct Building<'a> {
     report: AsyncFd<OwnedFd>,
-    /// To the guest.
+    /// The stream to the guest.
     stream: UnixStream,
     cgroups: Option<CgroupSet>,
     process: Unfinished,
@@ -223,26 +231,27 @@ struct Building<'a> {
     deaths: Arc<Deaths>,
 }
 
-/// A clone that is no sandbox yet. One that hangs would not notice that nobody waits for it any more.
+/// A clone that is not a sandbox yet. Dropping it kills the process, because a hanging clone would not notice
+/// that it is abandoned.
 struct Unfinished(Option<(i32, OwnedFd)>);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some((_, pidfd)) = &self.0 {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             rustix::process::pidfd_send_signal(pidfd, Signal::KILL).ok();
         }
     }
 }
 
-/// What the jail said when it was done.
+/// What the jail reported when it was complete.
 struct Built {
     landlock_abi: u32,
     scratch: OwnedFd,
 }
 
 impl Building<'_> {
-    /// The clone's number, once it is there.
+    /// Waits for the clone; returns its process number.
     async fn until_cloned(&mut self, phases: &mut StartPhases) -> Result<i32, BackendError> {
         match self.next_message().await? {
             Some((Message::Cloned { clone_us }, Some(pidfd))) => self.is_cloned(pidfd, clone_us, phases),
@@ -257,7 +266,7 @@ impl Building<'_> {
         clone_us: u32,
         phases: &mut StartPhases,
     ) -> Result<i32, BackendError> {
-        // As we see it, whatever namespace its maker is in.
+        // In the server's own process namespace, whichever namespace the cloning process is in.
         let pid = number_of(&pidfd).map_err(at("pidfd"))?;
         self.process = Unfinished(Some((pid, pidfd)));
         self.progress.is_cloned(pid);
@@ -265,7 +274,7 @@ impl Building<'_> {
         Ok(pid)
     }
 
-    /// A clone and its maker speak on the same socket, in any order.
+    /// A clone and the process that made it send on the same socket, in any order.
     async fn until_built(&mut self, phases: &mut StartPhases) -> Result<Built, BackendError> {
         let mut built = None;
         loop {
@@ -295,7 +304,7 @@ impl Building<'_> {
             .map_err(at("report"))
     }
 
-    /// Looks at the process from outside, consents, and looks once more.
+    /// Examines the process from outside, consents, and examines it once more.
     async fn finish(
         mut self,
         spec: &SandboxSpec,
@@ -307,7 +316,7 @@ impl Building<'_> {
         let (pid, pidfd) = self.process.0.take().ok_or_else(missing)?;
         let cgroups = self.cgroups.take().ok_or_else(missing)?;
         self.progress.reach(Stage::Verification);
-        // From here on dropping the sandbox kills the process and removes the cgroups.
+        // From here on dropping the sandbox kills the process and removes the control groups.
         let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, built.scratch, &self.deaths)?;
         let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
         let enforced = seen.enforced(built.landlock_abi)?;
@@ -322,7 +331,7 @@ impl Building<'_> {
         }
         sandbox.become_ready(enforced, self.stream);
         if spec.workspace.is_some() {
-            // Before a program is sent: what it writes is its own.
+            // Before a program is sent, so that everything the program writes is attributed to it.
             sandbox.measure_anew(&spec.limits, None).await;
         }
         Ok(sandbox)
@@ -330,7 +339,7 @@ impl Building<'_> {
 }
 
 fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
-    /// Steps that are reported on their own; the small rest is one figure.
+    /// Steps that are reported individually; the remaining small ones are summed up.
     const NAMED: [&str; 9] =
         ["root", "binds", "files", "devices", "scratch", "procfs", "pivot", "landlock", "seccomp"];
     let name = NAMED.into_iter().find(|named| *named == name).unwrap_or("other steps");
@@ -340,7 +349,7 @@ fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
     }
 }
 
-/// The number of a process in our own namespace. See pidfd_open(2) and proc(5), fdinfo.
+/// The number of a process in the server's process namespace. See pidfd_open(2) and proc(5), fdinfo.
 fn number_of(pidfd: &OwnedFd) -> io::Result<i32> {
     let text = kernel_file::read(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());

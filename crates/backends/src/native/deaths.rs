@@ -1,10 +1,13 @@
-//! How many sandboxes end at once.
+//! Limits how many sandboxes end at once.
 //!
-//! With the last process of a sandbox the kernel frees its compiled system-call filter, by work items of a queue that the whole
-//! kernel shares. Thousands of socket filters freed at once deadlocked kernels 6.18 and 7.2 there: it seems that the item which
-//! holds the allocator's lock waits for another item of the same queue. 4,096 system-call filters freed at once stopped none
-//! of the kernels that were tried (docs/TESTING.md); the pacing keeps a distance from that. So sandboxes end in turns: while the server lives it kills
-//! at most [`ENDS_AT_ONCE`] at a time, and when it is gone each sandbox waits its own time (`JailPlan::linger_ms`).
+//! When the last process of a sandbox ends, the kernel frees its compiled system-call filter, through work
+//! items of a queue that the whole kernel shares. Thousands of socket filters freed at once deadlocked
+//! kernels 6.18 and 7.2 there. It seems that the item that holds the allocator's lock waits for another item
+//! of the same queue. 4,096 system-call filters freed at once stopped none of the tested kernels
+//! (docs/TESTING.md); the pacing keeps a distance from that.
+//!
+//! Sandboxes therefore end in turns. While the server lives, it kills at most [`ENDS_AT_ONCE`] at a time.
+//! When it is gone, each sandbox waits its own time (`JailPlan::linger_ms`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,9 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ::sandbox::Failures;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Far below 256, the least number of items that such a queue works on at once; far above what the processors can take apart at once.
+/// Far below 256, the smallest number of items that such a queue processes at once. Far above the number of
+/// sandboxes that the processors can tear down at once.
 const ENDS_AT_ONCE: u32 = 32;
-/// How long that many need to end on a busy machine.
+/// How long that many sandboxes need to end on a busy machine.
 const LINGER_STEP_MS: u32 = 32;
 
 /// Shared by all sandboxes of one server.
@@ -22,7 +26,7 @@ const LINGER_STEP_MS: u32 = 32;
 pub(super) struct Deaths {
     turns: Arc<Semaphore>,
     alive: AtomicU32,
-    /// Where it is told that one cannot be destroyed.
+    /// Where a sandbox that cannot be destroyed is reported.
     failures: Arc<Failures>,
 }
 
@@ -39,7 +43,7 @@ impl Deaths {
     }
 }
 
-/// One sandbox that lives, and in the end its turn to die.
+/// One live sandbox, and at its end its permit to die.
 #[derive(Debug)]
 pub(super) struct Mortal {
     deaths: Arc<Deaths>,
@@ -56,15 +60,16 @@ impl Mortal {
         &self.deaths.failures
     }
 
-    /// Waits until it may be killed. Its turn ends when this is dropped, which must not be before it is dead.
+    /// Waits until the sandbox may be killed. Its turn ends when this value is dropped, which must not happen
+    /// before the sandbox is dead.
     pub(super) async fn take_turn(&mut self) {
         if self.turn.is_none() {
-            // The semaphore is never closed; without a turn it would merely die sooner.
+            // The semaphore is never closed; without a permit the sandbox would only die sooner.
             self.turn = Arc::clone(&self.deaths.turns).acquire_owned().await.ok();
         }
     }
 
-    /// Whether it may be killed now.
+    /// Whether the sandbox may be killed now.
     pub(super) fn try_turn(&mut self) -> bool {
         if self.turn.is_none() {
             self.turn = Arc::clone(&self.deaths.turns).try_acquire_owned().ok();
@@ -91,7 +96,7 @@ mod tests {
         assert_eq!(deaths.linger_ms(), 4096, "the last of them waits for the others");
         let may_end = all.iter_mut().filter_map(|mortal| mortal.try_turn().then_some(())).count();
         assert_eq!(may_end, ENDS_AT_ONCE as usize);
-        // Each that is dead makes room for one.
+        // Each dead sandbox makes room for one.
         drop(all.remove(0));
         let may_end = all.iter_mut().filter_map(|mortal| mortal.try_turn().then_some(())).count();
         assert_eq!(may_end, ENDS_AT_ONCE as usize);

@@ -1,11 +1,14 @@
-//! What descriptors of a sandbox hold in the kernel: file locks, watches of epoll(7), and what waits in pipes.
+//! What the file descriptors of a sandbox hold in the kernel: file locks, watches of epoll(7), and data in
+//! pipes.
 //!
-//! A lock on a file of /usr is in the way of whoever closes that file, on the whole machine, and a watch on an epoll descriptor
-//! has the kernel walk all watches beneath it under one mutex: their numbers are bounded for every sandbox. Where no
-//! control group counts memory, all of them are charged as memory.
+//! A lock on a file of /usr slows down every process on the machine that closes that file. A watch on an
+//! epoll descriptor makes the kernel walk all watches beneath it under one mutex. The numbers of both are
+//! therefore bounded for every sandbox. Where no control group counts memory, all of them are charged as
+//! memory.
 //!
-//! They are found by looking at every descriptor, which is dear: it is done seldom, not in the first moments of a run, and
-//! a sandbox with more descriptors than one look can take counts as beyond its limit.
+//! They are found by inspecting every file descriptor, which is expensive. It is therefore done rarely, and
+//! not in the first moments of a run. A sandbox with more descriptors than one look can process counts as
+//! beyond its limit.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,25 +20,25 @@ use std::time::{Duration, Instant};
 use super::kernel_file;
 use super::tree::{self, Budget};
 
-/// Between two looks, at least, and so many times as long as the last one took.
+/// Minimum pause between two looks, and the pause as a multiple of the duration of the last look.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOKING_SHARE: u32 = 20;
 /// How much processor time one look may take, and how much it may read.
 const LOOK_MAX: Duration = Duration::from_millis(200);
 const INFO_BYTES_MAX: usize = 4 << 20;
 
-/// Pipes of ordinary programs are empty most of the time; beyond a few each counts as full. See pipe(7).
+/// Pipes of ordinary programs are empty most of the time. Beyond a few, each counts as full. See pipe(7).
 const PIPES_FREE: usize = 64;
 const PIPE_BYTES: u64 = 64 << 10;
 /// What the kernel keeps for one watch or lock.
 const ENTRY_BYTES: u64 = 256;
 
-/// So many locks are enough for every database, and too few to be felt by others.
+/// Enough locks for every database, and too few to affect other processes.
 const LOCKS_MAX: u64 = 1024;
-/// More than any event loop of an ordinary program, and walked in some milliseconds.
+/// More than any event loop of an ordinary program uses; the kernel walks them in a few milliseconds.
 const WATCHES_MAX: u64 = 50_000;
 
-/// What was seen at the last look, and when the next is due.
+/// The result of the last look, and when the next one is due.
 #[derive(Default)]
 pub(super) struct Descriptors {
     bytes: u64,
@@ -44,7 +47,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Looks, if it is time to.
+    /// Looks, if a look is due.
     pub(super) fn look(&mut self, first: i32) {
         let started = Instant::now();
         if started < *self.next.get_or_insert(started + PAUSE) {
@@ -69,7 +72,7 @@ impl Descriptors {
 }
 
 struct Look {
-    /// By device and number, named ones among them.
+    /// By device and inode, including named pipes.
     pipes: BTreeSet<(u64, u64)>,
     watches: u64,
     locks: u64,
@@ -83,11 +86,11 @@ impl Default for Look {
 }
 
 impl Look {
-    /// `None` if it takes too long. Process 1 is the guest, which holds next to nothing.
+    /// `None` if it takes too long. Process 1 is the guest, which holds almost nothing.
     fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
         for pid in tree::members(first).into_iter().skip(1) {
             let pid = tree::speaker(pid);
-            // Who has ended has none.
+            // A process that has ended has none.
             let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
             for descriptor in descriptors.flatten() {
                 if budget.is_used_up() {
@@ -100,7 +103,7 @@ impl Look {
     }
 
     fn at_one(&mut self, pid: i32, link: &Path) -> Option<()> {
-        // Asked of the file itself, which opens nothing.
+        // stat of the link target, which opens nothing.
         let (Ok(file), Some(number)) = (fs::metadata(link), link.file_name()) else { return Some(()) };
         let kind = file.file_type();
         let may_be_watcher = !kind.is_file() && !kind.is_dir() && !kind.is_socket() && !kind.is_char_device();
@@ -114,7 +117,7 @@ impl Look {
         Some(())
     }
 
-    /// How many lines of what the kernel tells about a descriptor begin so; `None` if there is more than may be read.
+    /// How many lines of a descriptor's fdinfo begin with `mark`; `None` if there is more than may be read.
     fn lines(&mut self, pid: i32, number: &OsStr, mark: &str) -> Option<u64> {
         let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(number);
         let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else { return Some(0) };

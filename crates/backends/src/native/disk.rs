@@ -1,10 +1,10 @@
-//! How much a workspace on disk holds, found out by walking it: the stand-in for a quota that an ordinary user, and
-//! most file systems, cannot have.
+//! How much a workspace on disk holds, determined by walking it. This replaces a quota, which an ordinary
+//! user and most file systems cannot have.
 //!
-//! The program changes what is walked while it is walked. Nothing is followed, nothing is opened but directories
-//! beneath the top, and a walk ends early once the limit is passed. Walks take turns with pauses in proportion, so
-//! that a tree of many files costs a bounded share of one core. What cannot be counted counts as too much: a
-//! directory that the walk would pass over is where a program would put its files.
+//! The program changes the tree during the walk. The walk follows no link, opens only directories beneath the
+//! top, and ends early once the limit is exceeded. Pauses between walks are proportional to their duration,
+//! so that a tree of many files costs a bounded share of one core. Anything that cannot be counted counts as
+//! too much, because a program would put its files into a directory that the walk skips.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -16,31 +16,32 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::tree;
 
-/// Between two walks at least.
+/// Minimum pause between two walks.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// A walk that takes long is followed by a pause of so many times as long.
+/// A long walk is followed by a pause of this many times its duration.
 const WALK_SHARE: u32 = 9;
-/// Directories that are open from the top down to the present one; deeper ones wait and are walked like a top.
+/// Maximum number of open directories from the top to the current one. Deeper ones are queued and walked like
+/// a top.
 const DEPTH_MAX: usize = 128;
 const WAITING_MAX: usize = 128;
 const BLOCK_BYTES: u64 = 512;
-/// What a run in a workspace that is full already may add: room to take files away.
+/// What a run may add in a workspace that is full already, so that it can delete files.
 const SLACK_BYTES: u64 = 1 << 20;
-/// With less than this free on the host's disk no run may take more of it, whatever its limit.
+/// With less free space than this on the host's disk, no run may use more of it, whatever its limit.
 const HOST_RESERVE_BYTES: u64 = 512 << 20;
 
 /// More than can be counted.
 const UNCOUNTABLE: DiskHeld = DiskHeld { bytes: u64::MAX, inodes: u64::MAX };
 
-/// The use of one workspace, looked at now and then.
+/// The use of one workspace, measured periodically.
 pub(super) struct DiskUse {
     path: PathBuf,
-    /// Process 1 of the sandbox: its descendants may hold files that have no name any more.
+    /// Process 1 of the sandbox: its descendants may hold deleted files open.
     pid: i32,
     next: Instant,
-    /// What was there when the run began, if that was too much already.
+    /// What the workspace held when the run began, if that was too much already.
     surplus: Option<DiskHeld>,
-    /// What the host's disk had free then.
+    /// Free space of the host's disk at that time.
     free_bytes: u64,
 }
 
@@ -49,9 +50,10 @@ impl DiskUse {
         Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0 }
     }
 
-    /// A new run: what is there already is not its fault. Called before its program starts, or what that writes at
-    /// once would pass for what was there. What is `known` was found a moment ago; files without a name are not in it,
-    /// and what those hold beyond a limit ends the sandbox between runs.
+    /// Begins a new run, which is not blamed for what is there already. It must be called before the program
+    /// starts, otherwise the program's first writes would count as existing content. `known` was measured a
+    /// moment ago. It excludes deleted files that are still open; if those exceed a limit, they end the
+    /// sandbox between runs.
     pub(super) async fn begin(&mut self, bytes_max: u64, inodes_max: u64, known: Option<DiskHeld>) {
         self.free_bytes = free_bytes(&self.path).unwrap_or(u64::MAX);
         let held = match known {
@@ -65,12 +67,12 @@ impl DiskUse {
         self.surplus = (is_full && held != UNCOUNTABLE).then_some(held);
     }
 
-    /// Whether more is there than there may be; looks only when it is time again.
+    /// Whether the workspace exceeds its limits. It looks only when a look is due.
     pub(super) async fn is_beyond(&mut self, bytes_max: u64, inodes_max: u64) -> bool {
         if !self.is_due() {
             return false;
         }
-        // A workspace that cannot be looked at has been removed, and its sandbox with it.
+        // A workspace that cannot be inspected has been removed, together with its sandbox.
         let Some(held) = self.look(bytes_max, inodes_max).await else { return false };
         let surplus = self.surplus.unwrap_or_default();
         held.bytes > bytes_max.max(surplus.bytes.saturating_add(SLACK_BYTES) * u64::from(surplus.bytes > 0))
@@ -78,7 +80,7 @@ impl DiskUse {
             || self.is_host_nearly_full()
     }
 
-    /// Whether it is time to look again.
+    /// Whether a look is due.
     pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.next
     }
@@ -111,7 +113,7 @@ fn free_bytes(path: &PathBuf) -> Option<u64> {
     Some(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
-/// Everything beneath a directory, until more than this was found.
+/// Counts everything beneath a directory, until more than the given numbers is found.
 pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Result<DiskHeld> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut held = DiskHeld::default();
@@ -128,7 +130,7 @@ pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Res
                 continue;
             }
             let place = directory.fd()?;
-            // What vanished meanwhile holds nothing.
+            // An entry that has vanished meanwhile holds nothing.
             let Ok(found) = rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             held.inodes += 1;
             held.bytes += u64::try_from(found.st_blocks).unwrap_or(0) * BLOCK_BYTES;
@@ -150,8 +152,8 @@ pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Res
     Ok(held)
 }
 
-/// Opens a directory. Whoever is not root cannot read one that its owner closed, but has the same identity here: it
-/// is opened again, for what is in it counts too.
+/// Opens a directory. A server that is not root cannot read a directory that its owner closed, but it has the
+/// same identity here. It therefore changes the mode and opens it again, because its contents count too.
 fn enter(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<OwnedFd, rustix::io::Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -160,7 +162,7 @@ fn enter(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<OwnedFd, ru
         Err(rustix::io::Errno::ACCESS) => {
             let place = open(OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
             let mode = Mode::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) | Mode::RWXU;
-            // By the kernel's own way to the descriptor: a name could be another directory by now.
+            // Through the file descriptor in /proc: a name could denote another directory by now.
             rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), mode)?;
             open(flags)
         }

@@ -1,6 +1,7 @@
-//! What one sandbox left and another can take, for a moment.
+//! Kernel resources of ended sandboxes, kept briefly for reuse.
 //!
-//! Nothing is kept for long: what nobody took within seconds is dropped, so that an idle server holds nothing of the kernel's.
+//! Nothing is kept for long: what is not reused within seconds is dropped, so that an idle server holds no
+//! kernel resources.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// The most of one kind.
+/// Maximum number of items of one kind.
 const FREE_MAX: usize = 8;
-/// How long something waits to be taken.
+/// How long an item is kept.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Things that are free to be taken, the oldest first.
+/// Items available for reuse, the oldest first.
 pub(super) struct Free<T> {
     list: Mutex<List<T>>,
 }
@@ -30,12 +31,12 @@ impl<T> Default for Free<T> {
 }
 
 impl<T: Send + 'static> Free<T> {
-    /// The oldest, if it will do.
+    /// Takes the oldest item, if it is suitable.
     pub(super) fn take(&self, will_do: impl FnOnce(&mut T) -> bool) -> Option<T> {
         self.list().waiting.pop_front_if(|(_, oldest)| will_do(oldest)).map(|(_, oldest)| oldest)
     }
 
-    /// Keeps something for the next; gives it back if there is enough.
+    /// Keeps an item for reuse; returns it if enough are kept already.
     pub(super) fn put(self: &Arc<Self>, thing: T) -> Option<T> {
         let Ok(runtime) = Handle::try_current() else { return Some(thing) };
         let mut list = self.list();
@@ -55,7 +56,7 @@ impl<T: Send + 'static> Free<T> {
         drop(dropped);
     }
 
-    /// Drops what waited long enough; says whether anything is left.
+    /// Drops items that were kept long enough; returns whether any is left.
     fn drop_old(&self, now: Instant) -> bool {
         let mut list = self.list();
         let count = list.waiting.partition_point(|(since, _)| now.saturating_duration_since(*since) >= WAIT);

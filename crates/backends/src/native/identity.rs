@@ -1,16 +1,17 @@
-//! Which host identity each sandbox gets: unused ids as root, subordinate ids or the own one otherwise.
+//! Which host identity each sandbox gets: unused ids if the server is root, otherwise subordinate ids or the
+//! user's own id.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use jail::{IdMap, ZYGOTE_ID, ZygoteIds};
 
-/// Start of a range that no distribution hands out; each server has 256 numbers of it.
+/// Start of a range that no distribution assigns. Each server uses 256 numbers of it.
 const UNUSED_BASE: u32 = 0x3000_0000;
 const PER_SERVER: u32 = 256;
 /// A process number is less than this (PID_MAX_LIMIT, proc(5) on pid_max).
 const SERVERS_MAX: u32 = 1 << 22;
-/// The last of them is that of zygotes.
+/// The last number is that of zygote processes.
 const PER_SERVER_OF_SANDBOXES: u32 = PER_SERVER - 1;
 /// Another such range, for workspaces that outlive their server.
 const LASTING_BASE: u32 = 0x7000_0000;
@@ -57,8 +58,8 @@ impl Identities {
         }
     }
 
-    /// For a workspace that lasts: the same each time. Files written by the host must belong to it too, which a
-    /// plain user can only do with the own identity.
+    /// For a persistent workspace: the same each time. Files written by the host must belong to it too, which
+    /// an ordinary user can achieve only with their own identity.
     pub(super) fn lasting(&self, identity: u32) -> IdMap {
         match self {
             Self::Unused { .. } => IdMap::Unused { id: LASTING_BASE + (identity & LASTING_MASK) },
@@ -69,8 +70,8 @@ impl Identities {
         }
     }
 
-    /// The identities of a zygote: an own one, and those of its sandboxes. For workspaces that last, an ordinary user has
-    /// only the own id.
+    /// The identities of a zygote process: its own, and those of its sandboxes. For persistent workspaces an
+    /// ordinary user has only their own id.
     pub(super) fn of_zygote(&self, lasts: bool) -> ZygoteIds {
         match self {
             Self::Unused { base } => {
@@ -97,7 +98,7 @@ impl Identities {
         }
     }
 
-    /// Whether we are root and sandboxes are nobody.
+    /// Whether the server is root and sandboxes have unused ids.
     pub(super) fn are_unused(&self) -> bool {
         matches!(self, Self::Unused { .. })
     }
@@ -107,12 +108,12 @@ impl Identities {
     }
 }
 
-/// The first id of a server by its process number. All of them end before [`LASTING_BASE`].
+/// The first id of a server, by its process number. All ranges end before [`LASTING_BASE`].
 fn base_of(server: u32) -> u32 {
     UNUSED_BASE + (server % SERVERS_MAX) * PER_SERVER
 }
 
-/// That identity as a zygote with these knows it; nothing if it is none of the zygote's.
+/// That identity as seen inside a zygote process with these ids; `None` if it is not one of the zygote's.
 pub(super) fn among(ids: &ZygoteIds, outside: IdMap) -> Option<IdMap> {
     let (uid, gid) = outside.numbers();
     let id = ids.ranges.iter().find_map(|(first, first_uid, first_gid, count)| {
@@ -160,7 +161,8 @@ mod tests {
 
     #[test]
     fn ids_of_fresh_and_of_persistent_sandboxes_are_disjoint_for_every_server() {
-        // The numbers at which the first bits beyond the range are reached, and the largest that a kernel gives.
+        // The numbers at which the first bits beyond the range are reached, and the largest that a kernel
+        // assigns.
         for server in [1, 3_145_727, 3_145_728, 3_145_729, SERVERS_MAX - 1, SERVERS_MAX, u32::MAX] {
             let base = base_of(server);
             assert!(base >= UNUSED_BASE && base + (PER_SERVER - 1) < LASTING_BASE, "{server}: {base:#x}");

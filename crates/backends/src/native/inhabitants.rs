@@ -1,25 +1,25 @@
-//! Who waits in a sandbox that was built ahead, looked up while nobody waits for it.
+//! The processes of a spare, determined while no caller waits for it.
 //!
-//! Only for sandboxes whose processes have one thread each: then as many are counted in the group as are known here, for as
-//! long as nobody came or went, and that is one small read.
+//! This is used only for sandboxes whose processes have one thread each. While no process starts or ends
+//! there, the group counts as many threads as are known here, and checking that takes one small read.
 
 use std::fs::File;
 
 use super::cgroup::CgroupSet;
 use super::status;
 
-/// The processes of a sandbox, where they are known.
+/// The processes of a sandbox, if they are known.
 #[derive(Default)]
 pub(super) struct Inhabitants(Vec<Inhabitant>);
 
 struct Inhabitant {
     pid: i32,
-    /// Of this very process, whoever has its number later.
+    /// Refers to this process even if its number is reused later.
     stat: File,
 }
 
 impl Inhabitants {
-    /// Nobody, where they cannot be told or have several threads.
+    /// Empty if the processes cannot be determined or have several threads.
     pub(super) fn find(cgroups: &CgroupSet) -> Self {
         let Some(Ok(pids)) = cgroups.processes() else { return Self::default() };
         let open = |pid: i32| Some(Inhabitant { pid, stat: File::open(format!("/proc/{pid}/stat")).ok()? });
@@ -27,7 +27,7 @@ impl Inhabitants {
         if found.are_all(cgroups) { found } else { Self::default() }
     }
 
-    /// Whether nobody else is there.
+    /// Whether there are no other processes.
     pub(super) fn are_all(&self, cgroups: &CgroupSet) -> bool {
         !self.0.is_empty() && cgroups.threads_count() == Some(self.0.len() as u64)
     }

@@ -1,5 +1,5 @@
-//! Reading the kernel's small files: in one or two reads, where the usual way begins with 32 bytes and asks for a size
-//! that such files do not have.
+//! Reads the kernel's small files in one or two reads. The standard library begins with 32 bytes and asks for
+//! a size that such files do not report.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-/// Most of them fit.
+/// Most files fit.
 const FIRST_BYTES: usize = 8 * 1024;
-/// One setting or count is shorter.
+/// One setting or counter is shorter.
 const VALUE_BYTES: usize = 1024;
 
-/// All of a file.
+/// The whole file.
 pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_again(&open(path.as_ref())?)
 }
 
-/// The first `bytes_max` of a file that a program can make as long as it likes, and whether that was all of it.
+/// The first `bytes_max` of a file that a program can make arbitrarily long, and whether that was all of it.
 pub(super) fn read_at_most(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<(String, bool)> {
     let file = open(path.as_ref())?;
     let mut bytes = Vec::with_capacity(FIRST_BYTES.min(bytes_max));
@@ -33,11 +33,11 @@ pub(super) fn read_at_most(path: impl AsRef<Path>, bytes_max: usize) -> io::Resu
     Ok((text(bytes), false))
 }
 
-/// The same of one that is open, as it is now.
+/// The current content of an open file.
 pub(super) fn read_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(FIRST_BYTES);
     loop {
-        // What does not fit is kept by the kernel for the next read, so room need not be for all of it.
+        // The kernel keeps what does not fit for the next read, so the buffer need not hold all of it.
         bytes.reserve(VALUE_BYTES);
         let offset = bytes.len() as u64;
         match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), offset) {
@@ -48,12 +48,12 @@ pub(super) fn read_again(file: &impl AsFd) -> io::Result<String> {
     }
 }
 
-/// A file of a control group that holds one setting or a few counts: the kernel gives all of it at once.
+/// A file of a control group that holds one setting or a few counters. The kernel returns all of it at once.
 pub(super) fn read_value(path: &Path) -> io::Result<String> {
     read_value_again(&open(path)?)
 }
 
-/// The same of one that is open, as it is now.
+/// The current content of such a file that is open.
 pub(super) fn read_value_again(file: &impl AsFd) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(VALUE_BYTES);
     rustix::io::retry_on_intr(|| rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), 0))?;
@@ -64,7 +64,8 @@ pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// A program chooses names of its processes, files and sockets; whatever they hold must not hide the rest.
+/// A program chooses the names of its processes, files and sockets. Invalid UTF-8 in them must not hide the
+/// rest.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -1,11 +1,11 @@
-//! Giving a sandbox that was built ahead the limits of the run that takes it.
+//! Gives a spare the limits of the run that takes it.
 //!
 //! ```text
 //! alive? -> disk (may be refused: nothing was changed) -> cgroups -> rlimits of every process -> look again -> count anew
 //! ```
-//! Nothing has run inside but our guest and an interpreter that waits, so what was examined when the wall was built still
-//! holds; only what changes here is examined again, from outside. What cannot be changed and seen to be changed is an
-//! error, and the sandbox is destroyed. Process limits can only be lowered: they begin at the spec's headroom.
+//! Only the guest and an idle interpreter have run inside, so the examination at build time still holds. Only
+//! what changes here is examined again, from outside. A change that fails or cannot be verified is an error,
+//! and the sandbox is destroyed. Limits of a process can only be lowered: they begin at the spec's headroom.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use super::cgroup::CgroupSet;
 use super::inhabitants::Inhabitants;
 use super::{at, plan, tree};
 
-/// How often the processes are listed until no new one appears. An interpreter that waits starts none.
+/// How many times the processes are listed until no new one appears. An idle interpreter starts none.
 const ROUNDS_MAX: usize = 4;
 
 /// A sandbox whose limits are changed.
@@ -30,11 +30,11 @@ pub(super) struct Change<'a> {
     pub(super) process: BorrowedFd<'a>,
     pub(super) scratch: BorrowedFd<'a>,
     pub(super) cgroups: &'a CgroupSet,
-    /// Who is in it, where that is known.
+    /// The processes in it, if they are known.
     pub(super) known: &'a Inhabitants,
-    /// What is set.
+    /// The current limits.
     pub(super) from: &'a Limits,
-    /// What its processes were given when it was built, if more.
+    /// The limits that its processes got when it was built, if higher.
     pub(super) headroom: Option<&'a Limits>,
     pub(super) to: &'a Limits,
 }
@@ -47,7 +47,7 @@ impl Change<'_> {
         self.rlimits()
     }
 
-    /// The guest may have died since it was built.
+    /// The guest may have died since the sandbox was built.
     fn expect_alive(&self) -> Result<(), BackendError> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut list = [PollFd::from_borrowed_fd(self.process, PollFlags::IN)];
@@ -58,8 +58,8 @@ impl Change<'_> {
         }
     }
 
-    /// The size of the writable space. Changing it takes the right to mount on the host, which only root has
-    /// (`may_mount` in the kernel's namespace.c).
+    /// Changes the size of the writable space. That requires the right to mount on the host, which only root
+    /// has (`may_mount` in the kernel's namespace.c).
     fn disk(&self) -> Result<(), BackendError> {
         let same = (self.from.disk_bytes, self.from.disk_inodes) == (self.to.disk_bytes, self.to.disk_inodes);
         if same || Wall::Scratch.off() {
@@ -68,7 +68,7 @@ impl Change<'_> {
         let resized = resize(self.scratch, self.to);
         match resized {
             Ok(()) => self.look_at_disk(self.to),
-            // Whether something was changed all the same is looked at too.
+            // The server also checks that the failed call changed nothing.
             Err(error) => self.look_at_disk(self.from).and(Err(BackendError::Unfit {
                 what: format!("the size of its disk cannot be changed ({error}); only root can"),
             })),
@@ -87,7 +87,7 @@ impl Change<'_> {
         if is_right { Ok(()) } else { Err(unverified("its disk has another size")) }
     }
 
-    /// Limits of every process inside, until none is left that did not get them.
+    /// Sets the limits of every process inside, until no process without them is left.
     fn rlimits(&self) -> Result<(), BackendError> {
         let counted = self.cgroups.limits_processes();
         let given = plan::rlimits(self.headroom.unwrap_or(self.from), counted);
@@ -108,7 +108,7 @@ impl Change<'_> {
                 self.limit_process(pid, &values)?;
                 done.push(pid);
             }
-            // No thread is there but those: nobody can have been born meanwhile.
+            // The group holds no other thread, so no process can have been created meanwhile.
             if self.cgroups.threads_count().is_some_and(|count| count == done.len() as u64) {
                 return Ok(());
             }
@@ -138,7 +138,7 @@ impl Change<'_> {
     }
 }
 
-/// Gives a memory file system another size, all of it or nothing.
+/// Changes the size of a memory file system, completely or not at all.
 fn resize(scratch: BorrowedFd<'_>, limits: &Limits) -> rustix::io::Result<()> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
     let context = rustix::mount::fspick(scratch, "", flags)?;
@@ -149,7 +149,7 @@ fn resize(scratch: BorrowedFd<'_>, limits: &Limits) -> rustix::io::Result<()> {
     rustix::mount::fsconfig_reconfigure(context.as_fd())
 }
 
-/// What to set, never above what this server has itself, as the jail does.
+/// The values to set, never above this server's own limits, as in the jail.
 fn values(wanted: &Rlimits) -> [(Resource, u64); 4] {
     let values = [
         (Resource::Cpu, wanted.cpu_s),
@@ -163,8 +163,9 @@ fn values(wanted: &Rlimits) -> [(Resource, u64); 4] {
     })
 }
 
-/// Sets the limits of another process, and says whether the kernel then has them: setting them once more gives back what was
-/// there. The kernel lets the owner of a process's user namespace do so, root or not (`check_prlimit_permission`).
+/// Sets the limits of another process, and returns whether the kernel then has them: setting them a second
+/// time returns the previous values. The kernel allows this to the owner of a process's user namespace, root
+/// or not (`check_prlimit_permission`).
 fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<bool> {
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let mut is_set = true;

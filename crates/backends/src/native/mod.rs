@@ -1,8 +1,10 @@
-//! The native wall: namespaces, a root from nothing, seccomp, Landlock, cgroups. No daemon, no root, no KVM.
+//! The native backend: namespaces, a private root, seccomp, Landlock, control groups. It needs no daemon, no
+//! root, no KVM.
 //!
-//! The server makes one [`NativeBackend`] around the spawner it forked at its start. `create` walks:
-//! cgroups, plan, spawner, report, a look from outside ([`verify`]), consent. Nothing is believed that the
-//! host can see for itself. An interpreter may start up meanwhile; a program is sent only afterwards.
+//! The server makes one [`NativeBackend`] around the spawner that it forked at its start. `create` performs
+//! these steps: control groups, plan, spawner, report, examination from outside ([`verify`]), consent. The
+//! host trusts no report about anything it can observe itself. An interpreter may start meanwhile; a program
+//! is sent only afterwards.
 
 mod build;
 mod cgroup;
@@ -49,7 +51,7 @@ use self::zygotes::Zygotes;
 
 pub use self::cgroup::CgroupState;
 
-/// The native wall.
+/// The native backend.
 pub struct NativeBackend {
     spawner: Arc<Spawner>,
     cgroups: Cgroups,
@@ -61,13 +63,13 @@ pub struct NativeBackend {
     failures: Arc<Failures>,
 }
 
-/// Forks the process that will make sandboxes. Call it first thing, before any thread exists.
+/// Forks the process that will make sandboxes. The server must call it before any thread exists.
 pub fn start_spawner(guest: GuestMain) -> io::Result<Spawner> {
     Spawner::start(guest, &Identities::detect().next(0))
 }
 
 impl NativeBackend {
-    /// Looks at this machine and takes the spawner in.
+    /// Examines this machine and takes over the spawner.
     pub fn new(spawner: Spawner) -> Self {
         let spawner = Arc::new(spawner);
         let failures = Arc::<Failures>::default();
@@ -84,24 +86,26 @@ impl NativeBackend {
         }
     }
 
-    /// Lets sandboxes be clones of warm interpreters; `library` is what such an interpreter loads (crates/zygote).
+    /// Enables sandboxes that are clones of warm interpreters. `library` is the library that such an
+    /// interpreter loads (crates/zygote).
     #[must_use]
     pub fn with_zygotes(mut self, library: &'static [u8]) -> Self {
         self.zygotes = Zygotes::new(Arc::clone(&self.spawner), library, Arc::clone(&self.failures));
         self
     }
 
-    /// What was found out about control groups, for `doctor`.
+    /// What was determined about control groups, for `doctor`.
     pub fn cgroup_state(&self) -> CgroupState {
         self.cgroups.state()
     }
 
-    /// Whether sandboxes share this user's own identity on the host.
+    /// Whether sandboxes run with the server user's identity on the host.
     pub fn shares_own_identity(&self) -> bool {
         self.identities.are_own()
     }
 
-    /// Sees to it that the top of a workspace belongs to its identity; what is beneath was made by it.
+    /// Ensures that the top directory of a workspace belongs to its identity. That identity created
+    /// everything beneath it.
     fn adopt(&self, lasting: &LastingWorkspace) -> io::Result<()> {
         use rustix::fs::{Gid, Mode, OFlags, Uid};
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -145,7 +149,7 @@ impl Backend for NativeBackend {
     }
 }
 
-/// Puts a descriptor under the runtime's eye.
+/// Registers a file descriptor with the async runtime.
 #[expect(
     deprecated,
     reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"

@@ -1,8 +1,9 @@
-//! Network namespaces that are used again.
+//! Reuse of network namespaces.
 //!
-//! To make one and to take it down is the dearest part of a sandbox for the kernel, and most programs never touch theirs. One
-//! in which nothing happened, and in which nobody is left, is as good as a new one. That is not believed but seen: before a
-//! program is sent, the host compares what the kernel shows of such a namespace with what it showed of a new one.
+//! Creating and removing a network namespace is the most expensive part of a sandbox for the kernel, and most
+//! programs never use theirs. A namespace in which nothing happened, and which has no processes left, is as
+//! good as a new one. The host verifies this instead of assuming it: before a program is sent, it compares
+//! what the kernel shows of the reused namespace with what it showed of a new one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,17 +14,18 @@ use std::time::{Duration, Instant};
 use super::free::Free;
 use super::kernel_file;
 
-/// How long none is kept after one was not as it should be.
+/// How long no namespace is kept after one failed the comparison.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Files of /proc/PID/net that show what happened in a namespace: packets of every interface; counters of every protocol,
-/// which know attempts too; labels of flows, which outlive their sockets for a while. (`netstat` counts only what packets did.)
+/// Files of /proc/PID/net that show what happened in a namespace: packets of every interface; counters of
+/// every protocol, which include attempts; flow labels, which outlive their sockets for a while. (`netstat`
+/// counts only the effects of packets.)
 const TRACES: [&str; 4] = ["dev", "snmp", "snmp6", "ip6_flowlabel"];
-/// What is said of sockets: how many of each protocol there are, and local ones one by one.
+/// Files about sockets: how many of each protocol there are, and the local ones one by one.
 const SOCKETS: [&str; 3] = ["sockstat", "sockstat6", "unix"];
 
-/// A network namespace that is held, with the files that show it: they go on showing it whoever is in it, and to open them is
-/// what costs most of a look.
+/// A network namespace that is held open, with the files that show it. The files keep showing it
+/// independently of the processes in it. Opening them is the most expensive part of a look.
 pub(super) struct Network {
     namespace: OwnedFd,
     traces: [Option<OwnedFd>; TRACES.len()],
@@ -31,7 +33,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// That of a process.
+    /// The network namespace of a process.
     pub(super) fn of(pid: i32) -> io::Result<Self> {
         Ok(Self {
             namespace: kernel_file::open(Path::new(&format!("/proc/{pid}/ns/net")))?,
@@ -48,7 +50,7 @@ impl Network {
         self.namespace
     }
 
-    /// Whether it is the one that a process is in.
+    /// Whether a process is in this namespace.
     pub(super) fn is_of(&self, pid: i32) -> io::Result<bool> {
         let (own, theirs) =
             (rustix::fs::fstat(&self.namespace)?, rustix::fs::stat(format!("/proc/{pid}/ns/net"))?);
@@ -65,7 +67,7 @@ impl Network {
     }
 }
 
-/// Opens files of /proc/PID/net. A kernel without IPv6 has none of its files.
+/// Opens files of /proc/PID/net. A kernel without IPv6 has none of the IPv6 files.
 fn opened<const N: usize>(pid: i32, names: [&str; N]) -> io::Result<[Option<OwnedFd>; N]> {
     let mut files = [const { None }; N];
     for (place, name) in files.iter_mut().zip(names) {
@@ -82,24 +84,25 @@ fn shown(file: &Option<OwnedFd>) -> io::Result<String> {
     file.as_ref().map_or(Ok(String::new()), kernel_file::read_again)
 }
 
-/// What can be seen of a network namespace from outside, but for what it shares with others.
+/// What can be observed of a network namespace from outside, except what it shares with others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Traces(Vec<String>);
 
-/// What is said of sockets.
+/// The content of the files about sockets.
 struct Sockets {
     counts: [String; 2],
     unix: String,
 }
 
 impl Sockets {
-    /// Whether there are none but the two of a guest, which have no name, nor connections that are over but not forgotten. A
-    /// socket of a dead process that is still on its way to another is found by the local ones that hold it.
+    /// Whether there are only the two sockets of a guest, which have no name, and no connections in
+    /// TIME_WAIT. A socket of a dead process that is in transit to another process shows up through the local
+    /// sockets that hold it.
     fn are_those_of_a_guest(&self) -> bool {
         const OF_A_GUEST: usize = 2;
         const FIELDS_WITHOUT_NAME: usize = 7;
         let counts = self.counts.iter().flat_map(|text| text.lines()).filter_map(|line| line.split_once(':'));
-        // The other figures are those of the whole machine.
+        // The other figures cover the whole machine.
         let mut used = counts.filter(|(kind, _)| *kind != "sockets").flat_map(|(_, counts)| {
             let words: Vec<&str> = counts.split_whitespace().collect();
             words
@@ -117,7 +120,8 @@ impl Sockets {
     }
 }
 
-/// Those of the sandboxes of one zygote. Another's cannot be entered: its user namespace is not theirs.
+/// The free network namespaces of one zygote's sandboxes. Those of another zygote cannot be entered, because
+/// they belong to another user namespace.
 #[derive(Default)]
 pub(super) struct Networks {
     free: Arc<Free<Network>>,
@@ -126,12 +130,12 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// One that nobody is in.
+    /// A namespace without processes.
     pub(super) fn take(&self) -> Option<Network> {
         self.free.take(|_| true)
     }
 
-    /// Handover one back whose processes are all dead; gives it back if there are enough.
+    /// Takes back a namespace whose processes are all dead. Returns it if it is not kept.
     pub(super) fn put(&self, network: Network) -> Option<Network> {
         let is_pause = self.not_before().is_some_and(|begin| Instant::now() < begin);
         if self.new.get().is_none() || is_pause { Some(network) } else { self.free.put(network) }
@@ -141,13 +145,14 @@ impl Networks {
         self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets those that are free, as one was not as it should be, and takes none for a while: each costs a sandbox.
+    /// Drops the free namespaces after one failed the comparison, and keeps none for a while, because each
+    /// failure costs a sandbox.
     pub(super) fn forget(&self) {
         self.free.clear();
         *self.not_before() = Some(Instant::now() + PAUSE);
     }
 
-    /// Remembers what a new one looks like.
+    /// Records what a new namespace looks like.
     pub(super) fn learn(&self, new: &Network) -> io::Result<()> {
         if self.new.get().is_none() {
             let traces = new.traces()?;
@@ -156,7 +161,7 @@ impl Networks {
         Ok(())
     }
 
-    /// Whether it looks like a new one in which a guest is.
+    /// Whether it looks like a new namespace with a guest inside.
     pub(super) fn is_as_new(&self, network: &Network) -> io::Result<bool> {
         let is_free = network.sockets()?.are_those_of_a_guest();
         let traces = network.traces()?;

@@ -1,4 +1,4 @@
-//! From a spec to a jail plan: what of this system every sandbox shows, and nothing more.
+//! Converts a spec to a jail plan: which parts of this system every sandbox shows, and nothing more.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use super::cgroup::{CgroupSet, Cgroups};
 
 /// Links at the top of a merged-/usr system, directories elsewhere.
 const TOP: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
-/// Public parts of /etc that programs look for: the linker's cache, chosen tools, time zone, certificates, fonts.
+/// Public parts of /etc that programs look for: the linker's cache, selected alternatives, time zone,
+/// certificates, fonts.
 const ETC: [&str; 6] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
@@ -21,11 +22,12 @@ const ETC: [&str; 6] = [
 ];
 
 const HOSTNAME: &str = "palisade";
-/// Guest and start of the program need descriptors of their own.
+/// The guest and the start of the program need some file descriptors.
 const OPEN_FILES_MIN: u64 = 32;
 /// Process 1 counts too.
 const GUEST_PROCESSES: u64 = 1;
-/// Where a cgroup counts, it must be the one that refuses: only its refusals can be told from outside.
+/// Where a control group counts processes, it must be the one that refuses, because only its refusals are
+/// visible from outside. The process limit is therefore higher by this number.
 const SPARE_PROCESSES: u64 = 64;
 
 /// What every sandbox on this machine shows.
@@ -51,13 +53,13 @@ impl System {
         Self { binds, symlinks, files: system_files() }
     }
 
-    /// The files of a sandbox: those of every one, and those of its kind.
+    /// The files of a sandbox: those of every sandbox, and those of its kind.
     pub(super) fn files(&self, spec: &SandboxSpec) -> Vec<PlanFile> {
         let own = |file: &PlacedFile| PlanFile { path: file.path.clone(), content: file.content.to_vec() };
         self.files.iter().cloned().chain(spec.files.iter().map(own)).collect()
     }
 
-    /// Everything but files: a copy of a zygote finds them there.
+    /// Everything except files: a clone of a zygote process finds them in its root already.
     pub(super) fn plan(
         &self,
         spec: &SandboxSpec,
@@ -94,7 +96,8 @@ impl System {
     }
 }
 
-/// What the kernel keeps per process; `is_counted` if a cgroup counts processes too.
+/// The limits that the kernel keeps per process. `is_counted` is true if a control group counts processes
+/// too.
 pub(super) fn rlimits(limits: &Limits, is_counted: bool) -> Rlimits {
     Rlimits {
         cpu_s: limits.cpu_ms().div_ceil(1000) + 1,
@@ -106,8 +109,9 @@ pub(super) fn rlimits(limits: &Limits, is_counted: bool) -> Rlimits {
     }
 }
 
-/// Descriptors on their way through a socket are counted for their owner on the whole host, against the limit of whoever sends
-/// one (`too_many_unix_fds` in the kernel): with the id of an ordinary user, half of the user's own limit must be left.
+/// File descriptors in transit through a socket are counted for their owner on the whole host, against the
+/// limit of the sending process (`too_many_unix_fds` in the kernel). With the id of an ordinary user, half of
+/// the user's own limit must therefore remain free.
 fn open_files_max() -> u64 {
     if rustix::process::geteuid().is_root() {
         return u64::MAX;
@@ -115,7 +119,7 @@ fn open_files_max() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map_or(u64::MAX, |own| own / 2)
 }
 
-/// Everything writable, under one size.
+/// Everything writable, under one size limit.
 fn scratch(spec: &SandboxSpec) -> Scratch {
     let directory = |name: &str, inside: &str, mode| (name.to_owned(), PathBuf::from(inside), mode);
     let mut directories = vec![
@@ -148,7 +152,7 @@ fn system_files() -> Vec<PlanFile> {
     .collect()
 }
 
-/// Turns a failed step into words that name the remedy where there is one.
+/// Turns a failed step into an error that names the remedy, if there is one.
 pub(super) fn explain(error: &JailError) -> BackendError {
     let source = error.source();
     let unsupported = |remedy: &str| BackendError::Unsupported {

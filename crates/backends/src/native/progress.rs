@@ -1,7 +1,7 @@
-//! How far the building of a wall has come, for the one who gives up waiting for it.
+//! How far the build of a sandbox has come, for the error message when it takes too long.
 //!
-//! The host notes what it waits for. While that is the clone, the clone has the step that it is in somewhere in its memory
-//! (`jail::step_of`), so nothing is sent and nothing is read unless a build takes too long.
+//! The host records what it waits for. While it waits for the clone, the clone keeps its current step in its
+//! own memory (`jail::step_of`), so nothing is sent or read unless a build takes too long.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
@@ -11,9 +11,9 @@ use ::sandbox::BackendError;
 
 use super::{kernel_file, status};
 
-/// What a clone does before its first step.
+/// The state of a clone before its first step.
 const BEFORE_FIRST_STEP: &str = "start";
-/// A clone into which the host cannot look, as it may be for an instant while it changes its identity.
+/// The host cannot read this clone; that can happen for an instant while the clone changes its identity.
 const UNSEEN_STEP: &str = "a step that cannot be seen";
 const STATE_RUNNING: char = 'R';
 const STATE_STOPPED: char = 'T';
@@ -23,11 +23,11 @@ const STATE_UNINTERRUPTIBLE: char = 'D';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// The spawner, or a zygote, to clone itself.
+    /// The spawner, or a zygote process, to clone itself.
     Clone,
     /// The clone to raise its walls.
     Walls,
-    /// Its own look at the walls.
+    /// The host's own examination of the walls.
     Verification,
     /// The guest to hide from its siblings.
     Consent,
@@ -45,13 +45,13 @@ impl Progress {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// The clone is there.
+    /// Records that the clone exists.
     pub(super) fn is_cloned(&self, pid: i32) {
         self.clone.store(pid, Ordering::Relaxed);
         self.reach(Stage::Walls);
     }
 
-    /// Why nothing came of it in that time. `maker` is the process that clones.
+    /// The error of a build that did not finish in that time. `maker` is the process that clones.
     pub(super) fn late(&self, maker: i32, patience: Duration) -> BackendError {
         let clone = self.clone.load(Ordering::Relaxed);
         let (step, pid) = match self.stage.load(Ordering::Relaxed) {
@@ -72,7 +72,7 @@ fn step_of(clone: i32) -> String {
     }
 }
 
-/// What the kernel says about a process that does not come on. See proc(5), `stat` and `wchan`.
+/// What the kernel reports about a process that makes no progress. See proc(5), `stat` and `wchan`.
 fn state_of(pid: i32) -> String {
     let wchan = kernel_file::read(format!("/proc/{pid}/wchan")).unwrap_or_default();
     let place = match wchan.trim() {

@@ -1,16 +1,16 @@
-//! Whether anything of a program can still run in a sandbox that was killed.
+//! Whether any part of a program can still run in a sandbox that was killed.
 //!
-//! The kernel takes its time to take a process apart, most of it to give back memory. From the moment in which a thread
-//! has no memory of its own any more it executes nothing: there is no way back. So whoever waits only until nothing runs need
+//! The kernel needs time to tear down a process, mostly to release its memory. A thread that has no memory
+//! any more can never execute another instruction. A caller that waits only until nothing runs therefore need
 //! not wait for the rest.
 //!
 //! ```text
 //! process 1 killed -> no new processes (the group's limit) -> every other thread of the group without memory
 //!                                                          -> all who were counted are listed -> still
 //! ```
-//! Whoever was being born when the limit was lowered is counted but perhaps not listed yet. Where the dead are counted as
-//! well, a second list tells: after the first nobody is born any more. Process 1 is ours: it was killed before, and the
-//! kernel lets nobody who was killed go on.
+//! A process that was being created when the limit was lowered is counted, but perhaps not listed yet. Where
+//! dead threads are counted as well, a second list settles it: after the first one no process can be created
+//! any more. Process 1 is the guest. It was killed before, and the kernel lets no killed process continue.
 
 use std::io;
 
@@ -20,15 +20,15 @@ use super::cgroup::CgroupSet;
 use super::inhabitants::Inhabitants;
 use super::watched;
 
-/// Looks before the death itself is awaited.
+/// Number of looks before the death itself is awaited.
 const LOOKS_MAX: usize = 24;
-/// Between two looks. Who was killed needs a processor to fall still, perhaps this one.
+/// Pause between two looks. A killed process needs a processor to come to rest, perhaps this one.
 const PAUSE_NS: i64 = 40_000;
 /// With more threads than this, looking takes as long as waiting.
 const THREADS_MAX: usize = 64;
 
-/// Whether nothing in those groups but process 1 can run any more, and nothing will be born there. Process 1 was killed and
-/// the limit of processes lowered before.
+/// Whether nothing in those groups except process 1 can run any more, and no process can be created there.
+/// The caller has killed process 1 and lowered the limit of processes.
 pub(super) async fn is_quiesced(
     cgroups: &CgroupSet,
     known: &Inhabitants,
@@ -43,7 +43,7 @@ pub(super) async fn is_quiesced(
         TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
     )?)?;
     for _ in 1..LOOKS_MAX {
-        // The runtime's own clock goes by milliseconds.
+        // The runtime's own timer has a resolution of milliseconds.
         let once = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec { tv_sec: 0, tv_nsec: PAUSE_NS },
@@ -58,7 +58,7 @@ pub(super) async fn is_quiesced(
 }
 
 fn is_quiet_now(cgroups: &CgroupSet, known: &Inhabitants, process_1: i32) -> io::Result<bool> {
-    // Counted first: from here on it can only become less.
+    // Counted first: from here on the number can only decrease.
     let count = cgroups.threads_count();
     let listed = cgroups.threads()?;
     let may_run = |thread: i32| thread != process_1 && known.may_run(thread);

@@ -1,4 +1,4 @@
-//! One native sandbox: its process, its groups, its end.
+//! One native sandbox: its process, its control groups, and how it ends.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,11 +23,11 @@ use super::watch::Watch;
 use super::zygotes::RunningZygote;
 use super::{at, quiescence, watched};
 
-/// How long killed processes are waited for after dropping; the kernel needs well under a millisecond.
+/// How long to wait for killed processes after dropping; the kernel needs well under a millisecond.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 const DESTROY_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process tree behind the native wall.
+/// A process tree isolated by the native backend.
 pub(super) struct NativeSandbox {
     process: AsyncFd<OwnedFd>,
     cgroups: CgroupSet,
@@ -35,18 +35,18 @@ pub(super) struct NativeSandbox {
     enforced: Enforced,
     phases: StartPhases,
     stream: Option<UnixStream>,
-    /// What the kernel was told.
+    /// The limits that the kernel has.
     limits: Limits,
-    /// What its processes still have beyond that, as it was built ahead.
+    /// The higher limits that its processes still have if it is a spare.
     headroom: Option<Limits>,
     namespaces: Option<Held>,
-    /// Who waits in it, where it was built ahead.
+    /// Its processes, if it is a spare.
     inhabitants: Inhabitants,
-    /// What was used, once nothing runs in it any more.
+    /// The usage, once nothing runs in it any more.
     used: Option<Usage>,
-    /// Whether everything in it is dead, and what it left was given away.
+    /// Whether everything in it is dead, and its remains were passed on.
     is_dead: bool,
-    /// Its turn to die; given back when it is dead.
+    /// Its permit to die; returned when it is dead.
     mortal: Option<Mortal>,
 }
 
@@ -57,14 +57,14 @@ struct Remains {
 }
 
 impl Remains {
-    /// Whatever became of its processes.
+    /// Removes everything, whatever became of the processes.
     fn remove(mut self) {
         let namespaces = self.namespaces.take().map(Held::end);
         self.cgroups.remove(namespaces.unwrap_or_default());
     }
 
-    /// Its processes are dead, and it is known what they used: others may take what is as new. Not of a sandbox that lasted:
-    /// what is known is its last run.
+    /// Called when the processes are dead and their usage is known. Other sandboxes may reuse what is as good
+    /// as new. This does not apply to a persistent sandbox, because only the usage of its last run is known.
     fn retire(mut self, usage: &Usage, limits: &Limits) {
         match self.namespaces.take() {
             Some(held) => self.cgroups.retire(usage, limits, held.let_go()),
@@ -73,8 +73,8 @@ impl Remains {
     }
 }
 
-/// Namespaces that are held until the answer is out: the kernel takes long to take them down, and would while we wait for the
-/// last process.
+/// Namespaces that are held open until the answer is sent. The kernel takes long to remove them, and would
+/// otherwise do so while the server waits for the last process.
 struct Held {
     mounts: OwnedFd,
     network: HeldNetwork,
@@ -82,11 +82,12 @@ struct Held {
 
 enum HeldNetwork {
     Alone(OwnedFd),
-    /// Of a clone of that zygote, whose clones may use it again.
+    /// Of a clone of that zygote, whose other clones may reuse it.
     OfZygote(Box<Network>, Weak<RunningZygote>),
 }
 
-/// The zygote that a sandbox was cloned from, and the network of an earlier clone, where it has that.
+/// The zygote that a sandbox was cloned from, and the network namespace of an earlier clone, if it reuses
+/// one.
 pub(super) type Descent<'a> = (&'a Arc<RunningZygote>, Option<Network>);
 
 impl Held {
@@ -103,7 +104,7 @@ impl Held {
         Ok(Self { mounts: open("mnt")?, network })
     }
 
-    /// Everybody in them is dead, and nobody will use them again.
+    /// All processes in them are dead, and the namespaces will not be reused.
     fn end(self) -> Vec<OwnedFd> {
         let network = match self.network {
             HeldNetwork::Alone(namespace) => namespace,
@@ -112,7 +113,7 @@ impl Held {
         vec![network, self.mounts]
     }
 
-    /// Everybody in them is dead.
+    /// All processes in them are dead; the network namespace may be reused.
     fn let_go(self) -> Vec<OwnedFd> {
         let Self { mounts, network } = self;
         let left = match network {
@@ -165,8 +166,8 @@ impl NativeSandbox {
         self
     }
 
-    /// Handover hold of what will be needed when it ends, for one that will end soon. What cannot be had then costs a little
-    /// time.
+    /// Acquires what the end of the sandbox will need, for a sandbox that will end soon. A failure here only
+    /// costs a little time later.
     pub(super) fn prepare_end(&mut self, descent: Option<Descent<'_>>) {
         let held = Held::open(self.watch.watched().0, descent);
         self.namespaces =
@@ -174,7 +175,7 @@ impl NativeSandbox {
         self.cgroups.open_files();
     }
 
-    /// Killing process 1 of a pid namespace kills all of it, in one step. See pid_namespaces(7).
+    /// Killing process 1 of a process namespace kills all of it in one step. See pid_namespaces(7).
     fn kill(&self) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(self.process.get_ref(), Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -200,21 +201,22 @@ impl NativeSandbox {
         };
         change.make()?;
         self.limits = limits.clone();
-        // Lowered, they cannot be raised again.
+        // Once lowered, they cannot be raised again.
         self.headroom = None;
         self.watch.begin_first(limits, &self.cgroups).await;
         Ok(())
     }
 
-    /// Here and not by the engine, which gives its answer whatever becomes of the sandbox.
+    /// Reports the failure here and not in the engine, which sends its answer whatever becomes of the
+    /// sandbox.
     fn tell(&self, ended: &Result<Usage, BackendError>) {
-        // One that is dead has given back its turn.
+        // A dead sandbox has returned its permit.
         let (Err(error), Some(mortal)) = (ended, &self.mortal) else { return };
         mortal.failures().report(FailureKind::Destroy, "sandbox", error);
     }
 
     async fn begin_end(&mut self) -> Result<(), BackendError> {
-        // What no cgroup counts can only be read while the processes are there.
+        // Usage that no control group counts can be read only while the processes exist.
         self.watch.last_look(&self.cgroups);
         // The guest kills every program when its stream ends.
         self.stream = None;
@@ -224,7 +226,7 @@ impl NativeSandbox {
         self.kill().map_err(at("kill"))
     }
 
-    /// Kills, and waits until nothing runs any more; where that cannot be seen, until everything is dead.
+    /// Kills, and waits until nothing runs any more; if that cannot be observed, until everything is dead.
     async fn end_programs(&mut self) -> Result<Usage, BackendError> {
         if let Some(usage) = self.used {
             return Ok(usage);
@@ -239,7 +241,7 @@ impl NativeSandbox {
         let is_quiet_now = self.cgroups.forbid_births(&self.limits).is_ok()
             && quiescence::is_quiesced(&self.cgroups, &self.inhabitants, process_1).await.unwrap_or(false);
         if !is_quiet_now {
-            // Who was refused since then was refused by us: no news of the program.
+            // Refusals since then come from the lowered limit of the server, not from the program.
             usage = Usage { process_refusals: usage.process_refusals, ..self.end().await? };
         }
         self.used = Some(usage);
@@ -251,7 +253,7 @@ impl NativeSandbox {
             return Ok(usage);
         }
         self.begin_end().await?;
-        // Process 1 is reported dead only when everything in its namespace is.
+        // Process 1 is reported dead only when everything in its namespace is dead.
         match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(at("wait")(error)),
@@ -332,8 +334,9 @@ impl Sandbox for NativeSandbox {
 }
 
 impl Drop for NativeSandbox {
-    /// Kills, at once if it is its turn; the death itself is awaited where it holds up nobody, and the groups go with it. A
-    /// runtime that ends meanwhile has them removed at once, which is tried again until the last process is gone.
+    /// Kills the sandbox, at once if it has a permit. A background task waits for the death and then removes
+    /// the control groups. If the runtime ends meanwhile, they are removed at once, which is retried until
+    /// the last process is gone.
     fn drop(&mut self) {
         let (false, Some(mut mortal)) = (self.is_dead, self.mortal.take()) else { return };
         let runtime = tokio::runtime::Handle::try_current();
@@ -351,7 +354,7 @@ impl Drop for NativeSandbox {
             Ok(runtime) => drop(runtime.spawn(async move {
                 if !mortal.try_turn() {
                     mortal.take_turn().await;
-                    // It may have ended by itself; if not, it is seen below that it lives.
+                    // The process may have ended by itself. If it still lives, the wait below detects it.
                     rustix::process::pidfd_send_signal(&process, Signal::KILL).ok();
                 }
                 let dead = match watched(process) {
@@ -368,7 +371,7 @@ impl Drop for NativeSandbox {
             Err(_) => {
                 let mut list = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
                 let patience = Timespec::try_from(DROP_PATIENCE).ok();
-                // The process ends with us, and what is left is swept by the next server.
+                // The process ends with this server, and the next server sweeps the rest.
                 rustix::event::poll(&mut list, patience.as_ref()).ok();
             }
         }

@@ -1,7 +1,8 @@
-//! Sockets of a sandbox over its own loopback, as far as they weigh on the whole host.
+//! Sockets of a sandbox over its own loopback, as far as they affect the whole host.
 //!
-//! The kernel has one count of orphaned connections and one bound for the memory of all TCP sockets. A program can pass
-//! both without any network, through connections to itself, so the host counts what is in its namespace.
+//! The kernel has one count of orphaned connections and one bound for the memory of all TCP sockets. A
+//! program can exceed both without any network, through connections to itself. The host therefore counts the
+//! sockets in its namespace.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,21 +10,21 @@ use std::sync::OnceLock;
 
 use super::kernel_file;
 
-/// Sockets for each file that a process may have open: both ends of a connection are the sandbox's own, several processes have
-/// some, and some are closing.
+/// Sockets for each file that a process may have open. Both ends of a connection belong to the sandbox,
+/// several processes have sockets, and some sockets are closing.
 const PER_OPEN_FILE: u64 = 8;
-/// So few cannot hold much.
+/// So few sockets cannot hold much memory.
 pub(super) const COUNT_FEW: u64 = 16;
-/// However few files are allowed, so many sockets are.
+/// Minimum number of allowed sockets, however few open files are allowed.
 const COUNT_MIN: u64 = 256;
-/// One sandbox gets at most this part of what the host has.
+/// One sandbox gets at most one part in this many of the host's capacity.
 const SHARE_OF_HOST: u64 = 16;
-/// Where the host does not tell.
+/// Used if the host's values cannot be read.
 const ORPHANS_USUAL: u64 = 16_384;
 const MEMORY_PAGES_USUAL: u64 = 65_536;
 const PAGE_BYTES: u64 = 4096;
 
-/// How many sockets of TCP and UDP the host's watch lets a sandbox have.
+/// How many TCP and UDP sockets the watch allows a sandbox.
 pub(super) fn count_max(open_files: u32) -> u64 {
     static ORPHANS: OnceLock<u64> = OnceLock::new();
     let orphans =
@@ -31,7 +32,7 @@ pub(super) fn count_max(open_files: u32) -> u64 {
     (u64::from(open_files) * PER_OPEN_FILE).min(orphans / SHARE_OF_HOST).max(COUNT_MIN)
 }
 
-/// How much memory of the host's sockets one sandbox may have.
+/// How much of the host's socket memory one sandbox may use.
 pub(super) fn bytes_max() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
@@ -50,20 +51,21 @@ pub(super) struct SocketCounts {
 }
 
 impl SocketCounts {
-    /// Those of a process's namespace. What cannot be opened counts nothing: a kernel without IPv6 has only one.
+    /// The files of a process's namespace. A file that cannot be opened counts nothing: a kernel without IPv6
+    /// has only one.
     pub(super) fn of(pid: i32) -> Self {
         let open = |name: &str| kernel_file::open(Path::new(&format!("/proc/{pid}/net/{name}"))).ok();
         Self { files: ["sockstat", "sockstat6"].map(open) }
     }
 
-    /// Connections of TCP in every state, those that are over but not forgotten among them, and sockets of UDP.
+    /// TCP connections in every state, including TIME_WAIT, and UDP sockets.
     pub(super) fn count(&self) -> u64 {
         let texts = self.files.iter().flatten().filter_map(|file| kernel_file::read_again(file).ok());
         texts.map(|text| sockets_in(&text)).sum()
     }
 }
 
-/// Only these two figures are the namespace's; the others are the whole machine's.
+/// Only these two figures are per namespace; the others cover the whole machine.
 fn sockets_in(text: &str) -> u64 {
     let lines = text.lines().filter(|line| line.starts_with("TCP") || line.starts_with("UDP"));
     let counts = lines.map(|figures| {
@@ -86,7 +88,7 @@ mod tests {
         let own = SocketCounts::of(rustix::process::getpid().as_raw_nonzero().get());
         let before = own.count();
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        // Other tests of this machine have connections too.
+        // Other tests on this machine have connections too.
         assert!(before > 0 || own.count() > 0);
     }
 

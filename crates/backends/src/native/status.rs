@@ -1,4 +1,4 @@
-//! Reading a process from outside: /proc/PID/status, /proc/PID/stat. See proc(5).
+//! Reads the state of a process from outside: /proc/PID/status, /proc/PID/stat. See proc(5).
 
 use std::fs::File;
 use std::io;
@@ -30,27 +30,27 @@ impl Status {
     }
 }
 
-/// Processor time of a process, and of its children that were waited for, in clock ticks.
+/// Processor time of a process, and of its children that it has waited for, in clock ticks.
 pub(super) fn cpu_ticks(pid: i32) -> (u64, u64) {
     let Ok(fields) = Fields::read(pid) else { return (0, 0) };
     let ticks = |first: usize| fields.number(first).unwrap_or(0) + fields.number(first + 1).unwrap_or(0);
     (ticks(14), ticks(16))
 }
 
-/// The letter for the state of a process, if it is there.
+/// The state letter of a process, if the process exists.
 pub(super) fn state(pid: i32) -> Option<char> {
     let stat = kernel_file::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may hold anything, also a parenthesis.
+    // The name before it may contain any character, including a parenthesis.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Whether a thread could execute another instruction of its program: it is there, and has memory. What is told in another
-/// way than proc(5) has it may run.
+/// Whether a thread could execute another instruction of its program: it exists and has memory. A thread
+/// whose `stat` does not have the format of proc(5) counts as able to run.
 pub(super) fn may_run(thread: i32) -> bool {
     may_run_by(Fields::read(thread))
 }
 
-/// The same of one whose `stat` was opened before.
+/// The same for a thread whose `stat` was opened before.
 pub(super) fn may_run_in(stat: &File) -> bool {
     may_run_by(kernel_file::read_value_again(stat).map(Fields))
 }
@@ -62,7 +62,7 @@ fn may_run_by(fields: io::Result<Fields>) -> bool {
     }
 }
 
-/// What the kernel says of a thread that is no more.
+/// The errors that the kernel returns for a thread that no longer exists.
 fn is_of_nobody(error: &io::Error) -> bool {
     let number = error.raw_os_error();
     [Errno::NOENT, Errno::SRCH].iter().any(|gone| number == Some(gone.raw_os_error()))
@@ -77,7 +77,7 @@ impl Fields {
     }
 
     fn number(&self, number: usize) -> Option<u64> {
-        // The name may hold anything; fields begin after its closing bracket, with the third.
+        // The name may contain any character; the fields begin after its closing parenthesis, with the third.
         let (_, rest) = self.0.rsplit_once(')')?;
         rest.split_whitespace().nth(number - 3)?.parse().ok()
     }

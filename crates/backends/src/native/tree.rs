@@ -1,4 +1,4 @@
-//! Measuring a process tree without control groups: the stand-in for an ordinary user without delegation.
+//! Measures a process tree without control groups, for an ordinary user without delegation.
 //!
 //! Orphans become children of the sandbox's process 1, so its descendants are the whole sandbox.
 
@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::kernel_file;
 use super::status::{Status, cpu_ticks};
 
-/// A tree larger than this is not walked to its end; the limit of processes is far below.
+/// A larger tree is not walked completely; the limit of processes is far below.
 const PROCESSES_MAX: usize = 8192;
-/// USER_HZ, fixed by the kernel's interface on every architecture we build for.
+/// USER_HZ, fixed by the kernel's interface on every supported architecture.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// What a tree uses at one moment.
@@ -23,16 +23,17 @@ pub(super) struct TreeUse {
     pub(super) cpu_us: u64,
 }
 
-/// How much one look may read, and how much processor time of its own it may take: a program decides how many mappings and
-/// descriptors there are to be looked at. A tree for which that is not enough counts as beyond its limit.
+/// How much one look may read, and how much processor time it may use. A program decides how many mappings
+/// and file descriptors there are to inspect. A tree that exceeds this budget counts as beyond its limit.
 const MAPS_BYTES_MAX: usize = 4 << 20;
 const LOOK_MAX: Duration = Duration::from_millis(300);
-/// For each process in addition, when pages that several share are counted once.
+/// Additional budget for each process when shared pages are counted once.
 const LOOK_PER_PROCESS_MAX: Duration = Duration::from_millis(20);
 /// What the kernel keeps for one mapping.
 const MAPPING_BYTES: u64 = 256;
 
-/// Processor time that a look may take on this thread: on a busy machine it lasts longer, as does what is looked at.
+/// The processor time of this thread that a look may use. On a busy machine the look lasts longer, as does
+/// the observed program.
 pub(super) struct Budget {
     started: Duration,
     most: Duration,
@@ -53,7 +54,7 @@ impl Budget {
     }
 }
 
-/// What a tree uses. What is dear to find out is left out once the rest is beyond `memory_limit`.
+/// What a tree uses. Expensive measurements are skipped once the rest exceeds `memory_limit`.
 pub(super) fn measure(first: i32, memory_limit: u64, mappings: &mut Mappings) -> TreeUse {
     let budget = Budget::new(LOOK_MAX);
     let mut sum = TreeUse::default();
@@ -86,7 +87,7 @@ pub(super) fn threads(first: i32) -> u64 {
     members(first).into_iter().map(of).sum()
 }
 
-/// The process with the most memory of its own, of those given.
+/// The process with the most anonymous memory among the given ones.
 pub(super) fn largest(pids: &[i32]) -> Option<i32> {
     let bytes = |pid: &i32| Status::read(speaker(*pid)).map_or(0, |status| status.bytes("RssAnon"));
     pids.iter().copied().max_by_key(bytes)
@@ -102,7 +103,8 @@ pub(super) fn cpu_us(first: i32) -> u64 {
     ticks * (1_000_000 / TICKS_PER_SECOND)
 }
 
-/// Whether memory is beyond a limit when pages that several processes share are counted once, where the kernel lets us look.
+/// Whether memory exceeds a limit when pages that several processes share are counted once, where the kernel
+/// allows this inspection.
 pub(super) fn is_proportionally_beyond(first: i32, limit: u64, mappings: &mut Mappings) -> bool {
     let members = members(first);
     let processes = u32::try_from(members.len()).unwrap_or(u32::MAX);
@@ -132,11 +134,12 @@ fn kilobytes(text: &str) -> Option<u64> {
     text.trim().split(' ').next()?.parse::<u64>().ok().map(|number| number * 1024)
 }
 
-/// What mappings cost beside the pages that processes show: each its entry in the kernel, and shared anonymous memory.
+/// What mappings cost in addition to the pages that processes show: their entries in the kernel, and shared
+/// anonymous memory.
 ///
-/// Shared anonymous memory stays while one process maps a single page of it, and its size is not told. So the largest length
-/// that was ever seen of a piece counts for as long as the piece is mapped at all, and of many pieces each counts at least as
-/// much as can be filled and cut off between two looks.
+/// Shared anonymous memory stays while one process maps a single page of it, and the kernel does not report
+/// its size. Therefore the largest length ever seen of a piece counts as long as the piece is mapped at all.
+/// If there are many pieces, each counts at least as much as a program can fill and unmap between two looks.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     /// By inode.
@@ -150,13 +153,13 @@ impl Mappings {
     /// At most this part of the limit, so that small limits allow some.
     const PIECE_SHARE: u64 = 4;
 
-    /// What they cost now; `None` if there are too many to look at.
+    /// What they cost now; `None` if there are too many to inspect.
     fn bytes(&mut self, members: &[i32], limit: u64, budget: &Budget) -> Option<u64> {
         let mut left = MAPS_BYTES_MAX;
         let mut mappings = 0;
         let mut seen = BTreeMap::new();
         for pid in members {
-            // Who has ended has none.
+            // A process that has ended has none.
             let maps = format!("/proc/{}/maps", speaker(*pid));
             let Ok((maps, is_whole)) = kernel_file::read_at_most(maps, left) else { continue };
             if !is_whole || budget.is_used_up() {
@@ -169,7 +172,7 @@ impl Mappings {
         Some(mappings * MAPPING_BYTES + self.charge(seen, limit))
     }
 
-    /// Remembers the pieces that are mapped now, and says what they count.
+    /// Records the pieces that are mapped now, and returns what they cost.
     fn charge(&mut self, mut seen: BTreeMap<String, u64>, limit: u64) -> u64 {
         for (inode, bytes) in &mut seen {
             *bytes = (*bytes).max(self.pieces.get(inode).copied().unwrap_or(0));
@@ -198,8 +201,8 @@ fn pieces_in(maps: &str, seen: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// What waits in the sandbox's sockets. For local ones the kernel does not tell, so beyond a few each counts as
-/// full.
+/// The data queued in the sandbox's sockets. The kernel does not report it for local ones, so beyond a few
+/// each counts as full.
 pub(super) fn socket_bytes(first: i32) -> u64 {
     const LOCAL_FREE: usize = 64;
     const LOCAL_BYTES_MAX: u64 = 416 << 10;
@@ -219,8 +222,9 @@ pub(super) fn socket_bytes(first: i32) -> u64 {
     local + ["tcp", "tcp6", "udp", "udp6"].map(|name| queued(table(name))).iter().sum::<u64>()
 }
 
-/// Whether the sandbox has any socket that those tables would show. To list none the kernel still walks the whole machine's
-/// table of connections, which takes milliseconds; its counts are at hand. Where they cannot be read, the tables are.
+/// Whether the sandbox has any socket that those tables would show. Even to list none the kernel walks the
+/// connection table of the whole machine, which takes milliseconds, whereas its counters are cheap. If the
+/// counters cannot be read, the tables are.
 fn has_internet_sockets(first: i32) -> bool {
     ["sockstat", "sockstat6"].into_iter().any(|name| {
         let counts = kernel_file::read(format!("/proc/{first}/net/{name}")).unwrap_or_default();
@@ -229,21 +233,21 @@ fn has_internet_sockets(first: i32) -> bool {
             let number = rest.split(' ').next()?.parse::<u64>().ok()?;
             kind.starts_with(['T', 'U']).then_some(number)
         });
-        // The system may lack IPv6; it always has the other.
+        // The system may lack IPv6; it always has the other file.
         let is_unknown = counts.is_empty() && name == "sockstat";
         is_unknown || in_use.any(|number| number > 0)
     })
 }
 
-/// What files of that device hold which have no name any more and are kept by an open descriptor alone.
+/// The size of deleted files on that device that only an open file descriptor keeps.
 pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
     const BLOCK_BYTES: u64 = 512;
     let mut found = BTreeMap::new();
-    // Process 1 opens no files but the host's own requests.
+    // Process 1 opens files only for the host's requests.
     for pid in members(first).into_iter().skip(1) {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
         for descriptor in descriptors.flatten() {
-            // Asked of the file itself, which opens nothing.
+            // stat of the link target, which opens nothing.
             let Ok(file) = fs::metadata(descriptor.path()) else { continue };
             if file.dev() == device && file.nlink() == 0 {
                 found.insert(file.ino(), file.blocks() * BLOCK_BYTES);
@@ -253,7 +257,8 @@ pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
     found.values().sum()
 }
 
-/// The thread of a process that shows its memory and descriptors: the first, unless that has ended and others go on.
+/// The thread of a process that shows its memory and file descriptors: the first, unless it has ended and
+/// others continue.
 pub(super) fn speaker(pid: i32) -> i32 {
     let has_memory = |thread: i32| Status::read(thread).is_ok_and(|status| !status.get("RssAnon").is_empty());
     if has_memory(pid) {

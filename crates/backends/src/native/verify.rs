@@ -1,8 +1,9 @@
-//! The host's own look at a process before any code is sent to it.
+//! The host's own examination of a process before any code is sent to it.
 //!
-//! What is reported as enforced comes from here: /proc/PID/status, namespaces, mounts, limits and cgroups of
-//! that very process, read while it waits for consent. The plan only says what should be found. Landlock
-//! alone leaves no trace in /proc: the jail's own report of the kernel's answer is used, and said so.
+//! What is reported as enforced comes from here: /proc/PID/status, namespaces, mounts, limits and control
+//! groups of the actual process, read while it waits for consent. The plan only says what should be found.
+//! Landlock alone leaves no trace in /proc: for it the jail's report of the kernel's answer is used, and the
+//! result says so.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,13 +23,13 @@ const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "Cap
 const NO_CAPABILITY: &str = "0000000000000000";
 /// seccomp(2): a filter is in force.
 const SECCOMP_FILTER: &str = "2";
-/// Mount points that may be written beside the writable space: terminals, and procfs, whose own permissions and
-/// masks guard it.
+/// Writable mount points besides the writable space: terminals, and procfs, which its own permissions and the
+/// masks protect.
 const WRITABLE_SYSTEM: [&str; 2] = ["/proc", "/dev/pts"];
-/// Device nodes: usable, not changeable.
+/// Device nodes, which can be used but not changed.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Devices that kernels with tunnel drivers built in show, down and without address, in every new namespace.
+/// Devices that kernels with built-in tunnel drivers show, down and without address, in every new namespace.
 const FALLBACK_TUNNELS: [&str; 10] = [
     "tunl0",
     "gre0",
@@ -42,7 +43,7 @@ const FALLBACK_TUNNELS: [&str; 10] = [
     "ip6gretap0",
 ];
 
-/// What to look at.
+/// What to examine.
 pub(super) struct Seen<'a> {
     pub(super) pid: i32,
     pub(super) plan: &'a JailPlan,
@@ -51,7 +52,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Looks, and says what is enforced; a wall that is not complete is an error.
+    /// Examines the process and returns what is enforced. A missing wall is an error.
     pub(super) fn enforced(&self, landlock_abi: u32) -> Result<Enforced, BackendError> {
         if !Wall::Verify.off() {
             self.namespaces()?;
@@ -98,8 +99,8 @@ impl Seen<'_> {
         Ok(())
     }
 
-    /// Its user namespace knows one identity and no other: it is neither ours nor that of a zygote. And a clone of a zygote holds
-    /// no stream of it.
+    /// Its user namespace maps exactly one identity, which is neither the server's nor a zygote's. A clone of
+    /// a zygote process holds none of the zygote's streams.
     fn identity(&self) -> Result<(), BackendError> {
         let (uid, gid) = self.plan.id_map.numbers();
         for (name, outside) in [("uid_map", uid), ("gid_map", gid)] {
@@ -121,7 +122,7 @@ impl Seen<'_> {
         Ok(())
     }
 
-    /// Its root is a read-only memory file system, and nothing but the writable space can be written.
+    /// Its root is a read-only memory file system, and only the writable space can be written.
     fn mounts(&self) -> Result<(), BackendError> {
         let text = kernel_file::read(format!("/proc/{}/mountinfo", self.pid))
             .map_err(|error| incomplete(format!("its mounts cannot be read: {error}")))?;
@@ -241,7 +242,7 @@ impl Seen<'_> {
     }
 }
 
-/// The limits of a process are these or lower.
+/// The limits of a process are at most the given ones.
 pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
@@ -272,7 +273,8 @@ fn own_namespaces() -> &'static [Option<PathBuf>; NAMESPACES.len()] {
     OWN.get_or_init(|| NAMESPACES.map(|name| fs::read_link(format!("/proc/self/ns/{name}")).ok()))
 }
 
-/// The guest must be private to the host by now: its /proc entries belong to root, not to its own user.
+/// By now other processes of its user cannot inspect the guest: its /proc entries belong to root, not to its
+/// own user.
 pub(super) fn is_hidden(pid: i32) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
@@ -324,7 +326,7 @@ mod tests {
         assert!(mount.is("ro") && mount.is("nosuid") && !mount.is("rw"));
     }
 
-    /// This very test process is behind no wall, and the look must say so.
+    /// This test process is not isolated, and the examination must report that.
     #[test]
     fn a_process_without_walls_is_not_verified() {
         let plan = JailPlan {

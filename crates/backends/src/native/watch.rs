@@ -1,6 +1,7 @@
-//! Limits that only the host can watch, and the measurements taken on the way.
+//! Limits that only the host can watch, and the measurements taken meanwhile.
 //!
-//! With control groups this looks now and then at processor time and disk; without, it is the memory limit.
+//! With control groups it periodically checks processor time and disk. Without them it enforces the memory
+//! limit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,19 +17,19 @@ use super::disk::DiskUse;
 use super::sockets::{self, SocketCounts};
 use super::tree::{self, Mappings};
 
-/// Short runs are looked at early, so that their peak is seen at all.
+/// Short runs get an early look, so that their peak is seen at all.
 const FIRST: Duration = Duration::from_millis(2);
-/// Then this often: the disk is full only while it is, and without control groups memory may overshoot by what
-/// can be allocated in this time.
+/// Then this often. A full disk can be seen only while it is full. Without control groups, memory may exceed
+/// its limit by what can be allocated in this time.
 const CALM: Duration = Duration::from_millis(10);
-/// A look at many processes takes a while: so many times as long passes until the next.
+/// A look at many processes takes a while. The pause until the next is this many times its duration.
 const LOOKING_SHARE: u32 = 4;
-/// Between two times that the kernel is told to give back what it can of a group.
+/// Minimum pause between two requests to the kernel to release the memory of a group.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
-/// So many processes may be killed for want of memory before the whole run is.
+/// How many processes may be killed for lack of memory before the whole run is ended.
 const OOM_KILLS_MAX: u64 = 8;
 
-/// What the host keeps in mind about one sandbox.
+/// What the host records about one sandbox.
 pub(super) struct Watch {
     pid: i32,
     limits: Limits,
@@ -36,19 +37,19 @@ pub(super) struct Watch {
     /// The workspace, if it is on disk.
     workspace: Option<DiskUse>,
     seen: Usage,
-    /// What had been used when this measurement began.
+    /// The usage when this measurement began.
     before: Usage,
-    /// At the last look, where no cgroup counts it.
+    /// Memory at the last look, where no control group counts it.
     memory_now_bytes: u64,
     /// What the writable space held at the last look.
     scratch_bytes: u64,
-    /// Opened by the first look: most programs end before.
+    /// Opened by the first look, because most programs end before it.
     sockets: Option<SocketCounts>,
     reclaimed_at: Option<Instant>,
     descriptors: Descriptors,
-    /// Where no group counts memory.
+    /// Used where no control group counts memory.
     mappings: Arc<Mutex<Mappings>>,
-    /// Processes that this watch killed for want of memory.
+    /// Processes that this watch killed for lack of memory.
     killed: u64,
     /// Processor time when the last look began, where it can be read cheaply.
     looked_at_ns: Option<u64>,
@@ -75,17 +76,17 @@ impl Watch {
         }
     }
 
-    /// Whether no process ran since the last look: then nothing inside can have changed.
+    /// Whether no process ran since the last look; then nothing inside can have changed.
     pub(super) fn is_quiet(&self, cgroups: &CgroupSet) -> bool {
         self.looked_at_ns.is_some() && self.looked_at_ns == cgroups.cpu_ns()
     }
 
-    /// Process 1, and a descriptor of the writable space.
+    /// Process 1, and a file descriptor of the writable space.
     pub(super) fn watched(&self) -> (i32, BorrowedFd<'_>) {
         (self.pid, self.scratch.as_fd())
     }
 
-    /// Begins anew: nothing is used yet, and these are the limits.
+    /// Begins a new measurement: nothing is used yet, and the given limits apply.
     pub(super) async fn begin(&mut self, limits: &Limits, held: Option<DiskHeld>, cgroups: &CgroupSet) {
         self.limits = limits.clone();
         self.looked_at_ns = None;
@@ -101,8 +102,8 @@ impl Watch {
         }
     }
 
-    /// The same in a sandbox that ran nothing yet: nothing was killed or refused there, and its highest marks are those of an
-    /// interpreter that started.
+    /// The same in a sandbox that has run no program yet. Nothing was killed or refused there, and its peak
+    /// values are those of a starting interpreter.
     pub(super) async fn begin_first(&mut self, limits: &Limits, cgroups: &CgroupSet) {
         let cpu_ns = cgroups.cpu_ns().filter(|_| cgroups.count_everything() && self.workspace.is_none());
         let Some(cpu_ns) = cpu_ns else { return self.begin(limits, None, cgroups).await };
@@ -112,7 +113,7 @@ impl Watch {
         self.seen = Usage::default();
     }
 
-    /// Completes when a limit is passed.
+    /// Completes when a limit is exceeded.
     pub(super) async fn run(&mut self, cgroups: &CgroupSet) -> Ending {
         let mut pause = FIRST;
         let mut next_look = Instant::now();
@@ -131,15 +132,15 @@ impl Watch {
         }
     }
 
-    /// Who is near the limit is looked at again soon, however long a look takes.
+    /// A sandbox near its limit is checked again soon, however long a look takes.
     fn pause_after(&self, look: Duration) -> Duration {
         let is_near = self.memory_now_bytes > self.limits.memory_bytes / 2;
         if is_near { CALM } else { look * LOOKING_SHARE }
     }
 
-    /// Whether a limit is passed now.
+    /// Whether a limit is exceeded now.
     pub(super) async fn look_once(&mut self, cgroups: &CgroupSet) -> Option<Ending> {
-        // Whatever happens while it looks is for the next look.
+        // Changes during this look are left to the next one.
         let is_whole = self.workspace.as_ref().is_some_and(DiskUse::is_due);
         let cpu_ns = if is_whole { cgroups.cpu_ns() } else { self.looked_at_ns };
         self.look(cgroups);
@@ -160,8 +161,8 @@ impl Watch {
         self.seen
     }
 
-    /// The last look while the processes live. The main one is gone already; where no cgroup counts refusals, a
-    /// tree that was full with it is taken for one.
+    /// The last look while processes exist. The main process is gone already. Where no control group counts
+    /// refusals, a tree that is at its process limit counts as a refusal.
     pub(super) fn last_look(&mut self, cgroups: &CgroupSet) {
         self.look_at_disk();
         if cgroups.count_everything() {
@@ -194,7 +195,8 @@ impl Watch {
         walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
         self.memory_now_bytes = walked.memory_bytes;
         seen.cpu_us = seen.cpu_us.max(counted.cpu_us).max(walked.cpu_us);
-        // What could not be looked at is beyond every limit, and no measurement.
+        // A tree that could not be measured counts as beyond every limit, but this value is not a
+        // measurement.
         let walked_bytes = if walked.memory_bytes < tree::BEYOND { walked.memory_bytes } else { 0 };
         seen.memory_peak_bytes = seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked_bytes);
         seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(walked.processes);
@@ -203,7 +205,8 @@ impl Watch {
         }
     }
 
-    /// A file system is full when the next write would fail; whether it did, the program's end tells.
+    /// A file system is full when the next write would fail. Whether a write did fail shows in how the
+    /// program ends.
     fn look_at_disk(&mut self) {
         if let Ok(state) = rustix::fs::fstatvfs(&self.scratch) {
             self.seen.disk_full |= state.f_bavail == 0 || state.f_ffree == 0;
@@ -219,14 +222,15 @@ impl Watch {
             return Some(Ending::Cpu);
         }
         let is_beyond = match cgroups.limits_memory() {
-            // As the kernel does at its own limit: the largest process goes, and the others may go on without it.
+            // As the kernel does at its own limit: the largest process is killed, and the others may continue
+            // without it.
             true => self.holds_too_much(cgroups).await && !self.kill_largest(cgroups),
             false => self.memory_now_bytes > self.limits.memory_bytes && self.is_really_beyond().await,
         };
         if is_beyond {
             self.seen.oom_kills += 1;
         }
-        // Who goes on when its processes are killed for want of memory fills the host's log with it.
+        // A program that continues while its processes are killed for lack of memory fills the host's log.
         if is_beyond || self.seen.oom_kills > OOM_KILLS_MAX {
             return Some(Ending::Memory);
         }
@@ -234,13 +238,13 @@ impl Watch {
         takes_too_much.then_some(Ending::KernelShare)
     }
 
-    /// Kills the process with the most memory, but not process 1; whether one was killed.
+    /// Kills the process with the most memory, except process 1. Returns whether one was killed.
     fn kill_largest(&mut self, cgroups: &CgroupSet) -> bool {
         let Some(Ok(pids)) = cgroups.processes() else { return false };
         let others: Vec<i32> = pids.into_iter().filter(|pid| *pid != self.pid).collect();
         let Some(largest) = tree::largest(&others).and_then(Pid::from_raw) else { return false };
         let Ok(process) = rustix::process::pidfd_open(largest, PidfdFlags::empty()) else { return false };
-        // The number may be another process's by now, but not while it is in the group and held here.
+        // The number may belong to another process by now, but not while it is in the group and held here.
         let is_inside = |pids: Vec<i32>| pids.contains(&largest.as_raw_nonzero().get());
         if !cgroups.processes().is_some_and(|listed| listed.is_ok_and(is_inside)) {
             return false;
@@ -251,8 +255,8 @@ impl Watch {
         is_killed
     }
 
-    /// Whether memory is beyond the limit when what processes share is counted once. That takes long where they share much, and
-    /// must not hold up other runs.
+    /// Whether memory exceeds the limit when pages that processes share are counted once. This takes long
+    /// where they share much, and must not delay other runs.
     async fn is_really_beyond(&self) -> bool {
         let (pid, limit) = (self.pid, self.limits.memory_bytes.saturating_sub(self.descriptors.bytes()));
         let mappings = Arc::clone(&self.mappings);
@@ -270,7 +274,7 @@ impl Watch {
             || (count > sockets::COUNT_FEW && cgroups.socket_bytes() > sockets::bytes_max())
     }
 
-    /// The kernel's own limit is memory and disk together; this is memory alone.
+    /// The kernel's own limit covers memory and disk together; this check covers memory alone.
     async fn holds_too_much(&mut self, cgroups: &CgroupSet) -> bool {
         let limit = self.limits.memory_bytes;
         let uncounted = if cgroups.counts_sockets() { 0 } else { tree::socket_bytes(self.pid) };
@@ -284,7 +288,8 @@ impl Watch {
         let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
         let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return false };
         self.reclaimed_at = Some(Instant::now());
-        // It takes as long as there is to give back. Should the kernel not do it, its own limit holds.
+        // This takes as long as there is memory to release. If the kernel releases nothing, its own limit
+        // still holds.
         tokio::task::spawn_blocking(move || std::fs::write(file, "0").ok()).await.ok();
         self.look_at_disk();
         let held = cgroups.memory_held(self.scratch_bytes, limit);
@@ -292,7 +297,7 @@ impl Watch {
     }
 }
 
-/// What was counted since then; peaks begin anew with each measurement.
+/// What was counted since then. Peaks are reset with each measurement.
 fn since(counted: Usage, before: &Usage) -> Usage {
     Usage {
         cpu_us: counted.cpu_us.saturating_sub(before.cpu_us),

@@ -1,8 +1,9 @@
-//! The zygotes of this server: which there are, when they are renewed, when they are let go.
+//! The zygote processes of this server: which exist, when they are replaced, when they are dropped.
 //!
-//! A zygote is asked for by being used: the first sandbox that could be cloned from one is built without, and the zygote is
-//! started meanwhile. Hash seed and address layout are a zygote's and those of all its clones, so each gives only so many
-//! and lives only so long; its successor is started while it still serves.
+//! Use creates them: the first sandbox that could be cloned from a zygote is built without one, and the
+//! zygote is started meanwhile. All clones of a zygote share its hash seed and address layout. Each zygote
+//! therefore serves a limited number of clones and lives for a limited time. Its successor is started while
+//! it still serves.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,41 +22,41 @@ use super::build::report_pair;
 use super::identity;
 use super::network::Networks;
 
-/// Sandboxes that one zygote gives.
+/// Maximum number of sandboxes cloned from one zygote.
 const CLONES_MAX: u32 = 1000;
-/// How long it lives.
+/// Maximum age of a zygote.
 const AGE_MAX: Duration = Duration::from_secs(10 * 60);
-/// How long an unused one is kept.
+/// How long an unused zygote is kept.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
-/// How often that is looked at.
+/// How often unused zygotes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The most zygotes at once; a server has few languages and fewer kinds of sandboxes.
+/// Maximum number of zygotes at once; a server has few languages and fewer kinds of sandboxes.
 const ZYGOTES_MAX: usize = 8;
 /// Loading large packages takes a while.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// After a failure none is started for so long.
+/// How long no zygote is started after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
-/// A zygote that serves.
+/// A zygote that accepts requests.
 pub(super) struct RunningZygote {
-    /// The program, without its folder.
+    /// The program's file name, without its directory.
     program: String,
     pub(super) handle: Zygote,
     ids: ZygoteIds,
     workspaces: Option<PathBuf>,
-    /// Of its sandboxes that ended.
+    /// Network namespaces of its ended sandboxes.
     pub(super) networks: Networks,
     born: Instant,
     clones: AtomicU32,
 }
 
 impl RunningZygote {
-    /// Makes a plan one for a clone of this zygote.
+    /// Adapts a plan for a clone of this zygote.
     pub(super) fn suit(&self, plan: &mut JailPlan) -> io::Result<()> {
         let unsuited = || io::Error::from(io::ErrorKind::InvalidInput);
         plan.id_map = identity::among(&self.ids, plan.id_map.clone()).ok_or_else(unsuited)?;
         plan.unified_cgroup = None;
-        // It always waits for us before it goes on.
+        // The clone always waits for the server before it continues.
         plan.joins_groups = true;
         if let (Some((path, _)), Some(all)) = (&mut plan.workspace, &self.workspaces) {
             *path = path.strip_prefix(all).map_err(|_| unsuited())?.to_owned();
@@ -92,14 +93,14 @@ struct ZygoteSlot {
     zygote: Option<Arc<RunningZygote>>,
     is_starting: bool,
     used: Instant,
-    /// None is started before.
+    /// No zygote is started before this time.
     not_before: Instant,
 }
 
 /// All zygotes of a server.
 #[derive(Default)]
 pub(super) struct Zygotes {
-    /// Absent where none are wanted.
+    /// Absent if zygotes are disabled.
     factory: Option<ZygoteFactory>,
     slots: Arc<Mutex<Vec<ZygoteSlot>>>,
 }
@@ -108,18 +109,19 @@ struct ZygoteFactory {
     failures: Arc<Failures>,
     spawner: Arc<Spawner>,
     library: &'static [u8],
-    /// The library as a descriptor, made at its first use.
+    /// The library as a file descriptor, created at its first use.
     file: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl Zygotes {
     pub(super) fn new(spawner: Arc<Spawner>, library: &'static [u8], failures: Arc<Failures>) -> Self {
-        // A test build shows the host where its root is off, which a zygote cannot.
+        // A test build with the root wall off shows the host's root, which a zygote cannot do.
         let factory = ZygoteFactory { failures, spawner, library, file: Mutex::default() };
         Self { factory: (!Wall::Root.off()).then_some(factory), slots: Arc::default() }
     }
 
-    /// A zygote for sandboxes of that spec, if one is ready; sees to it that one will be.
+    /// A zygote for sandboxes of that spec, if one is ready. Starts one in the background if there is none or
+    /// it is old.
     pub(super) fn ready(
         &self,
         spec: &SandboxSpec,
@@ -156,14 +158,14 @@ impl Zygotes {
         Some(zygote)
     }
 
-    /// Takes note that a zygote did its work.
+    /// Records that a zygote worked.
     pub(super) fn praise(&self, zygote: &RunningZygote) {
         if let Some(factory) = &self.factory {
             factory.failures.recovered(FailureKind::Zygote, &zygote.program);
         }
     }
 
-    /// Lets go of a zygote that did not do its work, for the reason given.
+    /// Drops a zygote that failed, for the given reason.
     pub(super) fn discard(&self, zygote: &Arc<RunningZygote>, error: &BackendError) {
         if let Some(factory) = &self.factory {
             factory.failures.report(FailureKind::Zygote, &zygote.program, error);
@@ -179,7 +181,7 @@ impl Zygotes {
 }
 
 impl ZygoteFactory {
-    /// Plants a zygote in the background.
+    /// Starts a zygote in the background.
     fn start(
         &self,
         plan: ZygotePlan,
@@ -224,7 +226,7 @@ async fn until_ready(spawner: &Spawner, plan: ZygotePlan, library: &OwnedFd) -> 
     let fds = ZygoteFds { requests: requests_theirs, library: library.try_clone()?, report: report_theirs };
     spawner.start_zygote(&plan, &fds)?;
     drop(fds);
-    // Its own wall: the socket closes when it becomes the interpreter.
+    // Reports of its own build: the socket closes when it becomes the interpreter.
     while let Some((message, _)) = next(&report).await? {
         if let Message::Failed(error) = message {
             return Err(error.source());
@@ -234,7 +236,7 @@ async fn until_ready(spawner: &Spawner, plan: ZygotePlan, library: &OwnedFd) -> 
         Some((Message::Ready, _)) => {}
         _ => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
     }
-    // Written without waiting: a zygote that does not take requests is of no use.
+    // Requests are written without blocking: a zygote that does not read them is useless.
     let handle = Zygote::new(requests.into_inner());
     let ZygotePlan { ids, workspaces, argv, .. } = plan;
     let program = argv.first().map(|path| name_of(path)).unwrap_or_default();
@@ -254,7 +256,7 @@ fn program_of(zygote: &ZygoteSpec) -> String {
     zygote.argv.first().map(|path| name_of(path)).unwrap_or_default()
 }
 
-/// The last part of a path: where an interpreter is kept may be a user's own folder.
+/// The last component of a path: the directory of an interpreter may be a user's private one.
 fn name_of(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -263,7 +265,8 @@ async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(Message, Option<O
     socket.async_io(Interest::READABLE, |socket| jail::receive(socket.as_fd())).await
 }
 
-/// Puts a zygote, or the knowledge that there is none, into its bed. What it replaces ends with its last sandbox.
+/// Stores a zygote, or the fact that there is none, in its slot. The zygote it replaces ends with its last
+/// sandbox.
 fn settle(slots: &Weak<Mutex<Vec<ZygoteSlot>>>, spec: &SandboxSpec, zygote: Option<Arc<RunningZygote>>) {
     with_bed(slots, spec, |slot| {
         slot.is_starting = false;
@@ -274,7 +277,7 @@ fn settle(slots: &Weak<Mutex<Vec<ZygoteSlot>>>, spec: &SandboxSpec, zygote: Opti
     });
 }
 
-/// Lets go of a bed that nobody uses, whether a zygote is in it or not.
+/// Removes a slot that is not used, with or without a zygote in it.
 async fn sweep(slots: Weak<Mutex<Vec<ZygoteSlot>>>, spec: SandboxSpec) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
@@ -293,7 +296,7 @@ async fn sweep(slots: Weak<Mutex<Vec<ZygoteSlot>>>, spec: SandboxSpec) {
     }
 }
 
-/// What of a spec says which zygote suits it.
+/// The part of a spec that determines which zygote is suitable.
 fn without_opening(spec: &SandboxSpec) -> SandboxSpec {
     SandboxSpec { opening: Vec::new(), ..spec.clone() }
 }

@@ -1,4 +1,4 @@
-//! One group: limits in, measurements out.
+//! One control group: writes limits, reads measurements.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,25 +15,25 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
 
-/// Where processes of version 1 let themselves in.
+/// The file of version 1 through which processes join.
 const ENTRANCE_FILE: &str = "tasks";
 const PROCESSES_FILE: &str = "pids.max";
 const THREADS_FILE: &str = "pids.current";
-/// What is charged to a group of version 1 now; only those are used again.
+/// The memory currently charged to a group of version 1; only version 1 groups are reused.
 const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
-/// What version 1 keeps of sockets: the limit is for TCP by its name, and covers UDP too (sock.c in the kernel,
-/// `__sk_mem_raise_allocated`). Version 2 counts it with the rest.
+/// The socket accounting of version 1. By its name the limit is for TCP, but it covers UDP too (sock.c in the
+/// kernel, `__sk_mem_raise_allocated`). Version 2 counts socket memory with the rest.
 const SOCKETS_LIMIT_FILE: &str = "memory.kmem.tcp.limit_in_bytes";
 const SOCKETS_NOW_FILE: &str = "memory.kmem.tcp.usage_in_bytes";
-/// So much of the memory may be in sockets, where that is counted apart.
+/// Sockets may hold one part in this many of the memory limit, where they are counted separately.
 const SOCKETS_SHARE: u64 = 4;
 
-/// What a group holds besides files of the sandbox.
+/// Memory of a group, excluding the files of the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::native) struct MemoryHeld {
-    /// What nothing but its processes can give back.
+    /// Memory that only its processes can release.
     pub(in crate::native) certain: u64,
-    /// Memory of the kernel, part of which it gives back by itself when it must; version 1 does not tell which.
+    /// Kernel memory, part of which the kernel releases under pressure. Version 1 does not report which part.
     pub(in crate::native) perhaps: u64,
 }
 
@@ -42,12 +42,13 @@ pub(in crate::native) struct MemoryHeld {
 pub(super) struct Group {
     pub(super) hierarchy: Hierarchy,
     pub(super) directory: PathBuf,
-    /// Files that are read at the end of a run, or written when the group is used again, opened before.
+    /// Files that are read at the end of a run, or written when the group is reused. They are opened ahead of
+    /// time.
     kept: Vec<(&'static str, File)>,
 }
 
 impl Group {
-    /// Makes it; what it limits is written afterwards.
+    /// Creates the group; its limits are written afterwards.
     pub(super) fn make(hierarchy: Hierarchy, directory: PathBuf) -> io::Result<Self> {
         fs::create_dir(&directory)?;
         Ok(Self { hierarchy, directory, kept: Vec::new() })
@@ -57,7 +58,8 @@ impl Group {
         self.write(self.settings(limits))
     }
 
-    /// Opens what will be needed, so that it costs less then. What cannot be opened is tried again when it is.
+    /// Opens the files ahead of time, so that the later access costs less. A file that cannot be opened is
+    /// tried again then.
     pub(super) fn open_files(&mut self) {
         let Hierarchy { memory, pids, unified, .. } = self.hierarchy;
         let of_memory = [self.peak_file(), self.events_file(), MEMORY_NOW_FILE];
@@ -67,7 +69,7 @@ impl Group {
         let settings = self.settings(&Limits::default()).into_iter().map(|(file, _)| file);
         let entrance = (!unified).then_some(ENTRANCE_FILE);
         for name in measured.chain(self.cpu_file()).chain(settings).chain(entrance).collect::<Vec<_>>() {
-            // Perhaps of the sandbox that had the group before.
+            // The file may be open already, from the sandbox that had the group before.
             if self.kept(name).is_none()
                 && let Ok(file) = self.open(name)
             {
@@ -76,36 +78,37 @@ impl Group {
         }
     }
 
-    /// As the kernel allows it: some only tell, some only listen.
+    /// Opens a file for what the kernel allows: some are read-only, some write-only.
     fn open(&self, name: &str) -> io::Result<File> {
         let path = self.directory.join(name);
-        // InheritedFds to who joins, who need not read it.
+        // Handed to the joining process, which need not read it.
         let is_entrance = name == ENTRANCE_FILE;
         let both = OpenOptions::new().read(!is_entrance).write(true).open(&path);
         both.or_else(|_| File::open(&path))
     }
 
-    /// Whether nothing to speak of is charged to it any more. What is left of a sandbox goes in its own time.
+    /// Whether almost no memory is charged to the group any more. The kernel releases the rest of a sandbox
+    /// gradually.
     pub(super) fn is_quiet(&self) -> bool {
-        /// The kernel keeps some in stock for each core, and a few of its own objects.
+        /// The kernel keeps a reserve for each core, and a few objects of its own.
         const QUIET_BYTES: u64 = 2 << 20;
-        // What is not told is not known.
+        // An unreadable value is treated as unknown.
         let is_little =
             |charged: String| charged.trim().parse::<u64>().is_ok_and(|bytes| bytes <= QUIET_BYTES);
         !self.hierarchy.memory || is_little(self.text(MEMORY_NOW_FILE))
     }
 
-    /// Where the highest mark of memory is.
+    /// The file with the peak memory.
     fn peak_file(&self) -> &'static str {
         if self.hierarchy.unified { "memory.peak" } else { "memory.max_usage_in_bytes" }
     }
 
-    /// Where those are counted that were killed for want of memory.
+    /// The file that counts processes killed for lack of memory.
     fn events_file(&self) -> &'static str {
         if self.hierarchy.unified { "memory.events" } else { "memory.oom_control" }
     }
 
-    /// Where processor time is counted, if it is.
+    /// The file that counts processor time, if there is one.
     pub(super) fn cpu_file(&self) -> Option<&'static str> {
         match (self.hierarchy.unified, self.hierarchy.cpuacct) {
             (true, _) => Some("cpu.stat"),
@@ -114,7 +117,7 @@ impl Group {
         }
     }
 
-    /// Lets counts of version 1 begin anew.
+    /// Resets the counters of version 1.
     pub(super) fn count_anew(&self) -> io::Result<()> {
         if let Some(file) = self.cpu_file() {
             self.put(file, "0")?;
@@ -122,12 +125,12 @@ impl Group {
         self.forget_peak()
     }
 
-    /// Lets the kernel's highest mark begin anew.
+    /// Resets the kernel's peak value.
     pub(super) fn forget_peak(&self) -> io::Result<()> {
         if self.hierarchy.memory { self.put(self.peak_file(), "0") } else { Ok(()) }
     }
 
-    /// What a process writes itself into, to join.
+    /// The file into which a process writes itself to join.
     pub(super) fn entrance(&self) -> io::Result<OwnedFd> {
         let opened = match self.kept(ENTRANCE_FILE) {
             Some(file) => file.try_clone(),
@@ -136,17 +139,18 @@ impl Group {
         opened.map(OwnedFd::from)
     }
 
-    /// Every process in it. Opened each time: version 1 keeps what it once listed for a descriptor.
+    /// Every process in the group. The file is opened each time, because version 1 caches the list per open
+    /// file.
     pub(super) fn processes(&self) -> io::Result<Vec<i32>> {
         self.list("cgroup.procs")
     }
 
-    /// Every thread in it that is not yet dead.
+    /// Every thread in the group that is not dead yet.
     pub(super) fn threads(&self) -> io::Result<Vec<i32>> {
         self.list(if self.hierarchy.unified { "cgroup.threads" } else { ENTRANCE_FILE })
     }
 
-    /// How many threads are in it, dead ones that nobody buried yet among them.
+    /// How many threads are in the group, including dead ones that are not reaped yet.
     pub(super) fn threads_count(&self) -> Option<u64> {
         self.text(THREADS_FILE).trim().parse().ok()
     }
@@ -158,7 +162,7 @@ impl Group {
         listed.lines().map(number).collect()
     }
 
-    /// Version 1 keeps memory with swap at or above memory alone at every moment.
+    /// Version 1 requires at every moment that the limit of memory plus swap is at least the limit of memory.
     pub(super) fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
         let mut settings = self.changed(from, to);
         if memory_bytes(to) > memory_bytes(from) {
@@ -172,7 +176,7 @@ impl Group {
         pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
     }
 
-    /// Sets the limit of processes alone.
+    /// Sets only the limit of processes.
     pub(super) fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
         self.put(PROCESSES_FILE, &processes_max(limits))
     }
@@ -188,7 +192,7 @@ impl Group {
         Ok(())
     }
 
-    /// Files and values, in the order the kernel wants them.
+    /// Files and values, in the order that the kernel requires.
     fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
         let mut list = Vec::new();
         let memory = memory_bytes(limits).to_string();
@@ -248,14 +252,14 @@ impl Group {
         }
     }
 
-    /// Whether the kernel limits what sockets hold.
+    /// Whether the kernel limits the memory of sockets.
     pub(super) fn counts_sockets(&self) -> bool {
         self.hierarchy.unified
             || self.kept(SOCKETS_LIMIT_FILE).is_some()
             || self.get(SOCKETS_LIMIT_FILE).is_ok()
     }
 
-    /// What sockets hold where version 2 counts it with the rest; version 1 has a limit of its own for it.
+    /// The memory of sockets where version 2 counts it with the rest. Version 1 has a separate limit for it.
     pub(super) fn socket_bytes_of_all(&self) -> u64 {
         if !self.hierarchy.unified {
             return 0;
@@ -264,8 +268,9 @@ impl Group {
         keyed_in(&account, "sock").unwrap_or(0)
     }
 
-    /// Memory that is held besides `scratch_bytes` of files, if that may be more than `limit`: a cheap look first, and only
-    /// if it is suspicious the kernel's own account, in which what can be given back at any time does not count.
+    /// The memory held in addition to `scratch_bytes` of files, if it may exceed `limit`. A cheap check comes
+    /// first. Only if that is suspicious is the kernel's detailed account read, without the memory that the
+    /// kernel can release at any time.
     pub(super) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
         let now_file = if self.hierarchy.unified { "memory.current" } else { MEMORY_NOW_FILE };
         let of_sockets = if self.hierarchy.unified { 0 } else { self.number(SOCKETS_NOW_FILE) };
@@ -286,7 +291,7 @@ impl Group {
         }
     }
 
-    /// The file of version 1 that has the kernel give back what it can.
+    /// The file of version 1 that makes the kernel release what it can.
     pub(super) fn reclaim_file(&self) -> PathBuf {
         self.directory.join("memory.force_empty")
     }
@@ -332,7 +337,7 @@ impl Group {
         }
     }
 
-    /// A file of it that is open.
+    /// One of its open files.
     pub(super) fn kept(&self, name: &str) -> Option<&File> {
         self.kept.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
@@ -347,8 +352,8 @@ fn processes_max(limits: &Limits) -> String {
     (u64::from(limits.processes) + GUEST_PROCESSES).to_string()
 }
 
-/// A kernel without swap accounting has no file for it, and swap is then limited with memory. One that does not count sockets
-/// apart has them counted by the watch ([`Group::counts_sockets`]).
+/// A kernel without swap accounting lacks the swap files, and swap is then limited with memory. On a kernel
+/// that does not count sockets separately, the watch counts them ([`Group::counts_sockets`]).
 fn is_optional(file: &str) -> bool {
     ["memory.memsw.limit_in_bytes", "memory.swap.max", SOCKETS_LIMIT_FILE].contains(&file)
 }
@@ -357,8 +362,8 @@ fn socket_bytes(limits: &Limits) -> u64 {
     (limits.memory_bytes / SOCKETS_SHARE).min(sockets::bytes_max())
 }
 
-/// Files of the sandbox are memory too: adding them keeps a full disk apart from used-up memory. This is the outermost bound;
-/// what is held besides files is watched ([`Group::memory_held`]).
+/// The sandbox's files are memory too. Adding them distinguishes a full disk from exhausted memory. This is
+/// the outermost bound; the watch limits what is held besides files ([`Group::memory_held`]).
 fn memory_bytes(limits: &Limits) -> u64 {
     limits.memory_bytes.saturating_add(limits.disk_bytes)
 }
@@ -381,7 +386,7 @@ mod tests {
         Group { hierarchy, directory, kept: Vec::new() }
     }
 
-    /// Plain files stand for the kernel's: what is written is what version 2 documents.
+    /// Plain files replace the kernel's files. The test expects the values that version 2 documents.
     #[test]
     fn version_2_limits_are_written_checked_and_measured() {
         let group = group(true, "v2");
@@ -456,7 +461,7 @@ mod tests {
         ];
         write(&one, "memory.stat", &account(&lines));
         assert_eq!(one.memory_held(200 * MB, 100 * MB), MemoryHeld::default(), "within, at a glance");
-        // 20 MB of shared memory are no file of the writable space.
+        // 20 MB of shared memory are not files of the writable space.
         let held = one.memory_held(200 * MB, 64 * MB);
         fs::remove_dir_all(&one.directory).unwrap();
         assert_eq!(held, MemoryHeld { certain: (50 + 10 + 20 + 5) * MB, perhaps: 0 });

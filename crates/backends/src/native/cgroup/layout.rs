@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// Controllers that a version 2 group must be able to pass on to be of use.
+/// Controllers that a version 2 group must be able to delegate to be useful.
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
 const SERVER_LEAF: &str = "palisade-server";
 
-/// One hierarchy in which this server may make groups.
+/// One hierarchy in which this server may create groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::native) struct Hierarchy {
-    /// The group beneath which ours are made.
+    /// The group beneath which the server's groups are created.
     pub(in crate::native) parent: PathBuf,
     /// The unified hierarchy.
     pub(in crate::native) unified: bool,
@@ -30,7 +30,7 @@ impl Hierarchy {
         self.unified || self.memory || self.pids || self.cpu || self.cpuacct
     }
 
-    /// Lets groups beneath `directory` use the controllers.
+    /// Enables the controllers for groups beneath `directory`.
     pub(super) fn pass_on(&self, directory: &Path) -> io::Result<()> {
         if !self.unified {
             return Ok(());
@@ -67,7 +67,7 @@ impl Layout {
         Self { found: parse(&groups, &mounts) }
     }
 
-    /// Hierarchies in which groups can be made. On version 2 this may move the server into a leaf of its own.
+    /// Hierarchies in which groups can be created. On version 2 this may move the server into a leaf group.
     pub(in crate::native) fn hierarchies(&self, spawner: Pid) -> Vec<Hierarchy> {
         let mut list: Vec<Hierarchy> =
             self.found.iter().filter_map(|found| found.hierarchy(spawner)).collect();
@@ -107,7 +107,8 @@ impl Found {
         })
     }
 
-    /// The nearest group above or at our own that passes controllers on and lets us make groups.
+    /// The nearest group, at or above the server's own, that delegates controllers and lets the server create
+    /// groups.
     fn unified_parent(&self, spawner: Pid) -> Option<(PathBuf, BTreeSet<String>)> {
         let wanted = words(&self.own.join("cgroup.controllers"));
         let offers = WANTED.iter().any(|controller| wanted.contains(*controller));
@@ -121,7 +122,7 @@ impl Found {
                 return Some((candidate.to_owned(), words(&candidate.join("cgroup.subtree_control"))));
             }
         }
-        // No limits to be had (a hybrid machine), but accounting and birth into a group are.
+        // No limits are available (a hybrid machine), but accounting and cloning into a group are.
         writable(&self.own).then(|| (self.own.clone(), BTreeSet::new()))
     }
 }
@@ -134,8 +135,9 @@ fn writable(directory: &Path) -> bool {
     rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// A group with processes cannot pass controllers on (cgroups(7), "no internal processes"): moves this server
-/// and its spawner with what it cloned, and nobody else, into a leaf. Undone when others are there too.
+/// A group with processes cannot delegate controllers (cgroups(7), "no internal processes"). This moves the
+/// server, its spawner and the spawner's clones, but no other process, into a leaf. It is undone if other
+/// processes are there too.
 fn free_for_children(own: &Path, spawner: Pid) -> bool {
     let leaf = own.join(SERVER_LEAF);
     if fs::create_dir(&leaf).is_err() && !leaf.is_dir() {
@@ -144,7 +146,7 @@ fn free_for_children(own: &Path, spawner: Pid) -> bool {
     let move_to = |group: &Path, pid: &str| fs::write(group.join("cgroup.procs"), pid).is_ok();
     let own_pair = [rustix::process::getpid(), spawner].map(|pid| pid.as_raw_nonzero().to_string());
     let is_moved = own_pair.iter().all(|pid| move_to(&leaf, pid));
-    // The spawner may have cloned already. A clone that ended meanwhile cannot be moved and need not be.
+    // The spawner may have cloned already. A clone that has ended meanwhile cannot be moved and need not be.
     for clone in words(&own.join("cgroup.procs")).iter().filter(|pid| is_child(pid, spawner)) {
         move_to(&leaf, clone);
     }
@@ -160,14 +162,15 @@ fn free_for_children(own: &Path, spawner: Pid) -> bool {
     false
 }
 
-/// Whether a process was cloned by that one; proc_pid_stat(5): the parent is the second field behind the name.
+/// Whether a process was cloned by the given one; proc_pid_stat(5): the parent is the second field after the
+/// name.
 fn is_child(pid: &str, parent: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     fields.split(' ').nth(1) == Some(&parent.as_raw_nonzero().to_string())
 }
 
-/// Lines of /proc/self/cgroup are `id:controllers:path`; of mountinfo see proc(5).
+/// Lines of /proc/self/cgroup are `id:controllers:path`; for mountinfo see proc(5).
 fn parse(groups: &str, mounts: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -248,7 +251,8 @@ mod tests {
         assert_eq!(found[0].own, Path::new("/sys/fs/cgroup/x"));
     }
 
-    /// A pure version 2 machine, made of plain files: the nearest group that passes controllers on is chosen.
+    /// A pure version 2 machine, simulated with plain files: the nearest group that delegates controllers is
+    /// chosen.
     #[test]
     fn on_version_2_the_nearest_delegating_group_is_the_parent() {
         let top = std::env::temp_dir().join(format!("palisade-cgroup2-{}", std::process::id()));
@@ -257,7 +261,8 @@ mod tests {
         let slice = top.join("user.slice/app.slice");
         fs::write(slice.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         fs::write(own.join("cgroup.subtree_control"), "\n").unwrap();
-        // No controllers file in the own group: nothing can be freed there, the slice above is taken.
+        // The server's own group has no controllers file, so nothing can be freed there and the slice above
+        // is used.
         let found = Found { mount: top.clone(), own, controllers: BTreeSet::new(), unified: true };
         let hierarchy = found.hierarchy(rustix::process::getpid()).unwrap();
         fs::remove_dir_all(&top).unwrap();

@@ -1,9 +1,9 @@
-//! Control groups of version 1, 2 and both at once, beneath the group this server is in.
+//! Control groups of version 1, 2 and both at once, beneath the group that this server is in.
 //!
-//! [`Cgroups`] belongs to the server: it owns one directory per hierarchy, locked for as long as it lives,
-//! and sweeps those of servers that are gone. [`CgroupSet`] belongs to one sandbox: it sets the limits,
-//! measures, and removes itself. What cannot be had here is simply absent and said so; the backend then
-//! puts a watchdog in its place.
+//! [`Cgroups`] belongs to the server. It owns one directory per hierarchy, locked as long as the server
+//! lives, and sweeps the directories of servers that are gone. [`CgroupSet`] belongs to one sandbox. It sets
+//! the limits, measures, and removes itself. A missing controller is reported as absent; the backend then
+//! uses a watchdog instead.
 
 mod group;
 mod layout;
@@ -35,25 +35,26 @@ pub struct CgroupState {
     pub processes: bool,
     /// Processor share is limited by a cgroup.
     pub cpu: bool,
-    /// Why something is missing.
+    /// Why a controller is missing.
     pub reason: Option<String>,
 }
 
-/// The server's own groups. Version 1 directories are made at their first use, off the path of a start.
+/// The server's control groups. Version 1 directories are created at their first use, so that they do not
+/// delay the start.
 pub(super) struct Cgroups {
     spawner: Arc<Spawner>,
     name: String,
     unified: Owned,
     old_layout: Vec<Hierarchy>,
     old: OnceLock<Owned>,
-    /// Those of the old layout in which groups can be made, found out once.
+    /// The version 1 hierarchies in which groups can be created, determined once.
     joinable: OnceLock<Vec<Hierarchy>>,
-    /// Those of sandboxes that ended.
+    /// Groups of ended sandboxes.
     free: Arc<Free<Resting>>,
     failures: Arc<Failures>,
 }
 
-/// Directories of this server, one per hierarchy; the locks say that the server lives.
+/// Directories of this server, one per hierarchy. Their locks show that the server lives.
 #[derive(Default)]
 struct Owned {
     directories: Vec<(Hierarchy, PathBuf, File)>,
@@ -97,7 +98,8 @@ impl Cgroups {
         CgroupState { memory, processes, cpu, reason }
     }
 
-    /// Makes the group that a sandbox is born into, if there is such a hierarchy; or gives all groups of one that ended.
+    /// Creates the group that a sandbox is cloned into, if there is such a hierarchy, or returns all groups
+    /// of an ended sandbox.
     pub(super) fn create(&self, number: u64, limits: &Limits) -> io::Result<CgroupSet> {
         if let Some(Ok(set)) =
             self.free.take(|resting| resting.is_quiet()).map(|resting| resting.wake(limits))
@@ -109,7 +111,7 @@ impl Cgroups {
         Ok(set)
     }
 
-    /// Whether there are groups to join after birth.
+    /// Whether there are groups to join after the clone.
     pub(super) fn has_old(&self) -> bool {
         !self.old_layout.is_empty()
     }
@@ -133,7 +135,7 @@ impl Cgroups {
         born.chain(joined).any(controller)
     }
 
-    /// Adds the groups that it joins after birth.
+    /// Adds the groups that the sandbox joins after the clone.
     pub(super) fn complete(&self, set: &mut CgroupSet, number: u64, limits: &Limits) -> io::Result<()> {
         if set.has_old() { Ok(()) } else { self.old().add_to(set, number, limits) }
     }
@@ -154,7 +156,7 @@ impl Owned {
         let directories: Vec<PathBuf> =
             owned.directories.iter().map(|(_, directory, _)| directory.clone()).collect();
         if !directories.is_empty() {
-            // Should this fail, the next server's sweep removes them.
+            // If this fails, the next server's sweep removes them.
             if let Err(error) = spawner.remove_at_end(directories) {
                 failures.report(FailureKind::Sweep, "own cgroups", &error);
             }
@@ -185,7 +187,7 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     fs::create_dir(&directory)?;
     let made = File::open(&directory).and_then(|lock| {
         rustix::fs::flock(lock.as_fd(), FlockOperation::LockExclusive)?;
-        // Another server's sweep may have been faster than the lock.
+        // Another server's sweep may have removed it before it was locked.
         fs::create_dir(&directory).or_else(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(error),
@@ -196,18 +198,18 @@ fn own(hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, File)> {
     match made {
         Ok(lock) => Ok((directory, lock)),
         Err(error) => {
-            // The error that led here is told; what is left is swept by the next server.
+            // The error that led here is reported; the next server sweeps the rest.
             remove_tree(&directory).ok();
             Err(error)
         }
     }
 }
 
-/// Removes what servers left that are gone: a live one holds the lock of its directory. Gives the last error, after all of
-/// them were tried.
+/// Removes the directories of servers that are gone; a live server holds the lock of its directory. It tries
+/// all of them and returns the last error.
 fn sweep(parent: &Path) -> io::Result<()> {
     let mut swept = Ok(());
-    // What may not be read was made by nobody of ours.
+    // A directory that cannot be read was not created by this user's servers.
     let Ok(entries) = fs::read_dir(parent) else { return swept };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
@@ -222,23 +224,25 @@ fn sweep(parent: &Path) -> io::Result<()> {
     swept
 }
 
-/// A server that is just starting has made its directory and not locked it yet.
+/// A server that is just starting has created its directory but not locked it yet.
 fn is_new(entry: &fs::DirEntry) -> bool {
     const NEW: Duration = Duration::from_secs(2);
     let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|made| made.elapsed().ok());
     age.is_none_or(|age| age < NEW)
 }
 
-/// Removes a group and all groups beneath it. Processes are gone by then; if not, it stays for the next sweep.
+/// Removes a group and all groups beneath it. Its processes should be gone; otherwise the group stays for the
+/// next sweep.
 fn remove_tree(directory: &Path) -> io::Result<()> {
     if let Ok(entries) = fs::read_dir(directory) {
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            // One that stays keeps the one above, whose error is the answer.
+            // A group that stays also keeps its parent, and the parent's error is returned.
             remove_tree(&entry.path()).ok();
         }
     }
     match fs::remove_dir(directory) {
-        // Another server's sweep was faster, or its processes are about to end and the next sweep finds it.
+        // Another server's sweep was faster, or the processes are about to end and the next sweep finds the
+        // group.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy) => {
             tracing::debug!(reason = %error, "cgroup_not_swept");
             Ok(())

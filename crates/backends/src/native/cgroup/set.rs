@@ -1,4 +1,4 @@
-//! The groups of one sandbox: limits in, measurements out, removed at the end.
+//! The control groups of one sandbox: limits, measurements, and removal at the end.
 
 use std::fs;
 use std::io;
@@ -14,29 +14,30 @@ use super::group::{Group, MemoryHeld, keyed_in};
 use crate::native::free::Free;
 use crate::native::{at, kernel_file};
 
-/// The guest and an interpreter: whoever comes next has as many.
+/// The guest and an interpreter: every sandbox has these two.
 const PROCESSES_OF_ALL: u64 = 2;
 
-/// One sandbox's groups; dropping it removes them.
+/// The groups of one sandbox. Dropping the set removes them.
 #[derive(Debug, Default)]
 pub(in crate::native) struct CgroupSet {
     groups: Vec<Group>,
-    /// Removes the groups, off the path of the answer.
+    /// Removes the groups, without delaying the answer.
     spawner: Option<Arc<Spawner>>,
-    /// Where processor time is read that is asked for often.
+    /// The open file of processor time, which is read often.
     cpu_file: OnceLock<fs::File>,
-    /// Where they may be used again.
+    /// The pool in which they may be reused.
     home: Weak<Free<Resting>>,
 }
 
-/// Groups of a sandbox that ended, and what is written there.
+/// Groups of an ended sandbox, and the limits written there.
 pub(in crate::native) struct Resting {
     set: CgroupSet,
     limits: Limits,
 }
 
 impl Resting {
-    /// The groups for another sandbox, if what is written and counted there can be made as if they were new.
+    /// Prepares the groups for another sandbox. Fails if their limits and counters cannot be reset to those
+    /// of new groups.
     pub(super) fn wake(self, limits: &Limits) -> io::Result<CgroupSet> {
         let Self { set, limits: written } = self;
         if !is_clean(&set.usage()) {
@@ -54,7 +55,8 @@ impl Resting {
     }
 }
 
-/// Whether nobody was killed or refused, and there were no processes but those that everybody has: what cannot be counted anew.
+/// Whether no process was killed or refused, and no more processes existed than every sandbox has. These
+/// counters cannot be reset.
 fn is_clean(usage: &Usage) -> bool {
     (usage.oom_kills, usage.process_refusals) == (0, 0) && usage.processes_peak <= PROCESSES_OF_ALL
 }
@@ -69,15 +71,15 @@ impl CgroupSet {
         self.groups.iter().any(|group| !group.hierarchy.unified)
     }
 
-    /// Opens what will be needed at the end of a run, and by the sandbox that has the groups next.
+    /// Opens the files needed at the end of a run, and by the next sandbox that uses the groups.
     pub(in crate::native) fn open_files(&mut self) {
         self.groups.iter_mut().for_each(Group::open_files);
     }
 
-    /// The processes are dead: lets another sandbox have the groups if they are as new, else has them removed; and has these
-    /// namespaces let go of.
+    /// Called when the processes are dead. Makes the groups available to another sandbox if they are as good
+    /// as new, else has them removed. The given namespaces are closed.
     pub(in crate::native) fn retire(mut self, usage: &Usage, limits: &Limits, namespaces: Vec<OwnedFd>) {
-        // Of version 2 not every count can begin anew.
+        // On version 2 not every counter can be reset.
         let is_as_new = is_clean(usage) && self.unified_directory().is_none() && self.has_old();
         let Some(home) = self.home.upgrade().filter(|_| is_as_new) else { return self.remove(namespaces) };
         let spawner = self.spawner.clone();
@@ -87,7 +89,7 @@ impl CgroupSet {
         }
     }
 
-    /// Makes the group in one hierarchy and writes its limits.
+    /// Creates the group in one hierarchy and writes its limits.
     pub(super) fn add(
         &mut self,
         hierarchy: &Hierarchy,
@@ -100,12 +102,12 @@ impl CgroupSet {
         written
     }
 
-    /// Where the process is born.
+    /// The group into which the process is cloned.
     pub(in crate::native) fn unified_directory(&self) -> Option<PathBuf> {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
-    /// Moves a process that was born elsewhere into the unified group.
+    /// Moves a process that was cloned elsewhere into the unified group.
     pub(in crate::native) fn move_in(&self, pid: i32) -> io::Result<()> {
         let unified = self.groups.iter().filter(|group| group.hierarchy.unified);
         for group in unified {
@@ -114,7 +116,7 @@ impl CgroupSet {
         Ok(())
     }
 
-    /// What the process writes itself into, opened by us, who have the right to.
+    /// The files into which the process writes itself, opened by the server, which has the right to do so.
     pub(in crate::native) fn open_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         let old = self.groups.iter().filter(|group| !group.hierarchy.unified);
         old.map(Group::entrance).collect()
@@ -124,22 +126,22 @@ impl CgroupSet {
         self.groups.iter().any(|group| group.hierarchy.memory)
     }
 
-    /// Whether what sockets hold is limited with memory.
+    /// Whether the memory of sockets is limited together with memory.
     pub(in crate::native) fn counts_sockets(&self) -> bool {
         self.of_memory().is_some_and(Group::counts_sockets)
     }
 
-    /// What sockets hold, where nothing but the limit of all memory limits it.
+    /// The memory of sockets, where only the limit of all memory limits it.
     pub(in crate::native) fn socket_bytes(&self) -> u64 {
         self.of_memory().map_or(0, Group::socket_bytes_of_all)
     }
 
-    /// What is held besides files; see [`Group::memory_held`].
+    /// The memory held besides files; see [`Group::memory_held`].
     pub(in crate::native) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
         self.of_memory().map(|group| group.memory_held(scratch_bytes, limit)).unwrap_or_default()
     }
 
-    /// The file that has the kernel give back what it can.
+    /// The file that makes the kernel release what it can.
     pub(in crate::native) fn reclaim_file(&self) -> Option<PathBuf> {
         self.of_memory().map(Group::reclaim_file)
     }
@@ -161,12 +163,12 @@ impl CgroupSet {
         self.groups.iter().any(|group| group.hierarchy.unified || group.hierarchy.cpuacct)
     }
 
-    /// Whether nothing need be found out by looking at processes.
+    /// Whether the groups count everything, so that no process need be inspected.
     pub(in crate::native) fn count_everything(&self) -> bool {
         self.limits_memory() && self.limits_processes() && self.counts_cpu()
     }
 
-    /// Checks from outside that a process is in each group and that each limit is what was written.
+    /// Checks from outside that a process is in each group and that each limit has the written value.
     pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
         let membership =
             kernel_file::read(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
@@ -184,7 +186,7 @@ impl CgroupSet {
         Ok(())
     }
 
-    /// Changes the limits of a sandbox that stands, and looks at those that changed.
+    /// Changes the limits of an existing sandbox, and verifies the changed ones.
     pub(in crate::native) fn change(&self, from: &Limits, to: &Limits) -> Result<(), BackendError> {
         for group in &self.groups {
             group.change(from, to).map_err(at("cgroup"))?;
@@ -195,32 +197,32 @@ impl CgroupSet {
         Ok(())
     }
 
-    /// Every process inside, if there is a group that knows.
+    /// Every process inside, if there is a group that lists them.
     pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
         self.groups.first().map(Group::processes)
     }
 
-    /// Every thread inside that is not yet dead, as the group tells that limits their number.
+    /// Every thread inside that is not dead yet, as listed by the group that limits their number.
     pub(in crate::native) fn threads(&self) -> io::Result<Vec<i32>> {
         self.of_processes().ok_or(io::ErrorKind::NotFound)?.threads()
     }
 
-    /// How many threads are inside, dead ones that nobody buried yet among them.
+    /// How many threads are inside, including dead ones that are not reaped yet.
     pub(in crate::native) fn threads_count(&self) -> Option<u64> {
         self.of_processes()?.threads_count()
     }
 
-    /// Has nobody be born inside any more: those limits allow no process but the guest.
+    /// Prevents new processes inside: the given limits allow no process but the guest.
     pub(in crate::native) fn forbid_births(&self, limits: &Limits) -> io::Result<()> {
         self.of_processes().ok_or(io::ErrorKind::NotFound)?.limit_processes(limits)
     }
 
-    /// The group that counts and limits them.
+    /// The group that counts and limits processes.
     fn of_processes(&self) -> Option<&Group> {
         self.groups.iter().find(|group| group.hierarchy.pids)
     }
 
-    /// What was used; fields that no group counts stay zero.
+    /// The usage. Fields that no group counts stay zero.
     pub(in crate::native) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for group in &self.groups {
@@ -229,8 +231,8 @@ impl CgroupSet {
         usage
     }
 
-    /// Processor time of everything inside, to the nanosecond where version 1 counts it; a cheap look, by a descriptor that
-    /// is kept.
+    /// Processor time of everything inside, in nanoseconds where version 1 counts it. A cheap read through a
+    /// file descriptor that is kept open.
     pub(in crate::native) fn cpu_ns(&self) -> Option<u64> {
         let (group, name) = self.groups.iter().find_map(|group| Some((group, group.cpu_file()?)))?;
         let file = match group.kept(name).or_else(|| self.cpu_file.get()) {
@@ -249,7 +251,7 @@ impl CgroupSet {
         }
     }
 
-    /// The part of it that only ever grows.
+    /// The part of the usage that only grows.
     pub(in crate::native) fn counters(&self) -> Usage {
         let mut usage = Usage::default();
         for group in &self.groups {
@@ -258,15 +260,15 @@ impl CgroupSet {
         usage
     }
 
-    /// Lets the kernel's highest marks begin anew, where it can.
+    /// Resets the kernel's peak values, where it can.
     pub(in crate::native) fn forget_peaks(&self) {
         for group in &self.groups {
-            // An older kernel keeps the mark; then the peak is that of the sandbox's whole life.
+            // An older kernel keeps the value; then the peak is that of the sandbox's whole life.
             group.forget_peak().ok();
         }
     }
 
-    /// Has the groups removed, and these namespaces let go of; the processes are dead.
+    /// Has the groups removed and the given namespaces closed. The processes are dead.
     pub(in crate::native) fn remove(&mut self, namespaces: Vec<OwnedFd>) {
         self.cpu_file = OnceLock::new();
         let directories: Vec<PathBuf> = self.groups.drain(..).map(|group| group.directory).collect();
