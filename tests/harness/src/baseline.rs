@@ -1,26 +1,26 @@
-//! Counting what exists on the machine because of palisade, to prove that nothing is left behind.
+//! Counts what exists on the machine because of palisade, to prove that nothing is left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Things that palisade makes and must take away.
+/// Things that palisade creates and must remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Left {
-    /// Processes named like ours, or in a user namespace other than this test's.
+    /// Processes with palisade's name, or in a user namespace other than this test's.
     pub processes: Vec<String>,
     /// Mounts of this namespace.
     pub mounts: usize,
-    /// Control groups named like ours.
+    /// Control groups with palisade's name.
     pub cgroups: Vec<PathBuf>,
 }
 
-/// Looks at the machine now. `marker` is a word in the command line of processes to look for.
+/// Counts what exists now. `marker` is a word in the command line of the processes to look for.
 pub fn look(marker: &str) -> Left {
     Left { processes: processes(marker), mounts: mounts(), cgroups: cgroups() }
 }
 
-/// Waits until nothing more is there than before, or says what is.
+/// Waits until no more exists than before; the error says what is left.
 pub fn wait_until_back(before: &Left, marker: &str, patience: Duration) -> Result<(), String> {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run, for seeded tests.
+//! Pseudo-random numbers that are the same in every run, for seeded tests.
 
-/// A source of such numbers (xorshift64).
+/// A source of pseudo-random numbers (xorshift64).
 pub struct Chance(u64);
 
 impl Chance {
@@ -22,13 +22,14 @@ impl Chance {
         usize::try_from(self.any() % bound.max(1) as u64).unwrap()
     }
 
-    /// Bytes, at most so many.
+    /// At most `most` bytes.
     pub fn bytes(&mut self, most: usize) -> Vec<u8> {
         let length = self.below(most + 1);
         (0..length).map(|_| self.any().to_le_bytes()[3]).collect()
     }
 
-    /// Up to `count` of these parts joined, some of them by a slash: what callers who want out of a folder send.
+    /// Up to `count` of these parts joined, some by a slash: the paths of a caller that tries to leave a
+    /// folder.
     pub fn joined(&mut self, parts: &[&str], count: usize) -> String {
         let mut text = String::new();
         for _ in 0..count {
@@ -42,7 +43,7 @@ impl Chance {
     }
 }
 
-/// Whether long loops are to be short (`PALISADE_QUICK=1`).
+/// Whether long loops should be short (`PALISADE_QUICK=1`).
 pub fn is_quick() -> bool {
     std::env::var_os("PALISADE_QUICK").is_some_and(|value| value == "1")
 }

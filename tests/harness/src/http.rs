@@ -1,4 +1,4 @@
-//! `palisade serve` on a port of its own, and requests to it with nothing in between.
+//! `palisade serve` on a free port, and plain HTTP requests to it without a client library.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one and waits until it listens; the arguments say where (port 0).
+    /// Starts a server and waits until it listens; the arguments say where (port 0).
     pub fn start(palisade: Palisade) -> Self {
         let mut command = palisade.into_command();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
@@ -33,12 +33,12 @@ impl Server {
             let url = said["url"].as_str().filter(|_| said["event"] == "listening")?;
             Some(url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned())
         });
-        // Whatever else it says is read, so that it never waits for us.
+        // The rest of its output is read, so that the server never blocks on it.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address: address.expect("it says where it listens"), token: None }
     }
 
-    /// Calls a tool; the structured part of its answer.
+    /// Calls a tool. Returns the structured part of its answer.
     pub fn call(&self, tool: &str, arguments: Value) -> Value {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -57,7 +57,7 @@ impl Server {
         headers.extend(self.token.as_ref().map(|token| ("Authorization", format!("Bearer {token}"))));
         let (status, answer) = self.request("POST", "/mcp", &headers, body.as_bytes());
         let text = String::from_utf8_lossy(&answer);
-        // An answer in events has it in the last line of data.
+        // In an event stream the answer is in the last data line.
         let data = text
             .lines()
             .filter_map(|line| line.strip_prefix("data:"))
@@ -67,7 +67,7 @@ impl Server {
         answer["result"]["structuredContent"].clone()
     }
 
-    /// One request; status and body.
+    /// Sends one request. Returns status and body.
     pub fn request(
         &self,
         method: &str,
@@ -103,14 +103,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Tells it to end and waits until it has.
+    /// Orders the server to end and waits for it.
     pub fn end(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills the server at once, as a crash would.
     pub fn kill(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

@@ -1,8 +1,8 @@
-//! Starts the built palisade for the suites: the real binary or the one whose walls can be switched off, as
-//! root or as an ordinary user, always bounded in time.
+//! Starts the built palisade for the test suites: the real binary or the one whose walls can be switched off,
+//! as root or as an ordinary user, always with a time limit.
 //!
 //! The binaries come from `PALISADE_BIN` and `PALISADE_BREACH_BIN` (set by `scripts/test.sh`), else from the
-//! target folder. They are copied to a place that every user can reach.
+//! target folder. They are copied to a directory that every user can reach.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
 
 pub mod baseline;
@@ -26,28 +26,29 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The user made by `scripts/setup-tests.sh`.
+/// The user created by `scripts/setup-tests.sh`.
 pub const ORDINARY_USER: &str = "palisade-test";
-/// Where programs are looked for: the system's places, and Go's own.
+/// The search path for programs: the system's directories, and Go's.
 pub const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a test waits on this machine: `usual` times the number in `PALISADE_PATIENCE`, which slow machines set.
+/// How long a test waits on this machine: `usual` multiplied by the number in `PALISADE_PATIENCE`, which slow
+/// machines set.
 pub fn patience(usual: Duration) -> Duration {
     let factor = std::env::var("PALISADE_PATIENCE").ok().and_then(|number| number.parse::<u32>().ok());
     usual * factor.unwrap_or(1).max(1)
 }
 
-/// Who starts palisade.
+/// The user that starts palisade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Root; only where the suite itself is root.
+    /// Root; only available if the suite itself runs as root.
     Root,
-    /// An ordinary user without sub-ids and without delegated cgroups.
+    /// An ordinary user without subordinate ids and without delegated control groups.
     Ordinary,
 }
 
-/// The users that can be had here. Says loudly which one is missing.
+/// The users available here. Prints which one is missing.
 pub fn users() -> Vec<User> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED as root: the suite does not run as root");
@@ -73,7 +74,8 @@ pub enum Build {
 
 const FOLDER_PREFIX: &str = "palisade-suite-";
 
-/// A folder of this test process that every user can enter. Folders of test processes that are gone are removed.
+/// A folder of this test process that every user can enter. Folders of test processes that are gone are
+/// removed.
 pub fn shared_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -115,7 +117,7 @@ pub fn binary(build: Build) -> &'static Path {
     })
 }
 
-/// One copy per build, whoever comes first; the file's time and size are in its name.
+/// One copy per build, shared by all test processes. The file's time and size are in its name.
 fn copy_once(source: &Path, name: &str) -> PathBuf {
     let found = std::fs::metadata(source)
         .unwrap_or_else(|error| panic!("{} is not built ({error}): run ./scripts/test.sh", source.display()));
@@ -151,14 +153,14 @@ fn is_other_user(user: User) -> bool {
     user == User::Ordinary && rustix::process::geteuid().is_root()
 }
 
-/// A command line of palisade, with a cleared environment and a bounded life.
+/// A command line of palisade, with a cleared environment and a time limit.
 pub struct Palisade {
     command: Command,
     stdin: Vec<u8>,
     patience: Duration,
 }
 
-/// What became of it.
+/// The result of a command line.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit status.
@@ -216,12 +218,12 @@ impl Palisade {
         self
     }
 
-    /// The command itself, for tests that need more than an end.
+    /// The command itself, for tests that need more than the result.
     pub fn into_command(self) -> Command {
         self.command
     }
 
-    /// Runs it to its end.
+    /// Runs it to completion.
     pub fn end(mut self) -> Ended {
         let started = Instant::now();
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -254,7 +256,7 @@ fn read_lossy(stream: &mut impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `palisade run LANG --json OPTIONS -c CODE` as that user; the parsed result.
+/// Runs `palisade run LANG --json OPTIONS -c CODE` as that user. Returns the parsed result.
 pub fn run_json(user: User, language: &str, code: &str, options: &[&str]) -> Value {
     let ended = Palisade::new(Build::Real, user, &["run", language, "--json"])
         .args(options)

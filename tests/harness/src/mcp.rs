@@ -1,6 +1,7 @@
-//! A small MCP client over standard input and output: several calls at once, cancelling, and servers that are killed.
+//! A small MCP client over standard input and output: concurrent calls, cancellation, and killed servers.
 //!
-//! It speaks the newer era of the protocol, which needs no opening, and gives results back as they are on the wire.
+//! It speaks the newer version of the protocol, which needs no handshake, and returns results unchanged from
+//! the wire.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,13 +15,13 @@ use serde_json::{Value, json};
 
 use crate::{Build, Palisade, User};
 
-/// The longest limit of any test is far below.
+/// Far above the longest limit of any test.
 const PATIENCE: Duration = Duration::from_secs(90);
 const VERSION: &str = "2026-07-28";
 
 type Answers = Arc<Mutex<HashMap<u64, SyncSender<Value>>>>;
 
-/// A `palisade mcp` and both its ends; killed when dropped.
+/// A `palisade mcp` process and both ends of its streams; killed when dropped.
 pub struct Client {
     child: Child,
     stdin: Mutex<Option<ChildStdin>>,
@@ -35,7 +36,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Its answer; `None` when the server ended before it, or never answered.
+    /// Its answer; `None` if the server ended before or never answered.
     pub fn answer(&self) -> Option<Value> {
         self.answer.recv_timeout(PATIENCE).ok()
     }
@@ -74,7 +75,7 @@ impl Client {
                 let caller = id.and_then(|id| locked(&waiting).remove(&id));
                 caller.map(|caller| caller.send(message).ok());
             }
-            // Whoever still waits hears that nothing will come.
+            // Wakes callers that still wait: no answer will come.
             locked(&waiting).clear();
         });
         Self { child, stdin, answers, next: AtomicU64::new(1) }
@@ -104,24 +105,24 @@ impl Client {
         self.send("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// Calls a tool; the structured part of its answer.
+    /// Calls a tool. Returns the structured part of its answer.
     pub fn call(&self, tool: &str, arguments: Value) -> Value {
         self.begin(tool, arguments).result()
     }
 
-    /// Calls a tool; its whole result, with the blocks.
+    /// Calls a tool. Returns its whole result, with the content blocks.
     pub fn call_whole(&self, tool: &str, arguments: Value) -> Value {
         let mut answer = self.begin(tool, arguments).answer().expect("the server answers");
         answer["result"].take()
     }
 
-    /// Says that nobody waits for a call any more.
+    /// Cancels a call.
     pub fn cancel(&self, pending: &Pending) {
         let params = json!({"requestId": pending.id, "reason": "test"});
         self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
     }
 
-    /// Opens a sandbox; its id.
+    /// Opens a sandbox. Returns its id.
     pub fn open(&self, arguments: Value) -> String {
         let opened = self.call("sandbox_open", arguments);
         opened["sandbox_id"].as_str().unwrap_or_else(|| panic!("not opened: {opened:#}")).to_owned()
@@ -132,7 +133,7 @@ impl Client {
         self.run_with(sandbox, language, code, json!({}))
     }
 
-    /// The same with more arguments; the result without the long list of guarantees.
+    /// The same with more arguments. Returns the result without the long list of guarantees.
     pub fn run_with(&self, sandbox: &str, language: &str, code: &str, more: Value) -> Value {
         let mut result = self.begin_run(sandbox, language, code, more).result();
         result.as_object_mut().map(|fields| fields.remove("isolation"));
@@ -154,7 +155,7 @@ impl Client {
         self.child.wait().ok();
     }
 
-    /// Says goodbye and waits for its end.
+    /// Closes standard input and waits for the server to end.
     pub fn end(mut self) -> ExitStatus {
         locked(&self.stdin).take();
         let deadline = Instant::now() + PATIENCE;
@@ -171,7 +172,7 @@ impl Client {
         let mut line = message.to_string();
         line.push('\n');
         if let Some(stdin) = locked(&self.stdin).as_mut() {
-            // A server that is gone is noticed by the answer that does not come.
+            // A test notices a server that is gone by the missing answer.
             stdin.write_all(line.as_bytes()).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! How tests of properties run: few cases, the same in every run, and nothing written beside the sources.
+//! How property tests run: few cases, the same in every run, and no files written beside the sources.
 
 use proptest::test_runner::{Config, RngSeed};
 

@@ -1,4 +1,4 @@
-//! A folder for one test, gone when the test ends.
+//! A folder for one test, removed when the test ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TestFolder(PathBuf);
 
 impl TestFolder {
-    /// Makes it; it is removed when dropped.
+    /// Creates the folder; it is removed when dropped.
     #[expect(clippy::new_without_default, reason = "making a folder is no default")]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("palisade-test-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
-        // Links in the way to the temporary directory would make paths look different.
+        // Symbolic links in the path of the temporary directory would make paths look different.
         Self(path.canonicalize().unwrap())
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes a file, with the folders above it.
+    /// Writes a file and creates its parent folders.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

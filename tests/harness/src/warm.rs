@@ -1,4 +1,4 @@
-//! A server whose next run takes a spare: for tests of sandboxes that were built ahead.
+//! A server whose next run takes a spare, for tests of sandboxes built ahead of time.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,21 @@ use crate::{Build, Palisade, User};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// A `palisade serve` with its pool.
+/// A `palisade serve` with its pool of spares.
 pub struct Warm {
     /// The server itself.
     pub server: Server,
-    /// Who runs it.
+    /// The user that runs it.
     pub user: User,
 }
 
 impl Warm {
-    /// One on a free port, for nobody but this test.
+    /// Starts one on a free port, for this test only.
     pub fn start(user: User) -> Self {
         Self::start_with(user, &[])
     }
 
-    /// The same with settings, by variable.
+    /// The same with settings as environment variables.
     pub fn start_with(user: User, variables: &[(&str, &str)]) -> Self {
         let listen = ["serve", "--listen", "127.0.0.1:0", "--no-auth"];
         let start = Palisade::new(Build::Real, user, &listen);
@@ -32,14 +32,14 @@ impl Warm {
         Self { server: Server::start(palisade), user }
     }
 
-    /// Calls `run`; the result without the long list of guarantees.
+    /// Calls `run`. Returns the result without the long list of guarantees.
     pub fn run(&self, arguments: Value) -> Value {
         let mut result = self.server.call("run", arguments);
         result.as_object_mut().map(|fields| fields.remove("isolation"));
         result
     }
 
-    /// A figure of `/metrics`; zero if it is not there.
+    /// A value of `/metrics`; zero if it is absent.
     pub fn metric(&self, name: &str) -> u64 {
         let (status, page) = self.server.request("GET", "/metrics", &[], b"");
         assert_eq!(status, 200);
@@ -48,24 +48,24 @@ impl Warm {
         value.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
     }
 
-    /// Spares of a language that are ready.
+    /// How many spares of a language are ready.
     pub fn spares(&self, language: &str) -> u64 {
-        // They share an interpreter, and its spares.
+        // Both languages share an interpreter, and its spares.
         let language = if language == "typescript" { "javascript" } else { language };
         self.metric(&format!("palisade_pool_spares{{language=\"{language}\",purpose=\"run\"}}"))
     }
 
-    /// Runs that got a spare.
+    /// How many runs got a spare.
     pub fn hits(&self) -> u64 {
         self.metric("palisade_pool_leases_total{result=\"hit\"}")
     }
 
-    /// Spares that went unused for that reason.
+    /// How many spares were discarded for that reason.
     pub fn discards(&self, reason: &str) -> u64 {
         self.metric(&format!("palisade_pool_discards_total{{reason=\"{reason}\"}}"))
     }
 
-    /// Sees to it that a spare of that language is ready.
+    /// Ensures that a spare of that language is ready.
     pub fn warm_up(&self, language: &str, program: &str) {
         if self.spares(language) == 0 {
             let first = self.run(json!({"language": language, "code": program}));
@@ -89,7 +89,7 @@ impl Warm {
     }
 }
 
-/// A program that any interpreter of that language takes.
+/// A program that any interpreter of that language accepts.
 pub fn trivial(language: &str) -> &'static str {
     match language {
         "bash" => ":",
