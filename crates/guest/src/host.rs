@@ -15,7 +15,7 @@ pub(crate) struct Host {
     incoming: FrameBuffer,
     /// Frames that are not sent yet; the first may be sent in part.
     waiting: Vec<u8>,
-    /// How many bytes of them are sent.
+    /// How many of the queued bytes are sent.
     sent: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Landlock as a second wall for files: even with a mistake in the mounts, a program cannot write elsewhere.
 //!
 //! The root was built from an empty one, so reading is allowed everywhere in it. Writing is allowed only
-//! where the plan put writable space. From ABI 6 on, Landlock also confines abstract sockets and signals. See
-//! landlock(7).
+//! where the plan put writable space. The clone calls it on itself, shortly before the system-call filter
+//! (`raise`). From ABI 6 on, Landlock also confines abstract sockets and signals. See landlock(7).
 
 use std::io;
 

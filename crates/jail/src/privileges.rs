@@ -1,4 +1,7 @@
 //! Reduces what a process may do: resource limits, capabilities, visibility.
+//!
+//! The clone (`raise`) and the zygote process call it on themselves. The order of the steps is decided there,
+//! not here.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! A zygote: a process behind its own walls that carries a warm interpreter, and from which sandboxes are
 //! cloned.
 //!
-//! 1. The spawner clones it into new namespaces, in which its identity has no rights outside.
+//! 1. The spawner clones it into new namespaces. Its identity there has no rights outside.
 //! 2. It builds the root that its sandboxes will share, read-only, and becomes the interpreter by exec.
 //! 3. The interpreter loads its packages and this code as a library, and calls [`serve_zygote`].
 //! 4. For each request the process clones itself. The clone replaces the parts that sandboxes do not share

@@ -41,7 +41,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Self; 7] =
         [Self::Spare, Self::Lease, Self::Zygote, Self::Destroy, Self::Sweep, Self::Store, Self::Export];
 

@@ -1,4 +1,6 @@
 //! Converts a spec to a jail plan: which parts of this system every sandbox shows, and nothing more.
+//!
+//! `build` calls it for every sandbox. It only computes data; the jail carries out the plan.
 
 use std::fs;
 use std::path::{Path, PathBuf};

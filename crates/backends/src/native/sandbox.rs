@@ -1,4 +1,7 @@
 //! One native sandbox: its process, its control groups, and how it ends.
+//!
+//! `build` makes it after the examination from outside, and the engine uses it through the trait [`Sandbox`].
+//! Dropping it kills every process in it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,6 +1,7 @@
 //! Measures a process tree without control groups, for an ordinary user without delegation.
 //!
-//! Orphans become children of the sandbox's process 1, so its descendants are the whole sandbox.
+//! `watch`, `disk`, `descriptors` and `lease` call it. Orphans become children of the sandbox's process 1, so
+//! its descendants are the whole sandbox.
 
 use std::collections::BTreeMap;
 use std::fs;

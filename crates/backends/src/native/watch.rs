@@ -1,7 +1,7 @@
 //! Limits that only the host can watch, and the measurements taken meanwhile.
 //!
 //! With control groups it periodically checks processor time and disk. Without them it enforces the memory
-//! limit.
+//! limit. `sandbox` owns one watch per sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};

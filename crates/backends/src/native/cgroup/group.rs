@@ -1,4 +1,4 @@
-//! One control group: writes limits, reads measurements.
+//! One control group: writes limits, reads measurements. [`super::CgroupSet`] holds one for each hierarchy.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
