@@ -145,10 +145,10 @@ impl SessionEnd {
 async fn given_up(context: &RequestContext<RoleServer>) {
     let parts = context.extensions.get::<http::request::Parts>();
     match parts.and_then(|parts| parts.extensions.get::<SessionEnd>()) {
-        Some(goodbye) => {
+        Some(session_end) => {
             tokio::select! {
                 () = context.ct.cancelled() => {}
-                () = goodbye.0.cancelled() => {}
+                () = session_end.0.cancelled() => {}
             }
         }
         None => context.ct.cancelled().await,

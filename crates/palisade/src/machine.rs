@@ -49,7 +49,7 @@ pub(crate) enum ServerMode {
 /// Runs `work` on this thread with an engine. It forks, so the caller must not have started any thread.
 pub(crate) fn with_engine<T, F>(
     options: &Options,
-    life: ServerMode,
+    mode: ServerMode,
     work: impl FnOnce(Machine) -> F,
 ) -> io::Result<T>
 where
@@ -61,14 +61,14 @@ where
     log::install();
     let spawner = spawner?;
     raise_descriptor_limit();
-    let runtime = match life {
+    let runtime = match mode {
         ServerMode::OneShot | ServerMode::Stdio => {
             tokio::runtime::Builder::new_current_thread().enable_all().build()?
         }
         ServerMode::Http => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
     let (mut config, settings) = config(options)?;
-    if life == ServerMode::OneShot {
+    if mode == ServerMode::OneShot {
         config.pool = PoolConfig::off();
     }
     let state_dir = config.state_dir.clone();

@@ -33,7 +33,7 @@ pub(crate) struct Sessions {
 struct Owner {
     principal: Principal,
     last_used: Instant,
-    goodbye: SessionEnd,
+    session_end: SessionEnd,
 }
 
 impl Sessions {
@@ -50,7 +50,7 @@ impl Sessions {
         let owner = shown.to_str().ok().and_then(|id| owners.get_mut(id));
         if let Some(owner) = owner.filter(|owner| owner.principal == *principal) {
             owner.last_used = Instant::now();
-            return Some(owner.goodbye.clone());
+            return Some(owner.session_end.clone());
         }
         headers.insert(&HEADER, HeaderValue::from_static(NOBODYS));
         None
@@ -64,12 +64,15 @@ impl Sessions {
             return;
         }
         self.forget_ended().await;
-        let owner =
-            Owner { principal: principal.clone(), last_used: Instant::now(), goodbye: SessionEnd::default() };
+        let owner = Owner {
+            principal: principal.clone(),
+            last_used: Instant::now(),
+            session_end: SessionEnd::default(),
+        };
         self.lock().insert(id.to_owned(), owner);
         while let Some(surplus) = self.surplus() {
             if let Some(owner) = self.lock().remove(&surplus) {
-                owner.goodbye.say();
+                owner.session_end.say();
             }
             // The session may already be closed.
             self.local.close_session(&surplus.into()).await.ok();
@@ -86,7 +89,7 @@ impl Sessions {
         self.lock().retain(|id, owner| {
             let is_living = living.contains_key(id.as_str());
             if !is_living {
-                owner.goodbye.say();
+                owner.session_end.say();
             }
             is_living
         });

@@ -61,9 +61,9 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Response {
     app.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let goodbye = app.sessions.check(request.headers_mut(), &principal);
-    if let Some(goodbye) = goodbye.clone() {
-        request.extensions_mut().insert(goodbye);
+    let session_end = app.sessions.check(request.headers_mut(), &principal);
+    if let Some(session_end) = session_end.clone() {
+        request.extensions_mut().insert(session_end);
     }
     let (parts, body) = request.into_parts();
     let held = match app.bodies.read(body).await {
@@ -89,7 +89,7 @@ pub(crate) async fn handle(
     if is_goodbye && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::NO_CONTENT;
         // The library lets runs continue for a while; here the end of a session ends its runs.
-        goodbye.iter().for_each(SessionEnd::say);
+        session_end.iter().for_each(SessionEnd::say);
     }
     app.sessions.learn(response.headers(), &principal).await;
     response

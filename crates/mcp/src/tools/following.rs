@@ -52,7 +52,7 @@ impl<'a> Follower<'a> {
     pub(crate) async fn follow(
         &mut self,
         patience: Duration,
-        bond: OnDisconnect,
+        on_disconnect: OnDisconnect,
     ) -> Option<Arc<FinishedRun>> {
         let finished = self.run.finished();
         let clock = tokio::time::sleep(patience);
@@ -67,7 +67,7 @@ impl<'a> Follower<'a> {
                 () = &mut clock, if !is_stopped => return None,
                 () = tell_news(&mut self.progress) => continue,
             };
-            if bond == OnDisconnect::Detach {
+            if on_disconnect == OnDisconnect::Detach {
                 return None;
             }
             // A stopped run ends soon, so the loop waits for it.

@@ -14,7 +14,6 @@ use crate::native::{kernel_file, sockets};
 const CPU_PERIOD_US: u64 = 100_000;
 /// Process 1 of the sandbox counts too.
 const GUEST_PROCESSES: u64 = 1;
-
 /// The file of version 1 through which processes join.
 const ENTRANCE_FILE: &str = "tasks";
 const PROCESSES_FILE: &str = "pids.max";
