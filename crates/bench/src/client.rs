@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A serialized request without its id.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct BenchCall {
     rest: String,
 }
 
-impl Call {
+impl BenchCall {
     /// A method with its parameters.
     pub(super) fn method(method: &str, mut params: Value) -> Self {
         params["_meta"] = json!({
@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Sends a call and does not wait.
-    pub(super) fn send(&self, call: &Call) -> Result<Pending, String> {
+    pub(super) fn send(&self, call: &BenchCall) -> Result<Pending, String> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = call.numbered(number);
         line.push('\n');
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Sends a call and waits for its answer. Also returns the time between the two in milliseconds.
-    pub(super) fn call(&self, call: &Call) -> Result<(Structured, f64), String> {
+    pub(super) fn call(&self, call: &BenchCall) -> Result<(Structured, f64), String> {
         let pending = self.send(call)?;
         let sent = pending.sent;
         let answer = pending.wait()?;
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_call_is_json_with_its_number() {
-        let call = Call::run("python", "print(\"a\\n\")");
+        let call = BenchCall::run("python", "print(\"a\\n\")");
         let value: Value = serde_json::from_str(&call.numbered(7)).unwrap();
         assert_eq!((value["id"].as_u64(), &value["method"]), (Some(7), &json!("tools/call")));
         assert_eq!(value["params"]["arguments"]["code"], json!("print(\"a\\n\")"));

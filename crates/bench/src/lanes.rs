@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Scenario;
-use super::client::{Call, Client};
+use super::client::{BenchCall, Client};
 use super::measured::{OURS, Series};
 use super::program::Program;
 use super::progress::Progress;
@@ -24,14 +24,14 @@ impl<'a> Lane<'a> {
 
     /// A fresh sandbox for each sample, from the call to its answer.
     pub(super) fn fresh(scenario: Scenario, client: &'a Client, program: &Program) -> Self {
-        let call = Call::run(&program.language, &program.code);
+        let call = BenchCall::run(&program.language, &program.code);
         let expected = program.stdout.clone();
         Self::new(Series::new(scenario, &program.label, OURS), move || fresh(client, &call, &expected))
     }
 }
 
 /// Runs a program once and checks its output.
-pub(super) fn fresh(client: &Client, call: &Call, expected: &str) -> Result<f64, String> {
+pub(super) fn fresh(client: &Client, call: &BenchCall, expected: &str) -> Result<f64, String> {
     let (result, ms) = client.call(call)?;
     if result.stdout == expected { Ok(ms) } else { Err(format!("it printed {:?}", result.stdout)) }
 }

@@ -186,10 +186,10 @@ pub struct Surroundings<'a> {
 }
 
 /// Finds the named languages with an engine over a state directory.
-pub type FindLanguages<'a> = dyn Fn(&Path, &[&'static str]) -> io::Result<Vec<Found>> + 'a;
+pub type FindLanguages<'a> = dyn Fn(&Path, &[&'static str]) -> io::Result<Vec<FoundLanguage>> + 'a;
 
 /// A language, or the reason why it is not available.
-pub type Found = (&'static str, Result<Language, String>);
+pub type FoundLanguage = (&'static str, Result<Language, String>);
 
 /// Runs `palisade bench`.
 pub fn main(surroundings: &Surroundings<'_>, arguments: &BenchArguments) -> ExitCode {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::client::{Call, Client};
+use super::client::{BenchCall, Client};
 use super::progress::Progress;
 
 /// Maximum time for a server to end after its input has ended.
@@ -73,7 +73,7 @@ impl Server {
         };
         let client = Client::new(stdin, stdout);
         let mut server = Self { child, client: Some(client), started_in: Duration::ZERO };
-        let discover = Call::method("server/discover", json!({}));
+        let discover = BenchCall::method("server/discover", json!({}));
         let answer = server.client()?.send(&discover).and_then(super::client::Pending::wait);
         match answer.and_then(|answer| answer.result.map(|_| answer.at)) {
             Ok(at) => {
@@ -91,7 +91,7 @@ impl Server {
     /// measurement. The wait is bounded; after that they do.
     pub(super) fn settle(&self, progress: &mut Progress) -> Result<(), String> {
         let deadline = Instant::now() + SETTLE_PATIENCE;
-        let ask = Call::tool("get_capabilities", &json!({}));
+        let ask = BenchCall::tool("get_capabilities", &json!({}));
         progress.begin("trying every language once");
         while Instant::now() < deadline {
             let known = self.client()?.send(&ask)?.wait()?.result?.languages;

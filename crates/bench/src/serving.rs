@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::client::{Call, Message, PROTOCOL, milliseconds};
+use super::client::{BenchCall, Message, PROTOCOL, milliseconds};
 use super::scene::Scene;
 use super::server::end;
 
@@ -47,7 +47,7 @@ impl Served {
     }
 
     /// A caller with a separate connection.
-    pub(super) fn caller(&self, call: &Call) -> impl FnMut() -> Result<f64, String> + use<> {
+    pub(super) fn caller(&self, call: &BenchCall) -> impl FnMut() -> Result<f64, String> + use<> {
         let body = call.numbered(1);
         let request = format!(
             "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\

@@ -2,9 +2,9 @@
 
 use super::*;
 
-struct Place(PathBuf);
+struct TestPlace(PathBuf);
 
-impl Place {
+impl TestPlace {
     fn new(label: &str) -> Self {
         let path = std::env::temp_dir().join(format!("palisade-builds-{label}-{}", std::process::id()));
         fs::remove_dir_all(&path).ok();
@@ -21,7 +21,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestPlace {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
     }
@@ -40,7 +40,7 @@ fn product(text: &str) -> Vec<BuildFile> {
 
 #[test]
 fn what_was_stored_is_found_again_and_nothing_else() {
-    let place = Place::new("found");
+    let place = TestPlace::new("found");
     let builds = place.builds();
     assert!(builds.recall(&key("one")).is_none());
     builds.store(&key("one"), &product("x")).unwrap();
@@ -83,7 +83,7 @@ fn a_damaged_entry_is_not_used_and_can_be_replaced() {
         }),
     ];
     for (label, damage) in damages {
-        let place = Place::new(label);
+        let place = TestPlace::new(label);
         let builds = place.builds();
         builds.store(&key("one"), &product("x")).unwrap();
         damage(&place.entry(&key("one")));
@@ -100,7 +100,7 @@ fn rewrite(path: &Path, content: &[u8]) {
 
 #[test]
 fn an_entry_of_another_key_is_not_believed() {
-    let place = Place::new("moved");
+    let place = TestPlace::new("moved");
     let builds = place.builds();
     builds.store(&key("one"), &product("x")).unwrap();
     fs::rename(place.entry(&key("one")), place.entry(&key("two"))).unwrap();
@@ -109,7 +109,7 @@ fn an_entry_of_another_key_is_not_believed() {
 
 #[test]
 fn the_oldest_make_room_but_never_those_in_use() {
-    let place = Place::new("room");
+    let place = TestPlace::new("room");
     let builds = Builds { kept_bytes_max: 3000, ..place.builds() };
     let used = builds.store(&key("used"), &product(&"u".repeat(500))).unwrap();
     for number in 0..6 {
@@ -122,7 +122,7 @@ fn the_oldest_make_room_but_never_those_in_use() {
 
 #[test]
 fn what_a_killed_server_left_is_swept() {
-    let place = Place::new("swept");
+    let place = TestPlace::new("swept");
     let builds = place.builds();
     let left = place.0.join(FOLDER).join("new-1-1");
     fs::create_dir_all(left.join("files")).unwrap();
@@ -133,7 +133,7 @@ fn what_a_killed_server_left_is_swept() {
 
 #[test]
 fn many_servers_at_once_agree() {
-    let place = Place::new("many");
+    let place = TestPlace::new("many");
     let builds = place.builds();
     let threads: Vec<_> = (0..8)
         .map(|number| {
@@ -156,7 +156,7 @@ fn many_servers_at_once_agree() {
 
 #[test]
 fn paths_that_lead_out_are_refused() {
-    let place = Place::new("paths");
+    let place = TestPlace::new("paths");
     for path in ["../x", "/etc/x", "a/../../x", "a\nb"] {
         let file = BuildFile { path: path.to_owned(), content: Vec::new() };
         assert!(place.builds().store(&key(path), &[file]).is_err(), "{path:?}");

@@ -29,7 +29,7 @@ use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
-use crate::runtimes::{Call, Runtime, is_among};
+use crate::runtimes::{DriverCall, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, variables};
@@ -167,7 +167,7 @@ impl Engine {
 /// The messages that start the interpreter and its preparer. Neither needs the program, so both can start while
 /// the backend verifies the wall.
 fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
-    let call = Call { mode: FRESH, source: &in_workspace(source) };
+    let call = DriverCall { mode: FRESH, source: &in_workspace(source) };
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
         let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
@@ -355,7 +355,7 @@ impl Prepared {
         let code = self.runtime.told(&request.code);
         let run = DriverRun { source: &path, code, variables: &variables, args: &request.args };
         let order = driver::fresh_run(&run);
-        match self.runtime.preparing(&Call { mode: FRESH, source: &path }) {
+        match self.runtime.preparing(&DriverCall { mode: FRESH, source: &path }) {
             None => conversation.order(order),
             Some(preparing) => conversation.prepare(Preparation::new(preparing, order, None)),
         }

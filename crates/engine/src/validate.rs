@@ -21,7 +21,7 @@ use crate::guest_client::GuestError;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{DriverCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::End;
 
@@ -88,7 +88,7 @@ impl Engine {
         let mut limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let source = runtime.source_path();
-        let call = Call { mode: "last", source: &source };
+        let call = DriverCall { mode: "last", source: &source };
         let Some(argv) = runtime.check_command(&call) else {
             let message = format!("{language} programs cannot be checked without running them");
             return Err(RunError::new("check_unsupported", message).remedy("run the program instead"));

@@ -351,7 +351,7 @@ fn parse(line: &[u8]) -> Read {
 fn parse_call(line: &[u8]) -> Option<Incoming> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Call {
+    struct RawCall {
         jsonrpc: JsonRpcVersion2_0,
         id: RequestId,
         #[serde(rename = "method")]
@@ -359,7 +359,7 @@ fn parse_call(line: &[u8]) -> Option<Incoming> {
         #[serde(rename = "params")]
         _params: IgnoredAny,
     }
-    let Call { jsonrpc, id, .. } = serde_json::from_slice(line).ok()?;
+    let RawCall { jsonrpc, id, .. } = serde_json::from_slice(line).ok()?;
     let request = ClientRequest::CallToolRequest(serde_json::from_slice::<CallToolRequest>(line).ok()?);
     Some(JsonRpcMessage::Request(JsonRpcRequest { jsonrpc, id, request }))
 }

@@ -47,7 +47,7 @@ pub struct LastingWorkspace {
     /// The directory on the host.
     pub path: PathBuf,
     /// The parent directory that holds all such workspaces.
-    pub among: PathBuf,
+    pub parent: PathBuf,
     /// Selects the identity that owns its files. It is the same for every sandbox that shows this workspace.
     pub identity: u32,
 }

@@ -36,10 +36,10 @@ pub(crate) struct ConnectionSlots {
 #[derive(Default)]
 struct Taken {
     next: u64,
-    slots: BTreeMap<u64, Place>,
+    slots: BTreeMap<u64, SlotState>,
 }
 
-struct Place {
+struct SlotState {
     standing: Standing,
     requests: usize,
     idle_since: Instant,
@@ -106,7 +106,7 @@ impl ConnectionSlots {
         taken.next += 1;
         let leave = CancellationToken::new();
         let (standing, idle_since) = (Standing::Unproven, Instant::now());
-        taken.slots.insert(number, Place { standing, requests: 0, idle_since, leave: leave.clone() });
+        taken.slots.insert(number, SlotState { standing, requests: 0, idle_since, leave: leave.clone() });
         Some(Arc::new(ConnectionSlot { slots: Arc::clone(self), number, leave }))
     }
 

@@ -25,13 +25,13 @@ const BACKUPS_MAX: usize = 100;
 pub(crate) struct Target {
     /// The path with symbolic links resolved.
     pub(crate) path: PathBuf,
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<ExistingFile>,
     reach: Reach,
 }
 
 /// The existing file.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ExistingFile {
     pub(crate) text: String,
     metadata: Metadata,
 }
@@ -65,7 +65,7 @@ pub(crate) fn read(path: &Path, reach: Reach, project: &Path) -> Result<Target, 
         return Err(SetupError::TooLarge { path: path.to_owned() });
     }
     let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))?;
-    Ok(Target { path: resolved, found: Some(Found { text, metadata }), reach })
+    Ok(Target { path: resolved, found: Some(ExistingFile { text, metadata }), reach })
 }
 
 /// Resolves symbolic links, even if the last parts of the path do not exist yet.
@@ -134,7 +134,7 @@ impl Target {
     }
 
     /// A file without write permission is not replaced, even if root could do it.
-    fn check_writable(&self, found: &Found) -> Result<(), SetupError> {
+    fn check_writable(&self, found: &ExistingFile) -> Result<(), SetupError> {
         const OWNER_MAY_WRITE: u32 = 0o200;
         let path = self.path.clone();
         if found.metadata.mode() & OWNER_MAY_WRITE == 0 {
@@ -161,7 +161,7 @@ impl Target {
     fn create(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let mode = match (&self.found, self.reach) {
-            (Some(Found { metadata, .. }), _) => {
+            (Some(ExistingFile { metadata, .. }), _) => {
                 let own = file.metadata()?;
                 if (own.uid(), own.gid()) != (metadata.uid(), metadata.gid()) {
                     std::os::unix::fs::fchown(&file, Some(metadata.uid()), Some(metadata.gid()))
@@ -177,7 +177,7 @@ impl Target {
         file.sync_all()
     }
 
-    fn back_up(&self, found: &Found) -> io::Result<PathBuf> {
+    fn back_up(&self, found: &ExistingFile) -> io::Result<PathBuf> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         for attempt in 1..=BACKUPS_MAX {
             let again = if attempt == 1 { String::new() } else { format!("-{attempt}") };

@@ -19,7 +19,7 @@ const UNFINISHED_MARK: &str = "FIXME";
 const EMPTY_NAMES: [&str; 5] = ["core", "common", "utils", "helpers", "manager"];
 
 /// Names that were given up for the field's own words (docs/ARCHITECTURE.md, "Glossary"): identifiers of the product, not prose.
-const RETIRED: [(&str, &str); 24] = [
+const RETIRED: [(&str, &str); 26] = [
     ("Room", "SandboxEntry, PoolShared or BodyBudget"),
     ("BodyRoom", "BodyBudget"),
     ("Living", "AwakeSandbox"),
@@ -29,6 +29,8 @@ const RETIRED: [(&str, &str); 24] = [
     ("Afterwards", "InterpreterFate"),
     ("Ears", "StopSignals"),
     ("Night", "IdleWatch"),
+    ("Found", "the name of what was found"),
+    ("Asked", "the arguments of that tool"),
     ("Goodbye", "SessionEnd"),
     ("Bond", "OnDisconnect"),
     ("DriverEar", "DriverDecoder"),

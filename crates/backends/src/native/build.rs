@@ -98,7 +98,7 @@ impl NativeBackend {
             wall.files = self.system.files(spec);
             // Where the server can hand over a mount, the zygote process need not see any workspace.
             let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
-            let workspaces = lasting.map(|lasting| lasting.among.clone());
+            let workspaces = lasting.map(|lasting| lasting.parent.clone());
             ZygotePlan { wall, ids, workspaces, argv: zygote.argv.clone(), env: zygote.env.clone() }
         })
     }

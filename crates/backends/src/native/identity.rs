@@ -114,7 +114,7 @@ fn base_of(server: u32) -> u32 {
 }
 
 /// That identity as seen inside a zygote process with these ids; `None` if it is not one of the zygote's.
-pub(super) fn among(ids: &ZygoteIds, outside: IdMap) -> Option<IdMap> {
+pub(super) fn within_zygote(ids: &ZygoteIds, outside: IdMap) -> Option<IdMap> {
     let (uid, gid) = outside.numbers();
     let id = ids.ranges.iter().find_map(|(first, first_uid, first_gid, count)| {
         let offset = uid.checked_sub(*first_uid).filter(|offset| offset < count)?;

@@ -54,7 +54,7 @@ impl RunningZygote {
     /// Adapts a plan for a clone of this zygote.
     pub(super) fn suit(&self, plan: &mut JailPlan) -> io::Result<()> {
         let unsuited = || io::Error::from(io::ErrorKind::InvalidInput);
-        plan.id_map = identity::among(&self.ids, plan.id_map.clone()).ok_or_else(unsuited)?;
+        plan.id_map = identity::within_zygote(&self.ids, plan.id_map.clone()).ok_or_else(unsuited)?;
         plan.unified_cgroup = None;
         // The clone always waits for the server before it continues.
         plan.joins_groups = true;
@@ -80,7 +80,7 @@ struct Kind {
 
 impl Kind {
     fn is_of(&self, spec: &SandboxSpec, zygote: &ZygoteSpec) -> bool {
-        let workspaces = spec.workspace.as_ref().map(|lasting| &lasting.among);
+        let workspaces = spec.workspace.as_ref().map(|lasting| &lasting.parent);
         self.zygote == *zygote
             && self.workspaces.as_ref() == workspaces
             && self.binds == spec.binds
@@ -138,7 +138,7 @@ impl Zygotes {
                     zygote: wanted.clone(),
                     binds: spec.binds.clone(),
                     files: spec.files.clone(),
-                    workspaces: spec.workspace.as_ref().map(|lasting| lasting.among.clone()),
+                    workspaces: spec.workspace.as_ref().map(|lasting| lasting.parent.clone()),
                 };
                 slots.push(ZygoteSlot { kind, zygote: None, is_starting: false, used: now, not_before: now });
                 tokio::spawn(sweep(Arc::downgrade(&self.slots), without_opening(spec)));

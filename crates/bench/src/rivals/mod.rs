@@ -39,7 +39,7 @@ pub(super) struct Ready {
 
 /// The working rivals, and the others with the reason.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundRivals {
     pub(super) ready: Vec<Ready>,
     pub(super) absent: Vec<(String, String)>,
 }
@@ -48,12 +48,12 @@ pub(super) struct Found {
 type Candidates = Result<Vec<Box<dyn Rival>>, String>;
 
 /// Finds all rivals; each must run `canary`.
-pub(super) fn find(scene: &Scene, canary: &Program) -> Found {
+pub(super) fn find(scene: &Scene, canary: &Program) -> FoundRivals {
     let mut families: Vec<(&str, Candidates)> =
         vec![(PLAIN, Ok(vec![Box::new(Plain)])), (bubblewrap::NAME, bubblewrap::find(scene))];
     families.extend(oci::RUNTIMES.map(|(name, flags)| (name, oci::find(scene, name, flags))));
     families.extend([(engines::PODMAN, engines::podman(scene)), (engines::DOCKER, engines::docker(scene))]);
-    let mut found = Found::default();
+    let mut found = FoundRivals::default();
     for (name, candidates) in families {
         match candidates.and_then(|candidates| first_that_works(candidates, canary)) {
             Ok(ready) => found.ready.push(ready),

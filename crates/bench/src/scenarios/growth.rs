@@ -10,7 +10,7 @@ use super::memory::awake;
 use super::open::open;
 use super::throughput::plain_run;
 use super::together;
-use crate::client::{Call, Client};
+use crate::client::{BenchCall, Client};
 use crate::lanes::{Lane, Pace, fresh as fresh_run, in_turns};
 use crate::measured::{OURS, PLAIN, Series};
 use crate::program::Program;
@@ -55,7 +55,7 @@ fn stored_runs(bench: &mut Bench, program: &Program) -> Result<(), String> {
     for count in bench.sizes.growth.stored {
         let each = (count - there) / CALLERS;
         together(CALLERS, |number| {
-            let call = Call::run_in(&sandboxes[number], "python", "x = 1");
+            let call = BenchCall::run_in(&sandboxes[number], "python", "x = 1");
             (0..each).try_for_each(|_| client.call(&call).map(drop))
         })?;
         there = count;
@@ -70,17 +70,17 @@ fn files(bench: &mut Bench, program: &Program) -> Result<(), String> {
     let server = Server::start(&bench.scene.recipe_in("growth-files")?)?;
     let client = server.client()?;
     super::warm(client, program)?;
-    let opened = client.call(&Call::tool("sandbox_open", &json!({ "limits": { "disk_mb": 1024 } })))?;
+    let opened = client.call(&BenchCall::tool("sandbox_open", &json!({ "limits": { "disk_mb": 1024 } })))?;
     let sandbox = opened.0.sandbox_id;
     let mut there = 0;
     for count in bench.sizes.growth.files {
         for first in (there..count).step_by(FILES_AT_ONCE) {
             let last = (first + FILES_AT_ONCE).min(count);
             let code = format!("for n in range({first}, {last}): open(f'file-{{n}}', 'w').write('x')");
-            client.call(&Call::run_in(&sandbox, "python", &code))?;
+            client.call(&BenchCall::run_in(&sandbox, "python", &code))?;
         }
         there = count;
-        let call = Call::run_in(&sandbox, "python", "print(1)");
+        let call = BenchCall::run_in(&sandbox, "python", "print(1)");
         let name = format!("files: in their sandbox x{count}");
         let series = Series { at: Some(count as f64), ..Series::new(SCENARIO, &name, OURS) };
         let lane = Lane::new(series, || fresh_run(client, &call, "1\n"));

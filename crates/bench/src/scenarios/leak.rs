@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::{Call, Client};
+use crate::client::{BenchCall, Client};
 use crate::lanes::fresh as fresh_run;
 use crate::measured::{Series, Unit};
 use crate::processes::Holdings;
@@ -70,7 +70,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 /// Executes that many runs by several callers; returns the failures.
 fn load(client: &Client, program: &Program, runs: usize, tell: &(impl Fn(usize) + Sync)) -> Vec<String> {
-    let call = Call::run(&program.language, &program.code);
+    let call = BenchCall::run(&program.language, &program.code);
     let begun = AtomicUsize::new(0);
     let caller = || {
         let mut failures = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::open::open;
 use super::together;
-use crate::client::{Call, Client};
+use crate::client::{BenchCall, Client};
 use crate::measured::Unit;
 use crate::processes::{memory, memory_beneath};
 use crate::server::Server;
@@ -56,6 +56,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 /// Opens that many sandboxes and runs a program in each.
 pub(super) fn awake(client: &Client, count: usize) -> Result<(), String> {
-    let one = || client.call(&Call::run_in(&open(client)?, "python", "x = 1")).map(drop);
+    let one = || client.call(&BenchCall::run_in(&open(client)?, "python", "x = 1")).map(drop);
     together(OPENERS, |number| (number..count).step_by(OPENERS).try_for_each(|_| one()))
 }

@@ -13,7 +13,7 @@ mod throughput;
 
 use std::time::Duration;
 
-use super::client::{Call, Client};
+use super::client::{BenchCall, Client};
 use super::lanes::{Pace, fresh as fresh_run};
 use super::program::Program;
 use super::{Bench, Scenario};
@@ -138,7 +138,7 @@ fn working(scenario: Scenario, bench: &mut Bench, client: &Client) -> Vec<Progra
 
 /// Runs a program until caches and spares are filled.
 fn warm(client: &Client, program: &Program) -> Result<(), String> {
-    let call = Call::run(&program.language, &program.code);
+    let call = BenchCall::run(&program.language, &program.code);
     (0..WARMING_RUNS).try_for_each(|_| fresh_run(client, &call, &program.stdout).map(drop))
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::client::{Call, Client, milliseconds};
+use crate::client::{BenchCall, Client, milliseconds};
 use crate::lanes::{Lane, in_turns};
 use crate::measured::{OURS, Series};
 use crate::server::Server;
@@ -33,7 +33,7 @@ const BEYOND: &str = "beyond usage.wall_ms";
 /// A statement in a sandbox, and the times of its runs beyond what the server measured.
 struct Statement {
     label: String,
-    call: Call,
+    call: BenchCall,
     stdout: &'static str,
     beyond: RefCell<Series>,
 }
@@ -52,7 +52,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         }
         for (kind, code, stdout) in [("set", quiet, ""), ("print", loud, "1\n")] {
             let label = format!("{language} {kind}");
-            let call = Call::run_in(&sandbox, language, code);
+            let call = BenchCall::run_in(&sandbox, language, code);
             let beyond = RefCell::new(Series::new(SCENARIO, &label, BEYOND));
             // The first run starts the interpreter.
             client.call(&call)?;
@@ -90,11 +90,11 @@ fn openings(bench: &mut Bench, client: &Client) -> Vec<Series> {
         ["sandbox_open", "first python run", "sandbox_close"].map(|name| Series::new(SCENARIO, name, OURS));
     for _ in 0..bench.sizes.openings {
         let [opening, first, closing] = &mut all;
-        let opened = client.call(&Call::tool("sandbox_open", &json!({})));
+        let opened = client.call(&BenchCall::tool("sandbox_open", &json!({})));
         let sandbox = opened.as_ref().map(|(result, _)| result.sandbox_id.clone()).unwrap_or_default();
         opening.take(opened.map(|(_, ms)| ms));
-        first.take(client.call(&Call::run_in(&sandbox, "python", "x = 1")).map(|(_, ms)| ms));
-        let close = Call::tool("sandbox_close", &json!({ "sandbox_id": sandbox }));
+        first.take(client.call(&BenchCall::run_in(&sandbox, "python", "x = 1")).map(|(_, ms)| ms));
+        let close = BenchCall::tool("sandbox_close", &json!({ "sandbox_id": sandbox }));
         closing.take(client.call(&close).map(|(_, ms)| ms));
     }
     all.to_vec()
@@ -102,7 +102,7 @@ fn openings(bench: &mut Bench, client: &Client) -> Vec<Series> {
 
 /// Opens a sandbox; returns its id.
 pub(super) fn open(client: &Client) -> Result<String, String> {
-    client.call(&Call::tool("sandbox_open", &json!({}))).map(|(result, _)| result.sandbox_id)
+    client.call(&BenchCall::tool("sandbox_open", &json!({}))).map(|(result, _)| result.sandbox_id)
 }
 
 fn durable_write(file: &File) -> Result<f64, String> {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::throughput::plain_run;
-use crate::client::{Call, Client, Pending, milliseconds};
+use crate::client::{BenchCall, Client, Pending, milliseconds};
 use crate::measured::{OURS, PLAIN, Series};
 use crate::program::Program;
 use crate::server::Server;
@@ -42,7 +42,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn arrive(client: &Client, program: &Program, arrivals: usize, series: &mut Series) -> Result<(), String> {
-    let call = Call::run(&program.language, &program.code);
+    let call = BenchCall::run(&program.language, &program.code);
     let began = Instant::now();
     let mut sent: Vec<(Instant, Pending)> = Vec::with_capacity(arrivals);
     for number in 1..=arrivals {

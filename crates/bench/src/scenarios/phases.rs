@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use crate::client::Call;
+use crate::client::BenchCall;
 use crate::measured::{OURS, Series};
 use crate::server::Server;
 use crate::{Bench, Scenario};
@@ -19,7 +19,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let server = Server::start(&bench.scene.recipe)?;
     let client = server.client()?;
     super::warm(client, &program)?;
-    let call = Call::run(&program.language, &program.code);
+    let call = BenchCall::run(&program.language, &program.code);
     let names = ["queued_ms", "start_ms", "wall_ms", "the rest (protocol, end)"];
     let mut parts = names.map(|name| Series::new(SCENARIO, name, OURS));
     for number in 0..bench.sizes.phases {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::{Call, milliseconds};
+use crate::client::{BenchCall, milliseconds};
 use crate::lanes::fresh as fresh_run;
 use crate::measured::{OURS, PLAIN, Series, Unit};
 use crate::program::Program;
@@ -33,7 +33,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         bench.measured.absent(SCENARIO, OVER_HTTP, reason);
     }
     for (index, callers) in CALLERS.into_iter().enumerate() {
-        let call = Call::run(&program.language, &program.code);
+        let call = BenchCall::run(&program.language, &program.code);
         let one = || || fresh_run(client, &call, &program.stdout);
         // Demand-driven pools adapt to the load first.
         load(callers, bench.sizes.throughput / 4, &one);

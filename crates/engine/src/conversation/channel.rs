@@ -7,7 +7,7 @@ use wire::{Fork, OpenProcess, ToGuest};
 
 use super::{FIRST_KEPT, KEEP, PREPARE};
 use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{DriverCall, Runtime};
 
 /// Numbers for placed files start again after this many runs. No process and no question uses a number of this
 /// range.
@@ -46,7 +46,7 @@ impl GuestChannel {
     pub(super) fn start(&mut self, runtime: &Runtime) -> Result<u32, GuestError> {
         let process = self.next_process;
         self.next_process += 1;
-        let argv = runtime.command(&Call { mode: KEEP, source: &runtime.source_path() });
+        let argv = runtime.command(&DriverCall { mode: KEEP, source: &runtime.source_path() });
         self.open(process, argv, runtime)?;
         // The interpreter's standard input stays empty: each run brings its input as a file.
         self.writer.queue(&ToGuest::StdinEnd { process })?;

@@ -95,7 +95,8 @@ impl PoolShared {
             return false;
         }
         shelf.building += 1;
-        let (place, spec) = (Place { shared: Arc::downgrade(self), id: shelf.id }, Arc::clone(&shelf.spec));
+        let (place, spec) =
+            (BuildSlot { shared: Arc::downgrade(self), id: shelf.id }, Arc::clone(&shelf.spec));
         let subject = shelf.subject();
         drop(shelves);
         let span = tracing::debug_span!(parent: None, "refill", spare = %subject);
@@ -116,12 +117,12 @@ impl PoolShared {
 }
 
 /// The slot of a spare that is being built. Dropping it frees the slot.
-struct Place {
+struct BuildSlot {
     shared: Weak<PoolShared>,
     id: u64,
 }
 
-impl Place {
+impl BuildSlot {
     fn fill(self, built: Option<Spare>, took: Duration) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.counts.build(built.is_some(), took);
@@ -151,7 +152,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BuildSlot {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         if let Some(shelf) = shared.locked().all.iter_mut().find(|shelf| shelf.id == self.id) {

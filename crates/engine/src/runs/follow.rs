@@ -10,7 +10,7 @@ use wire::Stream;
 
 use super::live::{Entry, EntryListener};
 use super::log::LogBlock;
-use super::{Durability, FinishedRun, Place, Runs};
+use super::{Durability, FinishedRun, RunSlot, Runs};
 use crate::clock;
 use crate::conversation::{Audience, Stop};
 use crate::request::RunRequest;
@@ -31,7 +31,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Beginning {
     pub(super) request: RunRequest,
     pub(super) stopped: oneshot::Receiver<Stop>,
-    pub(super) place: Place,
+    pub(super) place: RunSlot,
 }
 
 impl Runs {
@@ -50,7 +50,7 @@ impl Runs {
     }
 
     /// Stores the result, publishes it, and removes the run from memory once the store has it.
-    async fn conclude(&self, entry: &Entry, result: RunResult, place: Place) {
+    async fn conclude(&self, entry: &Entry, result: RunResult, place: RunSlot) {
         let blocks = {
             let mut log = entry.log();
             log.complete(Stream::Stdout, &result.execution().stdout);

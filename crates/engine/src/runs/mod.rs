@@ -164,12 +164,12 @@ struct Registry {
 }
 
 /// A slot among the live runs. Dropping it frees the slot.
-struct Place {
+struct RunSlot {
     registry: Arc<Mutex<Registry>>,
     principal: Principal,
 }
 
-impl Drop for Place {
+impl Drop for RunSlot {
     fn drop(&mut self) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.live_total = registry.live_total.saturating_sub(1);
@@ -241,7 +241,7 @@ impl Runs {
         Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
     }
 
-    fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<Place, RunError> {
+    fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<RunSlot, RunError> {
         let mut registry = self.registry();
         if *self.closing.borrow() {
             return Err(busy("the server is shutting down"));
@@ -256,7 +256,7 @@ impl Runs {
         registry.live.insert(principal.clone(), own + 1);
         registry.live_total += 1;
         registry.entries.insert(entry.run.id.clone(), Arc::clone(entry));
-        Ok(Place { registry: Arc::clone(&self.registry), principal: principal.clone() })
+        Ok(RunSlot { registry: Arc::clone(&self.registry), principal: principal.clone() })
     }
 
     /// Finds a run of that principal, in progress or ended. Runs of other principals are not found.

@@ -34,7 +34,7 @@ static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// An interpreter's answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct ProbeAnswer {
     pub(crate) version: String,
     pub(crate) executable: String,
     pub(crate) binds: Vec<PathBuf>,
@@ -64,12 +64,12 @@ pub(crate) fn recall(
     definition: &Definition,
     command: &Path,
     state_dir: &Path,
-) -> Option<(Found, Option<Vec<u8>>)> {
+) -> Option<(ProbeAnswer, Option<Vec<u8>>)> {
     read(&state_dir.join(FOLDER), &key(definition, command))
 }
 
 /// Where and how to run a probe.
-pub(crate) struct Place {
+pub(crate) struct ProbeSurroundings {
     pub(crate) state_dir: PathBuf,
     pub(crate) path: OsString,
     /// Prefix for the probe's command line.
@@ -91,8 +91,8 @@ pub(crate) enum ProbeError {
 pub(crate) fn find_out(
     definition: &Definition,
     command: &Path,
-    place: &Place,
-) -> Result<(Found, Option<Vec<u8>>), ProbeError> {
+    place: &ProbeSurroundings,
+) -> Result<(ProbeAnswer, Option<Vec<u8>>), ProbeError> {
     let folder = place.state_dir.join(FOLDER);
     let key = key(definition, command);
     let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
@@ -117,8 +117,9 @@ fn key(definition: &Definition, command: &Path) -> String {
     format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents))
 }
 
-fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
-    let found: Found = serde_json::from_slice(&fs::read(folder.join(format!("{key}.json"))).ok()?).ok()?;
+fn read(folder: &Path, key: &str) -> Option<(ProbeAnswer, Option<Vec<u8>>)> {
+    let found: ProbeAnswer =
+        serde_json::from_slice(&fs::read(folder.join(format!("{key}.json"))).ok()?).ok()?;
     if !Path::new(&found.executable).exists()
         || found.binds.iter().chain(&found.run_binds).any(|bind| !bind.exists())
     {
@@ -133,7 +134,7 @@ fn read(folder: &Path, key: &str) -> Option<(Found, Option<Vec<u8>>)> {
 struct Question<'a> {
     definition: &'a Definition,
     command: &'a Path,
-    place: &'a Place,
+    place: &'a ProbeSurroundings,
     /// The folder of the cached answers.
     folder: &'a Path,
     key: &'a str,
@@ -176,7 +177,7 @@ impl Question<'_> {
         };
         let probe = self.definition.interpreter.probe.iter().map(fill);
         let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
-        let mut found: Found = serde_json::from_slice(&run_probe(&argv, self.place)?)
+        let mut found: ProbeAnswer = serde_json::from_slice(&run_probe(&argv, self.place)?)
             .map_err(|error| ProbeError::Broken(format!("its probe answered nonsense: {error}")))?;
         if found.binds.len().max(found.run_binds.len()) > BINDS_MAX {
             let count = found.binds.len();
@@ -232,7 +233,7 @@ fn is_fit_to_show(bind: &Path) -> bool {
         && !home.starts_with(bind)
 }
 
-fn run_probe(argv: &[String], place: &Place) -> Result<Vec<u8>, ProbeError> {
+fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, ProbeError> {
     let empty = || ProbeError::Broken("its probe is empty".to_owned());
     let (program, arguments) = argv.split_first().ok_or_else(empty)?;
     let mut command = Command::new(program);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sandbox::{Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
 use serde_json::{Map, Value};
 
-use super::{Call, Runtime, inside, locate};
+use super::{DriverCall, Runtime, inside, locate};
 use crate::InputFile;
 use crate::builds::KeyMaker;
 use crate::diagnostics::{self, Said};
@@ -111,7 +111,7 @@ impl Runtime {
             .map(|input| format!("./{}", input.path))
             .collect();
         let source = self.source_path();
-        let filled = self.fill(&compile.command, &Call { mode: "last", source: &source });
+        let filled = self.fill(&compile.command, &DriverCall { mode: "last", source: &source });
         let mut argv = Vec::with_capacity(filled.len() + sources.len());
         for part in filled {
             if part == "{sources}" {
@@ -130,7 +130,7 @@ impl Runtime {
     pub(crate) fn run_command(&self, args: &[String], limits: &Limits) -> Vec<String> {
         let source = self.source_path();
         let memory_mb = (limits.memory_bytes >> 20).to_string();
-        let filled = self.command(&Call { mode: "last", source: &source });
+        let filled = self.command(&DriverCall { mode: "last", source: &source });
         let fill = |part: String| part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb);
         filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
     }

@@ -54,13 +54,13 @@ const ENVIRONMENT: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Runtime {
     definition: Arc<Definition>,
-    found: cache::Found,
+    found: cache::ProbeAnswer,
     driver: Arc<[u8]>,
     placed: Vec<PlacedFile>,
 }
 
 impl Runtime {
-    fn new(definition: Arc<Definition>, found: cache::Found, compiled: Option<Vec<u8>>) -> Self {
+    fn new(definition: Arc<Definition>, found: cache::ProbeAnswer, compiled: Option<Vec<u8>>) -> Self {
         let name = driver_name(&definition);
         let driver: Arc<[u8]> = compiled.map_or_else(|| definition.file(name).into(), Arc::from);
         let mut placed = Vec::new();
@@ -171,7 +171,7 @@ impl Runtime {
 
     /// How programs are prepared, where the language needs it: a command, its order, and whether it must
     /// succeed.
-    pub(crate) fn preparing(&self, call: &Call<'_>) -> Option<Preparing> {
+    pub(crate) fn preparing(&self, call: &DriverCall<'_>) -> Option<Preparing> {
         self.definition.prepare.as_ref().map(|prepare| Preparing {
             command: self.fill(&prepare.command, call),
             order: self.fill(&prepare.order, call),
@@ -180,16 +180,16 @@ impl Runtime {
     }
 
     /// The command that checks a program without running it.
-    pub(crate) fn check_command(&self, call: &Call<'_>) -> Option<Vec<String>> {
+    pub(crate) fn check_command(&self, call: &DriverCall<'_>) -> Option<Vec<String>> {
         self.definition.check.as_ref().map(|check| self.fill(&check.command, call))
     }
 
     /// Arguments of the interpreter.
-    pub(crate) fn command(&self, call: &Call<'_>) -> Vec<String> {
+    pub(crate) fn command(&self, call: &DriverCall<'_>) -> Vec<String> {
         self.fill(&self.definition.drive.command, call)
     }
 
-    fn fill(&self, command: &[String], call: &Call<'_>) -> Vec<String> {
+    fn fill(&self, command: &[String], call: &DriverCall<'_>) -> Vec<String> {
         let driver = driver_path(&self.definition, &self.found).to_string_lossy().into_owned();
         let script =
             self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
@@ -246,7 +246,7 @@ impl Runtime {
 
 /// The values for the placeholders of a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub(crate) struct DriverCall<'a> {
     /// `last` or `keep`.
     pub(crate) mode: &'a str,
     /// Absolute path of the program inside.
@@ -265,7 +265,7 @@ pub(crate) struct Preparing {
 }
 
 /// The path of the driver inside the sandbox.
-fn driver_path(definition: &Definition, found: &cache::Found) -> PathBuf {
+fn driver_path(definition: &Definition, found: &cache::ProbeAnswer) -> PathBuf {
     let suffix = if found.compiled { definition.compiled_suffix() } else { "" };
     inside(&format!("{}{suffix}", driver_name(definition)))
 }
@@ -370,7 +370,7 @@ impl Runtimes {
             ProbeError::Late(reason) => RuntimeError::Late { title, reason, retry_after_ms: 0 },
             ProbeError::Broken(reason) => RuntimeError::Broken { title, reason },
         };
-        let place = cache::Place {
+        let place = cache::ProbeSurroundings {
             state_dir: self.state_dir.clone(),
             path: self.path.clone(),
             launcher: self.launcher.clone(),

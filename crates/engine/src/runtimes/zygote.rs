@@ -2,7 +2,7 @@
 
 use sandbox::ZygoteSpec;
 
-use super::{Call, Runtime};
+use super::{DriverCall, Runtime};
 use crate::InputFile;
 
 /// The placeholder for the packages in a zygote's command.
@@ -21,7 +21,7 @@ impl Runtime {
         let is_brought = || wanted.iter().any(|package| brings(package));
         let packages =
             if is_named && !is_brought() { self.installed(&wanted).join(",") } else { String::new() };
-        let call = Call { mode: "", source: "" };
+        let call = DriverCall { mode: "", source: "" };
         let fill = |part: String| part.replace(PACKAGES, &packages);
         let argv = self.fill(&zygote.command, &call).into_iter().map(fill).collect();
         Some(ZygoteSpec { argv, env: self.environment() })

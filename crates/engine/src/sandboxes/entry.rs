@@ -120,8 +120,8 @@ impl SandboxEntry {
     }
 
     pub(super) fn workspace(&self) -> LastingWorkspace {
-        let among = self.place.parent().unwrap_or(&self.place).to_owned();
-        LastingWorkspace { path: self.workspace_path(), among, identity: self.record.identity }
+        let parent = self.place.parent().unwrap_or(&self.place).to_owned();
+        LastingWorkspace { path: self.workspace_path(), parent, identity: self.record.identity }
     }
 
     /// Access to its files from outside the sandbox. The files belong to that owner.

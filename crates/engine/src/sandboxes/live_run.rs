@@ -13,7 +13,7 @@ use crate::handle;
 use crate::request::{RunRequest, Stdin};
 use crate::result::RunError;
 use crate::run::{OWN_FILES, in_workspace};
-use crate::runtimes::{Call, Runtime};
+use crate::runtimes::{DriverCall, Runtime};
 use crate::variables;
 
 const STDIN_FILE: &str = "stdin";
@@ -71,7 +71,7 @@ impl LiveRun<'_> {
             driver::kept_run(&run, &id, &stdin_path)
         };
         let hidden = format!("{OWN_FILES}{}", runtime.source());
-        match runtime.preparing(&Call { mode: KEEP, source: &in_workspace(&hidden) }) {
+        match runtime.preparing(&DriverCall { mode: KEEP, source: &in_workspace(&hidden) }) {
             None => conversation.order(order(&request.code))?,
             Some(how) => {
                 conversation.place(&hidden, request.code.as_bytes()).await?;

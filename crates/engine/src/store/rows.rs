@@ -169,7 +169,7 @@ fn count_bytes(connection: &Connection, number: i64, rows: usize, content: &[u8]
 }
 
 /// A row of a run of that principal.
-struct Found {
+struct RunRow {
     number: i64,
     run: NewRun,
     server: String,
@@ -179,7 +179,7 @@ struct Found {
     record: Option<String>,
 }
 
-fn look(connection: &Connection, principal: &Principal, id: &RunId) -> rusqlite::Result<Option<Found>> {
+fn look(connection: &Connection, principal: &Principal, id: &RunId) -> rusqlite::Result<Option<RunRow>> {
     connection
         .prepare_cached(
             "SELECT number, server, language, outcome, created_ms, coalesce(ended_ms, 0), stdout_bytes,
@@ -188,7 +188,7 @@ fn look(connection: &Connection, principal: &Principal, id: &RunId) -> rusqlite:
         )?
         .query_row(params![id.as_str(), principal.as_str()], |row| {
             let (stdout, stderr) = (signed(row, 6)?, signed(row, 7)?);
-            Ok(Found {
+            Ok(RunRow {
                 number: row.get(0)?,
                 run: NewRun {
                     id: id.clone(),
@@ -226,7 +226,7 @@ pub(super) fn find(
     load(&database.connection, found).map(|run| Some(StoredRun::Finished(Box::new(run))))
 }
 
-fn load(connection: &Connection, found: Found) -> rusqlite::Result<FinishedRun> {
+fn load(connection: &Connection, found: RunRow) -> rusqlite::Result<FinishedRun> {
     let outcome = Outcome::from_name(&found.outcome).filter(|outcome| *outcome != Outcome::Running);
     let record = found.record.as_deref().and_then(|text| serde_json::from_str::<Record>(text).ok());
     let record = record.unwrap_or_else(|| Record::lost(record_lost()));
@@ -260,7 +260,7 @@ fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<D
     rows.collect()
 }
 
-fn load_streams(connection: &Connection, found: &Found, execution: &mut Execution) -> rusqlite::Result<()> {
+fn load_streams(connection: &Connection, found: &RunRow, execution: &mut Execution) -> rusqlite::Result<()> {
     each_block(connection, found.number, None, 0, |block| {
         block.copy(Some(Stream::Stdout), 0, usize::MAX, &mut execution.stdout);
         block.copy(Some(Stream::Stderr), 0, usize::MAX, &mut execution.stderr);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
 
-use super::tests::{Place, path};
+use super::tests::{TestPlace, path};
 use super::*;
 
 const SECRET: &[u8] = b"a secret of the host";
@@ -40,8 +40,8 @@ async fn while_swapping(one: &Path, other: &Path, host: impl AsyncFnOnce()) {
 }
 
 /// A directory `swapped` with a harmless `file`, and a link beside it that leads to the secret.
-fn swapped() -> Place {
-    let place = Place::with(Quota { bytes: 1 << 30, inodes: 1000 });
+fn swapped() -> TestPlace {
+    let place = TestPlace::with(Quota { bytes: 1 << 30, inodes: 1000 });
     place.put("swapped/file", "harmless");
     fs::write(place.outside("file"), SECRET).unwrap();
     symlink(place.outside(""), place.inside("link")).unwrap();
@@ -107,7 +107,7 @@ async fn a_directory_swapped_for_a_link_is_never_listed_through() {
 
 #[tokio::test]
 async fn links_lead_nowhere_wherever_they_stand() {
-    let place = Place::new();
+    let place = TestPlace::new();
     fs::write(place.outside("file"), SECRET).unwrap();
     fs::create_dir(place.inside("folder")).unwrap();
     symlink(place.outside("file"), place.inside("last")).unwrap();
@@ -134,7 +134,7 @@ async fn links_lead_nowhere_wherever_they_stand() {
 
 #[tokio::test]
 async fn pipes_sockets_and_devices_are_not_opened_and_nothing_waits_for_them() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let mode = rustix::fs::Mode::from_raw_mode(0o666);
     rustix::fs::mknodat(CWD, place.inside("pipe"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(place.inside("socket")).unwrap();
@@ -158,7 +158,7 @@ async fn pipes_sockets_and_devices_are_not_opened_and_nothing_waits_for_them() {
 
 #[tokio::test]
 async fn a_file_with_another_name_is_not_written_through() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.put("kept", "kept");
     fs::hard_link(place.inside("kept"), place.inside("other")).unwrap();
     let appended = place.workspace.append(&path("other"), b"!".to_vec()).await;
@@ -169,7 +169,7 @@ async fn a_file_with_another_name_is_not_written_through() {
 
 #[tokio::test]
 async fn a_huge_directory_is_cut() {
-    let place = Place::with(Quota { bytes: 1 << 30, inodes: 500 });
+    let place = TestPlace::with(Quota { bytes: 1 << 30, inodes: 500 });
     for number in 0..LIST_ENTRIES_MAX + 100 {
         fs::write(place.inside(&format!("{number}")), "").unwrap();
     }
@@ -182,7 +182,7 @@ async fn a_huge_directory_is_cut() {
 
 #[tokio::test]
 async fn a_tree_too_deep_to_walk_is_noticed_and_not_followed() {
-    let place = Place::with(Quota { bytes: 1 << 30, inodes: 100_000 });
+    let place = TestPlace::with(Quota { bytes: 1 << 30, inodes: 100_000 });
     let mut current = rustix::fs::openat(CWD, place.inside(""), OFlags::RDONLY, Mode::empty()).unwrap();
     for _ in 0..200 {
         rustix::fs::mkdirat(&current, "d", Mode::RWXU).unwrap();
@@ -196,7 +196,7 @@ async fn a_tree_too_deep_to_walk_is_noticed_and_not_followed() {
 
 #[tokio::test]
 async fn names_that_are_not_text_are_shown_and_lead_nowhere() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     fs::write(place.inside("").join(std::ffi::OsStr::from_bytes(b"a\xff\n")), "x").unwrap();
     let list = place.workspace.list(None, Reach::Flat).await.unwrap();
@@ -207,7 +207,7 @@ async fn names_that_are_not_text_are_shown_and_lead_nowhere() {
 
 #[tokio::test]
 async fn a_file_of_holes_costs_neither_memory_nor_time() {
-    let place = Place::with(Quota { bytes: 10 << 20, inodes: 100 });
+    let place = TestPlace::with(Quota { bytes: 10 << 20, inodes: 100 });
     let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     let began = Instant::now();
     fs::File::create(place.inside("holes")).unwrap().set_len(1 << 42).unwrap();
@@ -221,7 +221,7 @@ async fn a_file_of_holes_costs_neither_memory_nor_time() {
 
 #[tokio::test]
 async fn a_file_that_shrinks_while_it_is_read_ends_there() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.put("file", vec![1; 1000]);
     let file = place.workspace.file(&path("file")).await.unwrap();
     fs::File::options().write(true).open(place.inside("file")).unwrap().set_len(10).unwrap();
@@ -232,7 +232,7 @@ async fn a_file_that_shrinks_while_it_is_read_ends_there() {
 
 #[tokio::test]
 async fn a_draft_that_the_program_takes_away_is_told_and_harms_nobody() {
-    let place = Place::new();
+    let place = TestPlace::new();
     fs::write(place.outside("file"), SECRET).unwrap();
     let mut upload = place.workspace.upload(&path("new"), 1000, None).await.unwrap();
     let draft = place.names().pop().unwrap();

@@ -13,7 +13,7 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::walk::{EntryKind, Found, Then, Used, WALK_PATIENCE, walk_for};
+use super::walk::{EntryKind, Then, Used, WALK_PATIENCE, WalkedEntry, walk_for};
 use super::write::is_draft;
 use super::{FileError, FilePath, OpenFile, Root, beneath, read::READ_BYTES_MAX};
 use crate::handle::hex;
@@ -119,7 +119,7 @@ impl Snapshot {
     }
 
     /// Adds a file, if it is relevant and there is room for it.
-    fn add(&mut self, found: &Found<'_>) {
+    fn add(&mut self, found: &WalkedEntry<'_>) {
         if found.kind != EntryKind::File || found.is_beneath_set_aside || is_draft(found.path) {
             return;
         }

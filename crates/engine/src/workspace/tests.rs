@@ -10,12 +10,12 @@ use super::*;
 const MB: u64 = 1 << 20;
 
 /// A workspace beside a directory that it must not reach. Both are removed when the test ends.
-pub(super) struct Place {
+pub(super) struct TestPlace {
     folder: PathBuf,
     pub(super) workspace: Workspace,
 }
 
-impl Place {
+impl TestPlace {
     pub(super) fn new() -> Self {
         Self::with(Quota { bytes: 16 * MB, inodes: 200 })
     }
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestPlace {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.folder).ok();
     }
@@ -61,7 +61,7 @@ pub(super) fn path(text: &str) -> FilePath {
 
 #[tokio::test]
 async fn a_file_is_read_in_parts() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.put("a.csv", "0123456789");
     let part = place.workspace.read(&path("a.csv"), 2, 3).await.unwrap();
     assert_eq!((part.bytes.as_slice(), part.size_bytes, part.at_end), (b"234".as_slice(), 10, false));
@@ -74,7 +74,7 @@ async fn a_file_is_read_in_parts() {
 
 #[tokio::test]
 async fn a_file_is_written_whole_with_its_folders_and_keeps_its_permissions() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let written = place.workspace.write(&path("a/b/run.sh"), b"one".to_vec()).await.unwrap();
     assert_eq!(written.size_bytes, 3);
     let file = place.inside("a/b/run.sh");
@@ -88,7 +88,7 @@ async fn a_file_is_written_whole_with_its_folders_and_keeps_its_permissions() {
 
 #[tokio::test]
 async fn appending_adds_or_makes() {
-    let place = Place::new();
+    let place = TestPlace::new();
     for (content, size) in [("one", 3), ("two", 6)] {
         let written = place.workspace.append(&path("log"), content.into()).await.unwrap();
         assert_eq!(written.size_bytes, size);
@@ -98,7 +98,7 @@ async fn appending_adds_or_makes() {
 
 #[tokio::test]
 async fn new_files_and_folders_belong_to_the_program() {
-    let place = Place::new();
+    let place = TestPlace::new();
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -113,7 +113,7 @@ async fn new_files_and_folders_belong_to_the_program() {
 
 #[tokio::test]
 async fn an_upload_appears_when_it_is_complete_and_not_before() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.put("big", "old");
     let mut upload = place.workspace.upload(&path("big"), MB, Some(2000)).await.unwrap();
     upload.write(vec![b'n'; 1000]).await.unwrap();
@@ -125,7 +125,7 @@ async fn an_upload_appears_when_it_is_complete_and_not_before() {
 
 #[tokio::test]
 async fn an_upload_that_breaks_off_leaves_nothing() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let mut upload = place.workspace.upload(&path("big"), MB, None).await.unwrap();
     upload.write(vec![0; 1000]).await.unwrap();
     drop(upload);
@@ -134,7 +134,7 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
 
 #[tokio::test]
 async fn drafts_are_no_artifacts_and_abandoned_ones_are_removed() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     let mut upload = place.workspace.upload(&path("a/big"), MB, None).await.unwrap();
     upload.write(vec![0; 1000]).await.unwrap();
@@ -148,7 +148,7 @@ async fn drafts_are_no_artifacts_and_abandoned_ones_are_removed() {
 
 #[tokio::test]
 async fn more_than_the_link_allows_is_too_large_announced_or_not() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let announced = place.workspace.upload(&path("big"), 10, Some(11)).await;
     assert_eq!(announced.unwrap_err().code(), "too_large");
     let mut upload = place.workspace.upload(&path("big"), 10, None).await.unwrap();
@@ -160,7 +160,7 @@ async fn more_than_the_link_allows_is_too_large_announced_or_not() {
 
 #[tokio::test]
 async fn the_quota_of_bytes_holds_at_once_and_while_it_comes() {
-    let place = Place::with(Quota { bytes: MB, inodes: 100 });
+    let place = TestPlace::with(Quota { bytes: MB, inodes: 100 });
     place.put("there", vec![1; 900_000]);
     let whole = place.workspace.write(&path("new"), vec![1; 300_000]).await;
     assert_eq!(whole.unwrap_err().code(), "disk_full");
@@ -175,7 +175,7 @@ async fn the_quota_of_bytes_holds_at_once_and_while_it_comes() {
 
 #[tokio::test]
 async fn an_upload_notices_what_the_program_writes_meanwhile() {
-    let place = Place::with(Quota { bytes: 40 * MB, inodes: 100 });
+    let place = TestPlace::with(Quota { bytes: 40 * MB, inodes: 100 });
     let mut upload = place.workspace.upload(&path("new"), 100 * MB, None).await.unwrap();
     upload.write(vec![1; 10 << 20]).await.unwrap();
     place.put("meanwhile", vec![1; 35 << 20]);
@@ -184,7 +184,7 @@ async fn an_upload_notices_what_the_program_writes_meanwhile() {
 
 #[tokio::test]
 async fn the_quota_of_names_holds() {
-    let place = Place::with(Quota { bytes: MB, inodes: 4 });
+    let place = TestPlace::with(Quota { bytes: MB, inodes: 4 });
     place.workspace.write(&path("a/b"), Vec::new()).await.unwrap();
     let folders = place.workspace.write(&path("c/d/e"), Vec::new()).await;
     assert_eq!(folders.unwrap_err().code(), "disk_full");
@@ -196,7 +196,7 @@ async fn the_quota_of_names_holds() {
 
 #[tokio::test]
 async fn what_is_wrong_has_a_name() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.put("folder/file", "x");
     for (asked, code) in
         [("gone", "not_found"), ("folder", "is_directory"), ("folder/file/deeper", "not_found")]
@@ -217,7 +217,7 @@ async fn what_is_wrong_has_a_name() {
 
 #[tokio::test]
 async fn lists_show_kinds_and_do_not_enter_what_is_set_aside() {
-    let place = Place::new();
+    let place = TestPlace::new();
     for file in ["b.txt", "a/c.txt", "a/__pycache__/d", ".git/config", "node_modules/x/y"] {
         place.put(file, "12345");
     }
@@ -249,7 +249,7 @@ async fn lists_show_kinds_and_do_not_enter_what_is_set_aside() {
 
 #[tokio::test]
 async fn changes_are_what_was_made_or_changed() {
-    let place = Place::new();
+    let place = TestPlace::new();
     for file in ["same", "changed", "removed", "touched"] {
         place.put(file, "old");
     }
@@ -274,7 +274,7 @@ async fn changes_are_what_was_made_or_changed() {
 
 #[tokio::test]
 async fn many_and_large_changes_are_summed_up() {
-    let place = Place::with(Quota { bytes: 1 << 40, inodes: 10_000 });
+    let place = TestPlace::with(Quota { bytes: 1 << 40, inodes: 10_000 });
     let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
     for number in 0..CHANGED_FILES_MAX + 5 {
         place.put(&format!("file{number:03}"), "x");

@@ -84,7 +84,7 @@ pub struct Used {
 }
 
 /// An entry that a walk found.
-pub(super) struct Found<'a> {
+pub(super) struct WalkedEntry<'a> {
     /// The path from the start of the walk.
     pub(super) path: &'a [u8],
     pub(super) kind: EntryKind,
@@ -120,7 +120,10 @@ pub(super) enum Then {
 }
 
 /// Visits everything below a directory. Returns how far it came.
-pub(super) fn walk(directory: OwnedFd, visit: impl FnMut(&Found<'_>) -> Then) -> Result<Walked, FileError> {
+pub(super) fn walk(
+    directory: OwnedFd,
+    visit: impl FnMut(&WalkedEntry<'_>) -> Then,
+) -> Result<Walked, FileError> {
     walk_for(WALK_PATIENCE, directory, visit)
 }
 
@@ -128,7 +131,7 @@ pub(super) fn walk(directory: OwnedFd, visit: impl FnMut(&Found<'_>) -> Then) ->
 pub(super) fn walk_for(
     patience: Duration,
     directory: OwnedFd,
-    mut visit: impl FnMut(&Found<'_>) -> Then,
+    mut visit: impl FnMut(&WalkedEntry<'_>) -> Then,
 ) -> Result<Walked, FileError> {
     let until = Instant::now() + patience;
     let mut open = vec![(Dir::new(directory)?, 0, false)];
@@ -162,7 +165,7 @@ pub(super) fn walk_for(
         let kind = kind_of(&stat);
         let is_set_aside = name.starts_with(b".") || SET_ASIDE.contains(&name);
         let (path_now, is_beneath_set_aside) = (path.as_slice(), is_aside);
-        match visit(&Found { path: path_now, kind, stat: &stat, is_set_aside, is_beneath_set_aside }) {
+        match visit(&WalkedEntry { path: path_now, kind, stat: &stat, is_set_aside, is_beneath_set_aside }) {
             Then::Stop => return Ok(Walked::BROKEN_OFF),
             Then::Enter if kind == EntryKind::Directory => {}
             Then::Enter | Then::Pass => continue,

@@ -52,7 +52,7 @@ struct ReadView<'a> {
     download_url: Option<String>,
 }
 
-struct Asked {
+struct ReadArguments {
     sandbox_id: String,
     path: FilePath,
     offset: u64,
@@ -71,7 +71,7 @@ pub(super) async fn read(caller: &FileAccess<'_>, given: JsonObject) -> CallTool
     answered.await.unwrap_or_else(|error| refused(&error))
 }
 
-fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+fn asked(given: JsonObject) -> Result<ReadArguments, Refusal> {
     let mut given = Arguments::new("", TOOL.properties, given)?;
     let encoding = match given.text("encoding")?.as_deref() {
         None => None,
@@ -80,7 +80,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         Some(_) => return Err(refusal("`encoding` is neither text nor base64".to_owned(), "leave it out")),
     };
     let limit = given.whole("limit")?.map(|limit| usize::try_from(limit).unwrap_or(READ_BYTES_MAX));
-    Ok(Asked {
+    Ok(ReadArguments {
         sandbox_id: given.required_text("sandbox_id")?,
         path: path(&given.required_text("path")?)?,
         offset: given.whole("offset")?.unwrap_or(0),
@@ -89,7 +89,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
     })
 }
 
-async fn part(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusal> {
+async fn part(caller: &FileAccess<'_>, asked: &ReadArguments) -> Result<FilePart, Refusal> {
     let workspace = caller.workspace(&asked.sandbox_id).await?;
     let file = workspace.file(&asked.path).await.map_err(|error| error.to_run_error())?;
     let is_picture = is_image(file.media_type()) && file.size_bytes() <= IMAGE_BYTES_MAX as u64;
@@ -98,7 +98,7 @@ async fn part(caller: &FileAccess<'_>, asked: &Asked) -> Result<FilePart, Refusa
     Ok(file.read(asked.offset, limit).await.map_err(|error| error.to_run_error())?)
 }
 
-fn shown(caller: &FileAccess<'_>, asked: &Asked, part: &FilePart) -> CallToolResult {
+fn shown(caller: &FileAccess<'_>, asked: &ReadArguments, part: &FilePart) -> CallToolResult {
     let mut view = ReadView {
         path: asked.path.as_str(),
         uri: resources::file_uri(&asked.sandbox_id, &asked.path),

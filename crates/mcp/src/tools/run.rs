@@ -63,7 +63,7 @@ async fn answer(
     given: JsonObject,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResponse {
-    let Asked { request, wait } = match asked(given) {
+    let RunArguments { request, wait } = match asked(given) {
         Ok(asked) => asked,
         Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
     };
@@ -149,12 +149,12 @@ fn weight(request: &RunRequest) -> usize {
 
 /// The parsed arguments.
 #[derive(Debug)]
-struct Asked {
+struct RunArguments {
     request: RunRequest,
     wait: Duration,
 }
 
-fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     let mut arguments = Arguments::new("", TOOL.properties, given)?;
     let inputs = arguments.objects("inputs", &INPUT)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
@@ -172,7 +172,7 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         compile_anew: false,
         cold: false,
     };
-    Ok(Asked { request, wait })
+    Ok(RunArguments { request, wait })
 }
 
 /// A malformed id gets the same answer as an unknown one.

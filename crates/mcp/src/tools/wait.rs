@@ -76,20 +76,20 @@ async fn follow(
     }
 }
 
-struct Asked {
+struct WaitArguments {
     id: RunId,
     patience: Duration,
     is_cancelled: bool,
 }
 
-fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+fn asked(given: JsonObject) -> Result<WaitArguments, Refusal> {
     let mut arguments = Arguments::new("", TOOL.properties, given)?;
     let id = arguments.required_text("run_id")?;
     let patience = patience(arguments.whole("timeout_ms")?);
     let is_cancelled = arguments.truth("cancel")?.unwrap_or(false);
     // A malformed id gets the same answer as an unknown one.
     let id = RunId::parse(&id).ok_or_else(|| Box::new(unknown_run()))?;
-    Ok(Asked { id, patience, is_cancelled })
+    Ok(WaitArguments { id, patience, is_cancelled })
 }
 
 fn unknown_run() -> RunError {

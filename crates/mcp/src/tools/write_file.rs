@@ -42,7 +42,7 @@ struct WriteView<'a> {
     expires_at: Option<String>,
 }
 
-struct Asked {
+struct WriteArguments {
     sandbox_id: String,
     path: FilePath,
     what: What,
@@ -64,7 +64,7 @@ pub(super) async fn write(caller: &FileAccess<'_>, given: JsonObject) -> CallToo
     answered.await.unwrap_or_else(|error| refused(&error))
 }
 
-fn asked(given: JsonObject) -> Result<Asked, Refusal> {
+fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
     let mut given = Arguments::new("", TOOL.properties, given)?;
     let is_more = given.truth("append")?.unwrap_or(false);
     let content = match (given.text("text")?, given.text("base64")?) {
@@ -85,15 +85,15 @@ fn asked(given: JsonObject) -> Result<Asked, Refusal> {
         (None, false) => What::Url,
         (None, true) => return Err(refusal("`append` needs content".to_owned(), "give text or base64")),
     };
-    Ok(Asked {
+    Ok(WriteArguments {
         sandbox_id: given.required_text("sandbox_id")?,
         path: path(&given.required_text("path")?)?,
         what,
     })
 }
 
-async fn write_asked(caller: &FileAccess<'_>, asked: Asked) -> Result<CallToolResult, Refusal> {
-    let Asked { sandbox_id, path, what } = asked;
+async fn write_asked(caller: &FileAccess<'_>, asked: WriteArguments) -> Result<CallToolResult, Refusal> {
+    let WriteArguments { sandbox_id, path, what } = asked;
     let workspace = caller.workspace(&sandbox_id).await?;
     let written = match what {
         What::Whole(content) => workspace.write(&path, content).await,

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::bench::{BenchArguments, Found, Language, Surroundings};
+use ::bench::{BenchArguments, FoundLanguage, Language, Surroundings};
 
 use crate::machine::{self, ServerMode};
 use crate::options::Options;
@@ -27,7 +27,7 @@ fn flags(options: &Options) -> Vec<String> {
     allowed.chain(level).chain(format).chain(endpoint).collect()
 }
 
-fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Result<Vec<Found>> {
+fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Result<Vec<FoundLanguage>> {
     let own = Options {
         state_dir: Some(state_dir.to_owned()),
         allow_missing: options.allow_missing.clone(),

@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Calls a tool; does not wait for the answer.
-    pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<Call, ClientError> {
+    pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<PendingCall, ClientError> {
         self.request("tools/call", name, json!({ "name": name, "arguments": arguments })).await
     }
 
@@ -148,7 +148,7 @@ impl Client {
         Ok(LogText { text, next_offset, at_end: range["at_end"].as_bool().unwrap_or(true) })
     }
 
-    async fn request(&self, method: &str, name: &str, mut params: Value) -> Result<Call, ClientError> {
+    async fn request(&self, method: &str, name: &str, mut params: Value) -> Result<PendingCall, ClientError> {
         let mut meta = json!({ "progressToken": 1 });
         meta[format!("{META_PREFIX}protocolVersion")] = json!(PROTOCOL);
         meta[format!("{META_PREFIX}clientInfo")] =
@@ -166,16 +166,16 @@ impl Client {
         let payload = Payload::Bytes(body.as_bytes());
         let response =
             self.begin(Request { method: "POST", path: ENDPOINT, headers: &headers, payload }).await?;
-        Ok(Call { events: Events::new(response, ANSWER_BYTES_MAX) })
+        Ok(PendingCall { events: Events::new(response, ANSWER_BYTES_MAX) })
     }
 }
 
 /// A call in progress. Dropping it cancels it.
-pub(crate) struct Call {
+pub(crate) struct PendingCall {
     events: Events,
 }
 
-impl Call {
+impl PendingCall {
     /// The next message. The future can be dropped and called again without losing one.
     pub(crate) async fn next(&mut self) -> Result<News, ClientError> {
         loop {

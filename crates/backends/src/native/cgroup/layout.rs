@@ -48,10 +48,10 @@ impl Hierarchy {
 /// Mounted hierarchies with the group that this server is in.
 #[derive(Default)]
 pub(in crate::native) struct Layout {
-    found: Vec<Found>,
+    found: Vec<FoundHierarchy>,
 }
 
-struct Found {
+struct FoundHierarchy {
     mount: PathBuf,
     own: PathBuf,
     /// Empty for the unified hierarchy.
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-impl Found {
+impl FoundHierarchy {
     fn hierarchy(&self, spawner: Pid) -> Option<Hierarchy> {
         if !self.unified {
             let has = |name: &str| self.controllers.contains(name);
@@ -171,7 +171,7 @@ fn is_child(pid: &str, parent: Pid) -> bool {
 }
 
 /// Lines of /proc/self/cgroup are `id:controllers:path`; for mountinfo see proc(5).
-fn parse(groups: &str, mounts: &str) -> Vec<Found> {
+fn parse(groups: &str, mounts: &str) -> Vec<FoundHierarchy> {
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
@@ -194,7 +194,7 @@ fn parse(groups: &str, mounts: &str) -> Vec<Found> {
             Path::new(mount.point).join(beneath)
         };
         let controllers = if unified { BTreeSet::new() } else { controllers };
-        found.push(Found { mount: PathBuf::from(mount.point), own, controllers, unified });
+        found.push(FoundHierarchy { mount: PathBuf::from(mount.point), own, controllers, unified });
     }
     found
 }
@@ -263,7 +263,7 @@ mod tests {
         fs::write(own.join("cgroup.subtree_control"), "\n").unwrap();
         // The server's own group has no controllers file, so nothing can be freed there and the slice above
         // is used.
-        let found = Found { mount: top.clone(), own, controllers: BTreeSet::new(), unified: true };
+        let found = FoundHierarchy { mount: top.clone(), own, controllers: BTreeSet::new(), unified: true };
         let hierarchy = found.hierarchy(rustix::process::getpid()).unwrap();
         fs::remove_dir_all(&top).unwrap();
         assert_eq!(hierarchy.parent, slice);

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::interrupt::{Interrupts, Wish};
-use crate::client::{Call, Client, ClientError, News};
+use crate::client::{Client, ClientError, News, PendingCall};
 use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 
 /// The longest time that a server waits before the client must ask again.
@@ -100,7 +100,7 @@ impl Watched<'_> {
     /// The answer of the call, or `None` if the user interrupted and did not wait for it.
     async fn follow(
         &mut self,
-        mut call: Call,
+        mut call: PendingCall,
         interrupts: &mut Interrupts,
     ) -> Result<Option<Value>, ClientError> {
         let mut is_cancelled = false;
