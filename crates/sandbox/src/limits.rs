@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Limits of one sandbox. Units are in the names; every field is a hard maximum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
     /// Wall-clock time of one run.
     pub wall_ms: u64,

@@ -83,12 +83,15 @@ impl Shelf {
     /// distinguishing part first.
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;
-        own.zygote == spec.zygote
-            && own.opening == spec.opening
-            && own.binds == spec.binds
-            && own.absence_allowed == spec.absence_allowed
-            && own.workspace == spec.workspace
-            && own.files == spec.files
+        // Names every field: a new one must be compared here, or stated to be a limit.
+        let SandboxSpec { limits: _, headroom: _, binds, files, opening, zygote, workspace, absence_allowed } =
+            spec;
+        own.zygote == *zygote
+            && own.opening == *opening
+            && own.binds == *binds
+            && own.absence_allowed == *absence_allowed
+            && own.workspace == *workspace
+            && own.files == *files
     }
 
     pub(super) fn level(&self) -> PoolLevel {

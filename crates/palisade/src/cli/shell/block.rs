@@ -22,7 +22,9 @@ enum Family {
 fn family(language: &str) -> Family {
     match language {
         "python" => Family::Python,
-        "javascript" | "typescript" | "php" | "go" | "rust" | "c" | "cpp" | "java" => Family::Braces,
+        "javascript" | "typescript" | "php" | "go" | "rust" | "c" | "cpp" | "csharp" | "java" => {
+            Family::Braces
+        }
         _ => Family::Script,
     }
 }
