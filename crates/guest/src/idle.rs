@@ -109,22 +109,8 @@ fn sleeps_on(process: &Process, question: &mut Question) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use wire::{Fork, OpenProcess};
-
     use super::*;
-
-    fn shell(script: &str) -> Process {
-        let open = OpenProcess {
-            process: 1,
-            after: 0,
-            argv: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-            env: Vec::new(),
-            cwd: "/".to_owned(),
-            has_channel: true,
-            fork: Fork::Never,
-        };
-        Process::start(&open, false).unwrap().unwrap()
-    }
+    use crate::process::tests::shell;
 
     fn question() -> Question {
         Question { request: 1, process: 1, next: Instant::now(), pause: PAUSE_MIN, asleep: None }

@@ -253,7 +253,7 @@ fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use wire::Fork;
 
     use super::*;
@@ -298,7 +298,8 @@ mod tests {
         process.signal(libc::SIGKILL);
     }
 
-    fn shell(script: &str) -> Process {
+    /// A shell that runs `script`, with a channel as a driver has it.
+    pub(crate) fn shell(script: &str) -> Process {
         let open = OpenProcess {
             process: 1,
             after: 0,
