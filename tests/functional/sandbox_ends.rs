@@ -2,25 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use functional::sandbox::{in_a_sandbox, stdout};
 use functional::{SOON, marked, marker, outcome, until};
-use harness::mcp::Client;
-use harness::users;
 use serde_json::{Value, json};
-
-/// A server per user, and an open sandbox in it.
-fn in_a_sandbox(limits: Value, test: impl Fn(&Client, &str)) {
-    for user in users() {
-        let client = Client::new(user);
-        let sandbox = client.open(json!({"limits": limits}));
-        test(&client, &sandbox);
-        assert!(client.end().success());
-    }
-}
-
-fn stdout(result: &Value) -> &str {
-    assert_eq!(outcome(result), "completed", "{result:#}");
-    result["stdout"].as_str().unwrap_or_default()
-}
 
 fn warns_of_a_fresh_one(result: &Value) -> bool {
     result["warnings"].to_string().contains("fresh")

@@ -1,23 +1,9 @@
 //! Files of sandboxes that last: what runs make of them, what is hidden, what a full disk does.
 
 use functional::outcome;
+use functional::sandbox::{in_a_sandbox, stdout};
 use harness::mcp::Client;
-use harness::users;
-use serde_json::{Value, json};
-
-fn in_a_sandbox(limits: Value, test: impl Fn(&Client, &str)) {
-    for user in users() {
-        let client = Client::new(user);
-        let sandbox = client.open(json!({"limits": limits}));
-        test(&client, &sandbox);
-        assert!(client.end().success());
-    }
-}
-
-fn stdout(result: &Value) -> &str {
-    assert_eq!(outcome(result), "completed", "{result:#}");
-    result["stdout"].as_str().unwrap_or_default()
-}
+use serde_json::json;
 
 fn names(client: &Client, sandbox: &str) -> Vec<String> {
     let all = "import os\nprint(*sorted(os.listdir('/workspace')), sep='\\n', end='')";

@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 pub mod languages;
+pub mod sandbox;
 pub mod serving;
 
 /// How long something that takes milliseconds may take on a busy machine.
