@@ -22,13 +22,13 @@ mod diagnostics;
 mod display;
 mod driver;
 mod feed;
+mod gatekeeper;
 mod guest_client;
 mod guest_stream;
 mod handle;
 mod image;
 mod output;
 mod pool;
-mod principal;
 mod request;
 mod result;
 mod run;
@@ -60,8 +60,8 @@ pub use conversation::{RunEvent, Stop};
 pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
 };
+pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};
 pub use pool::PoolConfig;
-pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
 };

@@ -1,7 +1,7 @@
 //! One run in a fresh sandbox, from request to result. [`Engine::run`] is the entry point.
 //!
 //! ```text
-//! check -> runtime -> decide -> (compile) -> admit -> lease or create -> all guarantees? -> place files -> order
+//! check -> runtime -> judge -> (compile) -> admit -> lease or create -> all guarantees? -> place files -> order
 //!                                                                                                           |
 //!     result <- judge <- quiesce, or destroy after a limit <- (program ended | clock | output | watch | stop)
 //! ```
@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use policy::{Allowed, Ask, Decision};
+use policy::{Action, Caller, Terms};
 use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
@@ -47,22 +47,29 @@ const SPARE_DEATH_WINDOW: Duration = Duration::from_millis(50);
 /// How many bytes at the end of standard error are searched for the cause of a failure.
 const LAST_WORDS_BYTES: usize = 64 << 10;
 
+/// A persistent sandbox in whose workspace a run takes place.
+pub(crate) struct InSandbox<'a> {
+    pub(crate) workspace: LastingWorkspace,
+    pub(crate) limits: &'a Limits,
+}
+
 impl Engine {
     /// Runs one program in a fresh sandbox. Events go to `events` as they arrive. The holder of the sender of
     /// `stop` can end the run. Dropping the future destroys the sandbox.
     pub async fn run(
         &self,
+        caller: &Caller,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
-        self.run_in(None, request, &mut Audience::pipe(events), stop).await
+        self.run_in((caller, None), request, &mut Audience::pipe(events), stop).await
     }
 
     /// Runs one program as [`Engine::run`] does, over a workspace that existed before and outlives the run.
     pub(crate) async fn run_in(
         &self,
-        workspace: Option<LastingWorkspace>,
+        (caller, sandbox): (&Caller, Option<InSandbox<'_>>),
         request: RunRequest,
         audience: &mut Audience,
         mut stop: oneshot::Receiver<Stop>,
@@ -72,7 +79,7 @@ impl Engine {
             biased;
             // A run that is stopped while it waits for admission leaves the queue at once.
             Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
-            prepared = self.prepare(&request, workspace) => prepared,
+            prepared = self.prepare(caller, &request, sandbox) => prepared,
         };
         match prepared {
             Ok(prepared) => {
@@ -85,29 +92,33 @@ impl Engine {
 
     async fn prepare(
         &self,
+        caller: &Caller,
         request: &RunRequest,
-        workspace: Option<LastingWorkspace>,
+        sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
         request.check()?;
         let runtime = self.runtimes().find(&request.language).await?;
         check_names(request, &runtime)?;
-        let allowed = match policy::decide(self.policy(), runtime.floor(), &request.ask) {
-            Decision::Allow(allowed) => allowed,
-            Decision::Deny(denial) => {
-                return Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into());
+        let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
+        let action = match &sandbox {
+            None => Action::Run { language, floor, ask },
+            Some(InSandbox { limits, .. }) => {
+                Action::RunInSandbox { language, floor, ask, of_sandbox: limits }
             }
         };
+        let terms = self.judge(&policy::Call { caller, action })?;
+        let workspace = sandbox.map(|sandbox| sandbox.workspace);
         // Compile before admission: a compilation is admitted separately.
         let built = self.compile(request, &runtime).instrument(debug_span!("compile")).await?;
-        let permit = self.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // In a persistent workspace, a file of the caller may already have the customary name.
         let prefix = if workspace.is_some() { OWN_FILES } else { "" };
         let source = format!("{prefix}{}", runtime.source());
         let mut spec = match &built {
-            None => self.spec(&runtime, &allowed.limits, opening(&runtime, &source)?),
+            None => self.spec(&runtime, &terms.limits, opening(&runtime, &source)?),
             Some(built) => SandboxSpec {
-                limits: allowed.limits.clone(),
+                limits: terms.limits.clone(),
                 binds: runtime.run_binds(&built.build.files),
                 files: runtime.run_files(&request.variables),
                 headroom: None,
@@ -127,16 +138,13 @@ impl Engine {
         } else {
             self.lease_for_run(&spec, &runtime).await?
         };
-        Ok(Prepared { runtime, allowed, permit, built, spec, lease, source, started })
+        Ok(Prepared { runtime, terms, permit, built, spec, lease, source, started })
     }
 
     async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
         let policy = self.policy();
         // The limits of a run that asks for none.
-        let usual = match policy::decide(policy, runtime.floor(), &Ask::default()) {
-            Decision::Allow(allowed) => allowed.limits,
-            Decision::Deny(_) => policy.defaults.clone(),
-        };
+        let usual = policy.usual(runtime.floor());
         let (language, purpose) = (runtime.interpreter(), Purpose::Run);
         self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
@@ -186,7 +194,7 @@ fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
 /// A run that has its runtime, limits, admission permit and sandbox.
 struct Prepared {
     runtime: std::sync::Arc<Runtime>,
-    allowed: Allowed,
+    terms: Terms,
     permit: Permit,
     /// The compiled program, where the language is compiled. Holding it keeps the build cache from removing it.
     built: Option<Built>,
@@ -205,8 +213,9 @@ impl Prepared {
         audience: &mut Audience,
         mut stops: StopSignals,
     ) -> RunResult {
-        let (backend, clamped) = (engine.backend().name(), std::mem::take(&mut self.allowed.clamped));
-        let mut begun = Begun { backend, clamped, warnings: Vec::new(), execution: Execution::default() };
+        let (backend, clamped) = (engine.backend().name(), std::mem::take(&mut self.terms.clamped));
+        let warnings = std::mem::take(&mut self.terms.notes);
+        let mut begun = Begun { backend, clamped, warnings, execution: Execution::default() };
         let execution = &mut begun.execution;
         execution.compile = self.built.as_ref().map(|built| built.report);
         if let Some(report) = &execution.compile {
@@ -239,7 +248,10 @@ impl Prepared {
         if request.collect_files && matches!(end, End::Program(_)) {
             let collect = conversation.collect(&request.inputs, &self.source);
             match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
-                Ok(collected) => (execution.artifacts, begun.warnings) = collected,
+                Ok(collected) => {
+                    execution.artifacts = collected.0;
+                    begun.warnings.extend(collected.1);
+                }
                 Err(_) => {
                     begun.warnings.push("the program's files could not be brought back in time".to_owned())
                 }
@@ -315,7 +327,7 @@ impl Prepared {
     }
 
     async fn follow(&mut self, conversation: &mut Conversation<'_>, stops: &mut StopSignals) -> End {
-        let deadline = tokio::time::Instant::now() + Duration::from_millis(self.allowed.limits.wall_ms);
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(self.terms.limits.wall_ms);
         conversation.follow(self.lease.sandbox.as_mut(), stops, deadline).await.end()
     }
 
@@ -323,13 +335,13 @@ impl Prepared {
     async fn open<'a>(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Conversation<'a>, GuestError> {
         let guest = self.lease.connect().await?;
         let mut conversation =
-            Conversation::once(guest, self.allowed.limits.output_bytes, Overflow::EndsProgram);
+            Conversation::once(guest, self.terms.limits.output_bytes, Overflow::EndsProgram);
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }
         if self.built.is_some() {
             // A driver is already open at this point. A compiled program has no driver.
-            let argv = self.runtime.run_command(&request.args, &self.allowed.limits);
+            let argv = self.runtime.run_command(&request.args, &self.terms.limits);
             conversation.start(argv, &self.runtime)?;
         } else {
             self.order(&mut conversation, request).await?;
@@ -362,7 +374,7 @@ impl Prepared {
     }
 
     fn conclude(&self, mut begun: Begun, said: Said, end: End, usage: Usage) -> RunResult {
-        let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.allowed.limits);
+        let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &self.terms.limits);
         let Said { output, done, displays: shown } = said;
         let mut done = done.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
@@ -383,7 +395,7 @@ impl Prepared {
         }
         let tail = &output.stderr[output.stderr.len().saturating_sub(LAST_WORDS_BYTES)..];
         let words = String::from_utf8_lossy(tail);
-        let limits = &self.allowed.limits;
+        let limits = &self.terms.limits;
         if self.runtime.ran_out_of_memory(&words, usage.memory_peak_bytes, limits.memory_bytes) {
             let verdict = verdict::judge(End::Watch(sandbox::Ending::Memory), &usage, limits);
             return (verdict.outcome, verdict.error);

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use policy::{Action, Call, Caller};
 use sandbox::{Ending, Limits};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
@@ -73,16 +74,23 @@ pub struct MissingImport {
 
 impl Engine {
     /// Checks a program without running it.
-    pub async fn validate(&self, language: &str, code: &str) -> Result<Validation, RunError> {
-        self.look_at(language, code).instrument(tracing::info_span!("validate")).await
+    pub async fn validate(
+        &self,
+        caller: &Caller,
+        language: &str,
+        code: &str,
+    ) -> Result<Validation, RunError> {
+        self.look_at(caller, language, code).instrument(tracing::info_span!("validate")).await
     }
 
-    async fn look_at(&self, language: &str, code: &str) -> Result<Validation, RunError> {
+    async fn look_at(&self, caller: &Caller, language: &str, code: &str) -> Result<Validation, RunError> {
         let request =
             RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
         request.check()?;
         let found = self.runtimes().find(language).await.map_err(Unstarted::from);
         let runtime = found.map_err(|unstarted| unstarted.error)?;
+        let language = runtime.name();
+        self.judge(&Call { caller, action: Action::Validate { language } })?;
         let maxima = &self.policy().maxima;
         // The check of a compiled language is its compiler, with the compiler's limits.
         let mut limits = runtime.compile_limits(maxima).unwrap_or_else(|| limits(&runtime, maxima));

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::support::{Folder, PATIENCE, find_finished, program, runs};
-use engine::{Durability, Principal, RunId};
+use engine::{Caller, Durability, RunId};
 use sandbox::Outcome;
 
 const FOLDER: &str = "PALISADE_TEST_CRASH_FOLDER";
@@ -23,7 +23,7 @@ async fn writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(FOLDER) else { return };
     let folder = Folder::at(path.into());
     let runs = runs(&folder, Durability::BeforeReply);
-    let me = Principal::local();
+    let me = Caller::local();
     let mut left_running = Vec::new();
     for number in 0_u32.. {
         let code = format!("out {number}\nerr e\n{}", if number % 5 == 0 { "wait" } else { "exit 0" });
@@ -56,7 +56,7 @@ fn child(folder: &Folder) -> Child {
 #[tokio::test]
 async fn killed_at_any_moment_nothing_acknowledged_is_lost() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let mut told: Vec<(String, RunId)> = Vec::new();
     for _ in 0..KILLS {
         let mut child = child(&folder);
@@ -104,7 +104,7 @@ async fn runs_of_a_dead_server_are_closed_with_a_reason() {
     let output = BufReader::new(child.stdout.take().unwrap());
     let line = output.lines().map_while(Result::ok).find(|line| line.starts_with("handed ")).unwrap();
     let id = RunId::parse(line.trim_start_matches("handed ")).unwrap();
-    let me = Principal::local();
+    let me = Caller::local();
     let before = runs(&folder, Durability::BeforeReply);
     let live = before.find(&me, &id).await.unwrap();
     assert!(matches!(live, Some(engine::FoundRun::Elsewhere(_))), "the living are left alone");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{AdmissionLimits, Engine, EngineConfig, RunRequest, RunResult, Stdin, Stop};
+use engine::{AdmissionLimits, Caller, Engine, EngineConfig, RunRequest, RunResult, Stdin, Stop};
 use policy::{Ask, Policy};
 use sandbox::fake::FakeBackend;
 use sandbox::{Guarantee, Outcome, Usage};
@@ -35,7 +35,9 @@ fn request() -> RunRequest {
 
 async fn run(fake: &FakeBackend, request: RunRequest) -> RunResult {
     let (_stop, stopped) = oneshot::channel();
-    tokio::time::timeout(Duration::from_secs(30), engine(fake).run(request, None, stopped)).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(30), engine(fake).run(&Caller::local(), request, None, stopped))
+        .await
+        .unwrap()
 }
 
 fn say(stream: &mut UnixStream, message: &FromGuest) {
@@ -168,9 +170,11 @@ async fn a_caller_that_does_not_listen_does_not_stop_the_clock() {
     let (_stop, stopped) = oneshot::channel();
     let ask = Ask { timeout_ms: Some(100), ..Ask::default() };
     let request = RunRequest { ask, ..request() };
-    let run =
-        tokio::time::timeout(Duration::from_secs(20), engine(&fake).run(request, Some(events), stopped))
-            .await;
+    let run = tokio::time::timeout(
+        Duration::from_secs(20),
+        engine(&fake).run(&Caller::local(), request, Some(events), stopped),
+    )
+    .await;
     assert_eq!(run.unwrap().outcome, Outcome::TimedOut);
     assert_eq!(fake.alive(), 0);
 }
@@ -239,12 +243,15 @@ async fn a_silent_program_is_ended_by_the_clock_the_caller_or_the_drop() {
     for (stop_with, expected) in [(Stop::Cancelled, Outcome::Cancelled), (Stop::Killed, Outcome::Killed)] {
         let (stop, stopped) = oneshot::channel();
         stop.send(stop_with).unwrap();
-        assert_eq!(engine(&fake).run(request(), None, stopped).await.outcome, expected);
+        assert_eq!(engine(&fake).run(&Caller::local(), request(), None, stopped).await.outcome, expected);
     }
     let (_stop, stopped) = oneshot::channel();
     let engine = engine(&fake);
-    let dropped =
-        tokio::time::timeout(Duration::from_millis(200), engine.run(request(), None, stopped)).await;
+    let dropped = tokio::time::timeout(
+        Duration::from_millis(200),
+        engine.run(&Caller::local(), request(), None, stopped),
+    )
+    .await;
     assert!(dropped.is_err());
     assert_eq!(fake.alive(), 0);
 }

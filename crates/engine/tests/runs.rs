@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with};
 use engine::{
-    Durability, FoundRun, LogRange, Principal, RunEvent, RunId, RunsConfig, Stop, Store, StoreConfig,
+    Caller, Durability, FoundRun, LogRange, Principal, RunEvent, RunId, RunsConfig, Stop, Store, StoreConfig,
 };
 use sandbox::Outcome;
 use wire::{Exit, Stream};
@@ -18,7 +18,7 @@ fn all(stream: Option<Stream>) -> LogRange {
 #[tokio::test]
 async fn a_finished_run_comes_back_from_the_store_as_it_was() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     for durability in [Durability::BeforeReply, Durability::Behind] {
         let first = runs(&folder, durability);
         let told = complete(&first, &me, "out a\nerr é\nout b\nexit 3").await;
@@ -44,7 +44,7 @@ async fn a_finished_run_comes_back_from_the_store_as_it_was() {
 async fn handed_over_a_run_goes_on_without_its_caller() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::Behind);
-    let me = Principal::local();
+    let me = Caller::local();
     let mut started = runs.start(&me, program("out first\nwait")).unwrap();
     let id = started.id().clone();
     started.hand_over().await.unwrap();
@@ -75,7 +75,7 @@ async fn dropped_before_it_was_handed_over_a_run_ends() {
     let fake = obedient();
     let store = Store::new(StoreConfig::new(folder.path()));
     let runs = runs_with(&fake, store, config(Durability::Behind));
-    let started = runs.start(&Principal::local(), program("out x\nwait")).unwrap();
+    let started = runs.start(&Caller::local(), program("out x\nwait")).unwrap();
     let live = started.live();
     live.subscribe().wait_for(|bytes| *bytes == 1).await.unwrap();
     assert_eq!(fake.alive(), 1);
@@ -88,7 +88,10 @@ async fn dropped_before_it_was_handed_over_a_run_ends() {
 async fn a_foreign_principal_sees_nothing() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let (me, other) = (Principal::new("token:a").unwrap(), Principal::new("token:b").unwrap());
+    let (me, other) = (
+        Caller::owner(Principal::new("token:a").unwrap()),
+        Caller::owner(Principal::new("token:b").unwrap()),
+    );
     let ended = complete(&runs, &me, "out secret\nexit 0").await.id.clone();
     let mut live = runs.start(&me, program("out secret\nwait")).unwrap();
     live.hand_over().await.unwrap();
@@ -111,7 +114,7 @@ async fn a_foreign_principal_sees_nothing() {
 async fn logs_are_read_in_parts_while_running_and_afterwards() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let me = Principal::local();
+    let me = Caller::local();
     let mut started =
         runs.start(&me, program("out €uro\nerr Grüße\nout 2\npause 1500\nout 3\nwait")).unwrap();
     let (id, live) = (started.id().clone(), started.live());
@@ -147,7 +150,7 @@ async fn logs_are_read_in_parts_while_running_and_afterwards() {
 async fn a_long_log_is_read_in_bounded_parts() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::Behind);
-    let me = Principal::local();
+    let me = Caller::local();
     let started = {
         let mut request = program("flood 3000\nerr end\nexit 0");
         request.ask.output_kb = Some(4096);
@@ -170,7 +173,8 @@ async fn beyond_its_share_a_caller_is_told_to_come_back() {
     let folder = Folder::new();
     let config = RunsConfig { live_per_principal_max: 2, live_max: 3, ..RunsConfig::default() };
     let runs = runs_with(&obedient(), Store::new(StoreConfig::new(folder.path())), config);
-    let [a, b, c] = ["token:a", "token:b", "token:c"].map(|name| Principal::new(name).unwrap());
+    let [a, b, c] =
+        ["token:a", "token:b", "token:c"].map(|name| Caller::owner(Principal::new(name).unwrap()));
     let first = runs.start(&a, program("wait")).unwrap();
     let _second = runs.start(&a, program("wait")).unwrap();
     let busy = runs.start(&a, program("wait")).err().unwrap();
@@ -186,7 +190,7 @@ async fn beyond_its_share_a_caller_is_told_to_come_back() {
 #[tokio::test]
 async fn a_shutdown_ends_all_runs_and_writes_them_down() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let first = runs(&folder, Durability::Behind);
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -211,7 +215,7 @@ async fn a_shutdown_ends_all_runs_and_writes_them_down() {
 async fn a_refused_run_is_written_down_only_if_it_was_handed_over() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let me = Principal::local();
+    let me = Caller::local();
     let mut request = program("exit 0");
     request.language = "klingon".to_owned();
     let started = runs.start(&me, request).unwrap();
@@ -229,7 +233,7 @@ async fn a_refused_run_is_written_down_only_if_it_was_handed_over() {
 async fn news_that_nobody_takes_do_not_hold_up_the_run() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let started = runs.start(&Principal::local(), program("flood 200\nexit 0")).unwrap();
+    let started = runs.start(&Caller::local(), program("flood 200\nexit 0")).unwrap();
     let mut news = started.live().follow();
     let ended = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap();
     assert_eq!(ended.result.execution().stdout.len(), 200 * 1024);
@@ -243,7 +247,7 @@ async fn news_that_nobody_takes_do_not_hold_up_the_run() {
 async fn who_follows_a_run_hears_each_stream_in_turn_and_then_the_end() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let started = runs.start(&Principal::local(), program("out a\nerr b\nout c\nexit 0")).unwrap();
+    let started = runs.start(&Caller::local(), program("out a\nerr b\nout c\nexit 0")).unwrap();
     let mut news = started.live().follow();
     let mut heard = Vec::new();
     while let Some(RunEvent::Output { stream, data }) =
@@ -260,7 +264,7 @@ async fn who_follows_a_run_hears_each_stream_in_turn_and_then_the_end() {
 async fn runs_are_counted_by_language_and_outcome() {
     let folder = Folder::new();
     let runs = runs(&folder, Durability::BeforeReply);
-    let me = Principal::local();
+    let me = Caller::local();
     for code in ["out abc\nexit 0", "exit 0", "exit 1"] {
         complete(&runs, &me, code).await;
     }
@@ -277,7 +281,7 @@ async fn a_wall_that_cannot_be_built_is_explained_and_then_answered_at_once() {
     let store = Store::new(StoreConfig::new(folder.path()));
     let runs = runs_with(&fake, store, config(Durability::Behind));
     fake.set_failing(Some("procfs"));
-    let own = Principal::local();
+    let own = Caller::local();
     for number in 0..8 {
         let run = complete(&runs, &own, "exit 0").await;
         let error = run.result.error.clone().unwrap();
@@ -303,7 +307,7 @@ async fn a_machine_that_cannot_build_the_wall_is_not_worth_trying_again() {
     let runs = runs_with(&fake, store, config(Durability::Behind));
     fake.set_broken(true);
     for _ in 0..6 {
-        let error = complete(&runs, &Principal::local(), "exit 0").await.result.error.clone().unwrap();
+        let error = complete(&runs, &Caller::local(), "exit 0").await.result.error.clone().unwrap();
         assert_eq!(error.code, "wall_unavailable");
         assert_eq!((error.retryable, error.retry_after_ms), (false, None));
         assert_eq!(error.remedy.as_deref(), Some("switch it on"));

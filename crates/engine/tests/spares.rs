@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{Folder, PATIENCE, program, say};
-use engine::{AdmissionLimits, Engine, EngineConfig, PoolConfig, RunRequest, RunResult};
+use engine::{AdmissionLimits, Caller, Engine, EngineConfig, PoolConfig, RunRequest, RunResult};
 use policy::Policy;
 use sandbox::Outcome;
 use sandbox::fake::FakeBackend;
@@ -57,7 +57,7 @@ fn engine(folder: &Folder, mortal: &Arc<AtomicBool>) -> Engine {
 
 async fn run(engine: &Engine, request: RunRequest) -> RunResult {
     let (_keep, stop) = oneshot::channel();
-    tokio::time::timeout(PATIENCE, engine.run(request, None, stop)).await.unwrap()
+    tokio::time::timeout(PATIENCE, engine.run(&Caller::local(), request, None, stop)).await.unwrap()
 }
 
 async fn until_ready(engine: &Engine) {

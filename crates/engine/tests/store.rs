@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::support::{self, Folder, PATIENCE, complete, find_finished, program, runs};
-use engine::{Durability, FoundRun, LogRange, Principal, Retention, Stop, Store, StoreConfig};
+use engine::{Caller, Durability, FoundRun, LogRange, Retention, Stop, Store, StoreConfig};
 use sandbox::Outcome;
 
 fn store(folder: &Folder) -> Store {
@@ -40,7 +40,7 @@ async fn a_damaged_database_is_refused_and_left_as_it_is() {
 #[tokio::test]
 async fn damage_met_in_use_is_told_and_the_result_is_delivered_all_the_same() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let first = runs(&folder, Durability::BeforeReply);
     for _ in 0..20 {
         complete(&first, &me, "flood 8\nexit 0").await;
@@ -84,7 +84,7 @@ async fn a_database_of_a_newer_program_is_refused() {
 async fn without_a_store_results_are_delivered_and_nothing_is_handed_over() {
     let folder = Folder::new();
     std::fs::write(folder.path().join("store"), "not a folder").unwrap();
-    let me = Principal::local();
+    let me = Caller::local();
     for durability in [Durability::BeforeReply, Durability::Behind] {
         let runs = runs(&folder, durability);
         let mut started = runs.start(&me, program("out x\nwait")).unwrap();
@@ -108,7 +108,7 @@ async fn without_a_store_results_are_delivered_and_nothing_is_handed_over() {
 #[tokio::test]
 async fn a_full_disk_is_told_and_passes() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let store = Store::new(StoreConfig { file_bytes_max: 1 << 20, ..StoreConfig::new(folder.path()) });
     let runs = support::runs_with(&support::obedient(), store, support::config(Durability::BeforeReply));
     let is_full = loop {
@@ -132,7 +132,7 @@ async fn a_full_disk_is_told_and_passes() {
 #[tokio::test]
 async fn two_servers_share_one_directory() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let (first, second) = (runs(&folder, Durability::BeforeReply), runs(&folder, Durability::BeforeReply));
     let mut started = first.start(&me, program("out x\nwait")).unwrap();
     started.live().subscribe().wait_for(|bytes| *bytes == 1).await.unwrap();
@@ -163,7 +163,7 @@ async fn two_servers_share_one_directory() {
 #[tokio::test]
 async fn a_database_moved_aside_is_replaced_by_a_new_one() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let runs = runs(&folder, Durability::BeforeReply);
     let old = complete(&runs, &me, "exit 0").await;
     for file in ["palisade.db", "palisade.db-wal", "palisade.db-shm"] {
@@ -179,7 +179,7 @@ async fn a_database_moved_aside_is_replaced_by_a_new_one() {
 #[tokio::test]
 async fn old_and_surplus_runs_are_purged_oldest_first_and_the_file_shrinks() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let runs = runs(&folder, Durability::BeforeReply);
     let mut live = runs.start(&me, program("out x\nwait")).unwrap();
     live.hand_over().await.unwrap();
@@ -217,7 +217,7 @@ async fn old_and_surplus_runs_are_purged_oldest_first_and_the_file_shrinks() {
 #[tokio::test]
 async fn purging_goes_on_by_itself() {
     let folder = Folder::new();
-    let me = Principal::local();
+    let me = Caller::local();
     let retention = Retention { runs_max: 3, ..Retention::default() };
     let first = runs(&folder, Durability::BeforeReply);
     for _ in 0..10 {

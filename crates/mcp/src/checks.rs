@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError, WallFailure};
+use engine::{Caller, Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError, WallFailure};
 use sandbox::{Enforced, Outcome};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
@@ -249,7 +249,7 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
     let request = RunRequest { language, code, cold: true, ..RunRequest::default() };
     // The canary is never cancelled; the default limits bound it.
     let (_stop, stopped) = oneshot::channel();
-    let result = engine.run(request, None, stopped).await;
+    let result = engine.run(&Caller::local(), request, None, stopped).await;
     let canary = judge(&result, expected);
     let is_without_word =
         matches!(result.outcome, Outcome::Unavailable | Outcome::Killed | Outcome::Cancelled);

@@ -1,6 +1,6 @@
 //! Completions: languages for the arguments of prompts, and the caller's own run ids for the log template.
 
-use engine::Principal;
+use engine::Caller;
 use rmcp::model::{CompleteRequestParams, CompletionInfo, Reference};
 
 use super::{Server, prompts, resources};
@@ -11,7 +11,7 @@ const RUNS_MAX: usize = 100;
 /// Values that begin with the typed text. Unknown references and arguments have no values.
 pub(crate) async fn complete(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     asked: &CompleteRequestParams,
 ) -> CompletionInfo {
     let candidates = match &asked.r#ref {
@@ -23,7 +23,7 @@ pub(crate) async fn complete(
             if template.uri == resources::LOG_TEMPLATE && asked.argument.name == resources::RUN_VARIABLE =>
         {
             // Without its store the server completes nothing. Other answers report the failure of the store.
-            let runs = server.runs.list(principal, RUNS_MAX).await.unwrap_or_default();
+            let runs = server.runs.list(caller, RUNS_MAX).await.unwrap_or_default();
             runs.into_iter().map(|run| run.id.as_str().to_owned()).collect()
         }
         _ => Vec::new(),

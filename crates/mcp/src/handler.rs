@@ -20,7 +20,7 @@ use serde_json::json;
 use super::resources::Freshness;
 use super::tools::{self, ToolCall};
 use super::{
-    NAME, Server, VERSIONS, completions, file_urls, icon, is_modern, principal, prompts, resources,
+    NAME, Server, VERSIONS, caller, completions, file_urls, icon, is_modern, prompts, resources,
     subscriptions, tasks,
 };
 
@@ -114,10 +114,10 @@ impl ServerHandler for Server {
             let message = format!("there is no tool `{}`", name.escape_debug());
             return Err(ErrorData::invalid_params(message, None));
         };
-        let (principal, file_urls) = (principal(&context)?, file_urls(&context));
+        let (caller, file_urls) = (caller(&context)?, file_urls(&context));
         let call = ToolCall {
             server: self,
-            principal: &principal,
+            caller: &caller,
             given: request.arguments.unwrap_or_default(),
             context: &context,
             file_urls: file_urls.as_ref(),
@@ -147,7 +147,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (content, freshness) = resources::read(self, &principal(&context)?, &request.uri).await?;
+        let (content, freshness) = resources::read(self, &caller(&context)?, &request.uri).await?;
         let mut result = ReadResourceResult::new(vec![content]);
         if is_modern(&context) {
             let fresh_ms = match freshness {
@@ -184,7 +184,7 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Ok(CompleteResult::new(completions::complete(self, &principal(&context)?, &request).await))
+        Ok(CompleteResult::new(completions::complete(self, &caller(&context)?, &request).await))
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -201,7 +201,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let mut result =
-            tasks::get(self, &principal(&context)?, &request.task_id, file_urls(&context).as_ref()).await?;
+            tasks::get(self, &caller(&context)?, &request.task_id, file_urls(&context).as_ref()).await?;
         result.meta = Some(own_meta());
         Ok(result)
     }
@@ -211,7 +211,7 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::update(self, &principal(&context)?, &request.task_id).await
+        tasks::update(self, &caller(&context)?, &request.task_id).await
     }
 
     async fn cancel_task(
@@ -219,7 +219,7 @@ impl ServerHandler for Server {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::cancel(self, &principal(&context)?, &request.task_id).await
+        tasks::cancel(self, &caller(&context)?, &request.task_id).await
     }
 }
 

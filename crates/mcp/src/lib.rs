@@ -41,7 +41,7 @@ pub mod view;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::workspace::Workspaces;
-use engine::{Engine, Principal, Runs, Stop};
+use engine::{Caller, Engine, Runs, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
@@ -156,10 +156,10 @@ async fn given_up(context: &RequestContext<RoleServer>) {
 }
 
 /// The principal of a request. The transport provides it, because only the transport knows it.
-fn principal(context: &RequestContext<RoleServer>) -> Result<Principal, ErrorData> {
-    let by_connection = context.extensions.get::<Principal>();
+fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
+    let by_connection = context.extensions.get::<Caller>();
     let by_request = || {
-        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Principal>())
+        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Caller>())
     };
     let found = by_connection.or_else(by_request).cloned();
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))

@@ -12,7 +12,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::workspace::{FileError, FilePart, FilePath, Workspaces};
-use engine::{FoundRun, LogPart, LogRange, Principal, RunId};
+use engine::{Caller, FoundRun, LogPart, LogRange, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 use wire::Stream;
@@ -160,7 +160,7 @@ fn stream(name: &str) -> Option<Stream> {
 /// The content and its cache lifetime, or the error.
 pub(crate) async fn read(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     uri: &str,
 ) -> Result<(ResourceContents, Freshness), ErrorData> {
     match Address::parse(uri) {
@@ -170,8 +170,8 @@ pub(crate) async fn read(
         }
         Some(Address::Log(id, range)) => {
             let offset = range.offset;
-            let part = server.runs.log(principal, &id, range).await.map_err(|error| {
-                ErrorData::internal_error(format!("the log could not be read: {error}"), None)
+            let part = server.runs.log(caller, &id, range).await.map_err(|error| {
+                ErrorData::internal_error(format!("the log could not be read: {}", error.message), None)
             })?;
             let part = part.ok_or_else(|| not_found(uri))?;
             Ok((
@@ -180,8 +180,8 @@ pub(crate) async fn read(
             ))
         }
         Some(Address::Display(id, number)) => {
-            let found = server.runs.find(principal, &id).await.map_err(|error| {
-                ErrorData::internal_error(format!("the run could not be read: {error}"), None)
+            let found = server.runs.find(caller, &id).await.map_err(|error| {
+                ErrorData::internal_error(format!("the run could not be read: {}", error.message), None)
             })?;
             let Some(FoundRun::Finished(run)) = found else { return Err(not_found(uri)) };
             let index = number.checked_sub(1);
@@ -191,8 +191,7 @@ pub(crate) async fn read(
             Ok((displays::content(display, uri), Freshness::Settled))
         }
         Some(Address::File { sandbox_id, path, offset, limit }) => {
-            let part =
-                read_file(server.workspaces(), principal, (&sandbox_id, &path), (offset, limit)).await?;
+            let part = read_file(server.workspaces(), caller, (&sandbox_id, &path), (offset, limit)).await?;
             let part = part.ok_or_else(|| not_found(uri))?;
             Ok((file_content(uri, &part), Freshness::Changing))
         }
@@ -228,13 +227,13 @@ fn log_content(uri: &str, offset: u64, part: &LogPart) -> ResourceContents {
 /// Returns `None` if this caller has no such file.
 async fn read_file(
     workspaces: &dyn Workspaces,
-    principal: &Principal,
+    caller: &Caller,
     (sandbox_id, path): (&str, &FilePath),
     (offset, limit): (u64, usize),
 ) -> Result<Option<FilePart>, ErrorData> {
     let failed =
         |reason: String| ErrorData::internal_error(format!("the file could not be read: {reason}"), None);
-    let found = workspaces.workspace(principal, sandbox_id).await.map_err(|error| failed(error.message))?;
+    let found = workspaces.workspace(caller, sandbox_id).await.map_err(|error| failed(error.message))?;
     let Some(workspace) = found else { return Ok(None) };
     match workspace.read(path, offset, limit).await {
         Ok(part) => Ok(Some(part)),
@@ -272,6 +271,7 @@ fn not_found(uri: &str) -> ErrorData {
 mod tests {
     use super::*;
     use crate::test_workspaces::{SANDBOX, TestWorkspaces};
+    use engine::Principal;
 
     const ID: &str = "run_0123456789abcdef0123456789abcdef";
 
@@ -353,7 +353,7 @@ mod tests {
         workspaces.put("blob.bin", b"\xff\0");
         let read = async |name: &str, limit| {
             let path = FilePath::parse(name).unwrap();
-            let part = read_file(&workspaces, &Principal::local(), (SANDBOX, &path), (0, limit)).await;
+            let part = read_file(&workspaces, &Caller::local(), (SANDBOX, &path), (0, limit)).await;
             part.unwrap().map(|part| serde_json::to_value(file_content("u", &part)).unwrap())
         };
         let text = read("text.txt", 4).await.unwrap();
@@ -362,7 +362,8 @@ mod tests {
         assert_eq!((&blob["blob"], &blob["_meta"][META_KEY]["at_end"]), (&json!("/wA="), &json!(true)));
         assert_eq!(read("gone", 1).await, None);
         let path = FilePath::parse("text.txt").unwrap();
-        let stranger = read_file(&workspaces, &Principal::anonymous(), (SANDBOX, &path), (0, 1)).await;
+        let stranger =
+            read_file(&workspaces, &Caller::owner(Principal::anonymous()), (SANDBOX, &path), (0, 1)).await;
         assert_eq!(stranger.unwrap(), None);
     }
 

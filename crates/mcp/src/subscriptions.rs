@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use engine::{FoundRun, LogRange, Principal};
+use engine::{Caller, FoundRun, LogRange};
 use rmcp::model::{ErrorData, SubscriptionFilter};
 use rmcp::service::SubscriptionContext;
 use tokio::task::JoinSet;
 
 use super::resources::Address;
-use super::{Server, principal};
+use super::{Server, caller};
 
 /// Maximum number of addresses in one subscription.
 const RESOURCES_MAX: usize = 64;
@@ -29,10 +29,10 @@ pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
 
 /// Runs until the client or the server ends the subscription.
 pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Result<(), ErrorData> {
-    let principal = principal(context.request_context())?;
+    let caller = caller(context.request_context())?;
     let mut watching = JoinSet::new();
     for uri in context.accepted().resource_subscriptions.iter().flatten() {
-        let Some(notices) = run_notices(server, &principal, uri).await else { continue };
+        let Some(notices) = run_notices(server, &caller, uri).await else { continue };
         let (sink, uri) = (context.sink().clone(), uri.clone());
         watching.spawn(async move {
             let mut notices = notices;
@@ -78,9 +78,9 @@ impl RunNotices {
     }
 }
 
-async fn run_notices(server: &Server, principal: &Principal, uri: &str) -> Option<RunNotices> {
+async fn run_notices(server: &Server, caller: &Caller, uri: &str) -> Option<RunNotices> {
     let Some(Address::Log(id, LogRange { .. })) = Address::parse(uri) else { return None };
-    match server.runs.find(principal, &id).await {
+    match server.runs.find(caller, &id).await {
         Ok(Some(FoundRun::Live(run))) => Some(RunNotices { written: run.subscribe(), run, is_over: false }),
         _ => None,
     }

@@ -3,7 +3,7 @@
 //! The store has the run before any client learns its task. A task therefore survives the server: after a
 //! crash it is completed with the outcome `killed`.
 
-use engine::{FinishedRun, FoundRun, LiveRun, Principal, RunId, Stop};
+use engine::{Caller, FinishedRun, FoundRun, LiveRun, RunId, Stop};
 use rmcp::model::{
     CreateTaskResult, DetailedTask, ErrorData, GetTaskResult, JsonObject, Task, TaskPayload, TaskStatus,
 };
@@ -26,48 +26,53 @@ pub(crate) fn created(run: &LiveRun) -> CreateTaskResult {
 /// `tasks/get`.
 pub(crate) async fn get(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     id: &str,
     file_urls: Option<&FileUrls>,
 ) -> Result<GetTaskResult, ErrorData> {
-    let found = find(server, principal, id).await?;
+    let found = find(server, caller, id).await?;
     let (task, payload) = match found {
         FoundRun::Live(run) => (task(run.id(), run.created_ms(), run.created_ms()), TaskPayload::Working),
         FoundRun::Elsewhere(run) => (task(&run.id, run.created_ms, run.created_ms), TaskPayload::Working),
         FoundRun::Finished(run) => {
-            (task(&run.id, run.created_ms, run.ended_ms), payload(server, &run, file_urls).await)
+            (task(&run.id, run.created_ms, run.ended_ms), payload(server, caller, &run, file_urls).await)
         }
     };
     Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
 }
 
 /// `tasks/cancel`: requests the end of the run; the state changes shortly after.
-pub(crate) async fn cancel(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
-    if let FoundRun::Live(run) = find(server, principal, id).await? {
+pub(crate) async fn cancel(server: &Server, caller: &Caller, id: &str) -> Result<(), ErrorData> {
+    if let FoundRun::Live(run) = find(server, caller, id).await? {
         run.stop(Stop::Cancelled);
     }
     Ok(())
 }
 
 /// `tasks/update`: no task of this server asks for input.
-pub(crate) async fn update(server: &Server, principal: &Principal, id: &str) -> Result<(), ErrorData> {
-    find(server, principal, id).await.map(drop)
+pub(crate) async fn update(server: &Server, caller: &Caller, id: &str) -> Result<(), ErrorData> {
+    find(server, caller, id).await.map(drop)
 }
 
-async fn find(server: &Server, principal: &Principal, id: &str) -> Result<FoundRun, ErrorData> {
+async fn find(server: &Server, caller: &Caller, id: &str) -> Result<FoundRun, ErrorData> {
     let unknown = || ErrorData::invalid_params("there is no such task", None);
     let id = RunId::parse(id).ok_or_else(unknown)?;
-    let found = server.runs.find(principal, &id).await;
-    let found = found.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let found = server.runs.find(caller, &id).await;
+    let found = found.map_err(|error| ErrorData::internal_error(error.message, None))?;
     found.ok_or_else(unknown)
 }
 
-async fn payload(server: &Server, run: &FinishedRun, file_urls: Option<&FileUrls>) -> TaskPayload {
+async fn payload(
+    server: &Server,
+    caller: &Caller,
+    run: &FinishedRun,
+    file_urls: Option<&FileUrls>,
+) -> TaskPayload {
     if run.result.outcome == Outcome::Cancelled {
         return TaskPayload::Cancelled;
     }
     // Serializing the server's own answer does not fail.
-    let result = match serde_json::to_value(report::finished(server, run, file_urls).await) {
+    let result = match serde_json::to_value(report::finished(server, caller, run, file_urls).await) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::new(),
     };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use engine::workspace::{Quota, Workspace, Workspaces};
-use engine::{Principal, RunError};
+use engine::{Caller, Principal, RunError};
 use sandbox::BoxFuture;
 
 use harness::TestFolder;
@@ -49,10 +49,10 @@ impl TestWorkspaces {
 impl Workspaces for TestWorkspaces {
     fn workspace<'a>(
         &'a self,
-        principal: &'a Principal,
+        caller: &'a Caller,
         sandbox_id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
-        let is_it = *principal == Principal::local() && sandbox_id == SANDBOX;
+        let is_it = caller.principal == Principal::local() && sandbox_id == SANDBOX;
         let found = is_it.then(|| self.workspace.lock().unwrap().clone()).flatten();
         Box::pin(async { Ok(found) })
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use engine::{Principal, Stop};
+use engine::{Caller, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequest, CallToolRequestMethod, ClientNotification, ClientRequest, ErrorData, GetMeta,
@@ -69,7 +69,7 @@ pub struct Lines<R, W> {
     /// Whether the peer closed its end; called while nothing is read.
     has_hung_up: fn() -> bool,
     /// The principal of these messages.
-    principal: Principal,
+    caller: Caller,
     /// URLs of the principal's files, if the transport has them.
     file_urls: Option<FileUrls>,
 }
@@ -92,14 +92,14 @@ where
             has_begun: false,
             ending,
             has_hung_up,
-            principal: Principal::local(),
+            caller: Caller::local(),
             file_urls: None,
         }
     }
 
     /// Sets a principal other than the local user.
-    pub fn for_principal(self, principal: Principal) -> Self {
-        Self { principal, ..self }
+    pub fn for_caller(self, caller: Caller) -> Self {
+        Self { caller, ..self }
     }
 
     /// Sets the file URLs for a peer that can reach this server by HTTP.
@@ -269,7 +269,7 @@ where
                 return None;
             };
             if let Some(mut message) = self.understand(line) {
-                message.insert_extension(self.principal.clone());
+                message.insert_extension(self.caller.clone());
                 if let Some(file_urls) = &self.file_urls {
                     message.insert_extension(file_urls.clone());
                 }

@@ -1,16 +1,22 @@
-//! Decides which limits a run gets, and explains the decision.
+//! Judges calls: who asks for what, and on which terms it may proceed. Pure: no clock and no I/O, so the same
+//! rules and the same call give the same verdict.
 //!
-//! The engine calls [`decide`] with the caller's request. The answer is either the limits for the spec with a
-//! list of the values that were changed, or a refusal that says what to do instead. There is one built-in
-//! policy at present: it clamps. This crate is pure: it uses no clock and no I/O, so the same question gets
-//! the same answer.
+//! The engine asks [`judge`] once per call (`engine/gatekeeper`). The verdict is either terms, which are the
+//! limits and a list of changed values, or a refusal that names the remedy. The rules today are the scopes of the
+//! caller and the operator's limits ([`Policy`]), which clamp what a caller asks for.
 
+mod call;
+mod caller;
+mod principal;
 mod scope;
 
 use sandbox::{Guarantee, Limits};
 use serde::{Deserialize, Serialize};
 
-pub use self::scope::Scope;
+pub use self::call::{Action, Call, Terms, Verdict, judge};
+pub use self::caller::Caller;
+pub use self::principal::{PRINCIPAL_BYTES_MAX, Principal};
+pub use self::scope::{Scope, Scopes};
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;
@@ -61,6 +67,11 @@ impl Policy {
         };
         Self { defaults: Limits::default(), maxima, absence_allowed: Vec::new() }
     }
+
+    /// The limits of a run that asks for nothing.
+    pub fn usual(&self, floor: Floor) -> Limits {
+        limits(self, floor, &Ask::default(), &mut Vec::new()).unwrap_or_else(|_| self.defaults.clone())
+    }
 }
 
 /// The minimum that a runtime needs, regardless of the defaults.
@@ -73,24 +84,6 @@ pub struct Floor {
     pub processes: u64,
     /// Open files.
     pub open_files: u64,
-}
-
-/// The decision about one run.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
-    /// The run may start, with these limits.
-    Allow(Allowed),
-    /// The run is refused.
-    Deny(Denial),
-}
-
-/// A run that may start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Allowed {
-    /// Its limits.
-    pub limits: Limits,
-    /// Requested values that were changed.
-    pub clamped: Vec<Clamp>,
 }
 
 /// One requested value that was changed.
@@ -141,15 +134,6 @@ impl Range {
             clamped.push(Clamp { limit: self.name.to_owned(), asked, given });
         }
         Ok(given)
-    }
-}
-
-/// Decides about one run.
-pub fn decide(policy: &Policy, floor: Floor, ask: &Ask) -> Decision {
-    let mut clamped = Vec::new();
-    match limits(policy, floor, ask, &mut clamped) {
-        Ok(limits) => Decision::Allow(Allowed { limits, clamped }),
-        Err(denial) => Decision::Deny(denial),
     }
 }
 
@@ -216,10 +200,15 @@ mod properties;
 mod tests {
     use super::*;
 
-    fn allowed(ask: &Ask) -> Allowed {
-        match decide(&Policy::built_in(2), Floor::default(), ask) {
-            Decision::Allow(allowed) => allowed,
-            Decision::Deny(denial) => panic!("{denial:?}"),
+    fn judged(floor: Floor, ask: &Ask) -> Verdict {
+        let action = Action::Run { language: "python", floor, ask };
+        judge(&Policy::built_in(2), &Call { caller: &Caller::local(), action })
+    }
+
+    fn allowed(ask: &Ask) -> Terms {
+        match judged(Floor::default(), ask) {
+            Verdict::Proceed(terms) => terms,
+            Verdict::Deny(denial) => panic!("{denial:?}"),
         }
     }
 
@@ -249,7 +238,8 @@ mod tests {
     #[test]
     fn a_runtime_gets_what_it_needs() {
         let floor = Floor { processes: 100, ..Floor::default() };
-        let Decision::Allow(answer) = decide(&Policy::built_in(2), floor, &Ask::default()) else { panic!() };
+        let Verdict::Proceed(answer) = judged(floor, &Ask::default()) else { panic!() };
+        assert_eq!(Policy::built_in(2).usual(floor), answer.limits);
         assert_eq!(answer.limits.processes, 100);
         assert!(answer.clamped.is_empty());
     }
@@ -258,13 +248,10 @@ mod tests {
     fn zero_and_nonsense_are_refused() {
         for cpus in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let ask = Ask { cpus: Some(cpus), ..Ask::default() };
-            assert!(
-                matches!(decide(&Policy::built_in(2), Floor::default(), &ask), Decision::Deny(_)),
-                "{cpus}"
-            );
+            assert!(matches!(judged(Floor::default(), &ask), Verdict::Deny(_)), "{cpus}");
         }
         let ask = Ask { memory_mb: Some(0), ..Ask::default() };
-        let Decision::Deny(denial) = decide(&Policy::built_in(2), Floor::default(), &ask) else { panic!() };
+        let Verdict::Deny(denial) = judged(Floor::default(), &ask) else { panic!() };
         assert_eq!(denial.code, "bad_limit");
     }
 }

@@ -5,6 +5,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn judged(policy: &Policy, floor: Floor, ask: &Ask) -> Verdict {
+    let action = Action::Run { language: "python", floor, ask };
+    judge(policy, &Call { caller: &Caller::local(), action })
+}
+
 /// Maxima that an operator can set: whole units, and at least the smallest values that a run can be given.
 fn maxima() -> impl Strategy<Value = Limits> {
     let times = (1..10_000_000_u64, 16..1_000_000_u64, 100..256_000_u32);
@@ -72,7 +77,7 @@ proptest! {
 
     #[test]
     fn no_wish_gets_more_than_the_maximum_or_nothing(policy in policies(), floor in floors(), ask in asks()) {
-        let Decision::Allow(allowed) = decide(&policy, floor, &ask) else { return Ok(()) };
+        let Verdict::Proceed(allowed) = judged(&policy, floor, &ask) else { return Ok(()) };
         for (given, most) in amounts(&allowed.limits).into_iter().zip(amounts(&policy.maxima)) {
             prop_assert!(given <= most && given > 0, "{given} of at most {most}: {:?}", allowed.limits);
         }
@@ -80,7 +85,7 @@ proptest! {
 
     #[test]
     fn every_change_of_a_wish_is_told(policy in policies(), floor in floors(), ask in asks()) {
-        let Decision::Allow(allowed) = decide(&policy, floor, &ask) else { return Ok(()) };
+        let Verdict::Proceed(allowed) = judged(&policy, floor, &ask) else { return Ok(()) };
         let told = |name: &str| allowed.clamped.iter().any(|clamp| clamp.limit == name);
         prop_assert_eq!(ask.timeout_ms.is_some_and(|asked| asked != allowed.limits.wall_ms), told("timeout_ms"));
         let memory_mb = allowed.limits.memory_bytes / MB;
@@ -94,16 +99,16 @@ proptest! {
         let whole = [ask.timeout_ms, ask.memory_mb, ask.processes, ask.disk_mb, ask.open_files, ask.output_kb];
         let is_amount = |cpus: f64| cpus.is_finite() && cpus > 0.0;
         let is_sound = !whole.contains(&Some(0)) && ask.cpus.is_none_or(is_amount);
-        prop_assert_eq!(matches!(decide(&policy, floor, &ask), Decision::Allow(_)), is_sound);
+        prop_assert_eq!(matches!(judged(&policy, floor, &ask), Verdict::Proceed(_)), is_sound);
     }
 
     #[test]
     fn who_asks_for_more_never_gets_less(policy in policies(), floor in floors(), two in (0..2_000_000_u64, 0..2_000_000_u64)) {
         let memory = |asked: u64| {
             let ask = Ask { memory_mb: Some(asked.max(1)), ..Ask::default() };
-            match decide(&policy, floor, &ask) {
-                Decision::Allow(allowed) => allowed.limits.memory_bytes,
-                Decision::Deny(_) => 0,
+            match judged(&policy, floor, &ask) {
+                Verdict::Proceed(allowed) => allowed.limits.memory_bytes,
+                Verdict::Deny(_) => 0,
             }
         };
         prop_assert!(memory(two.0.min(two.1)) <= memory(two.0.max(two.1)));

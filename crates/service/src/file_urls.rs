@@ -12,9 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use engine::Principal;
 use engine::workspace::FilePath;
+use engine::{Caller, Principal};
 use hmac::{Hmac, KeyInit, Mac};
+use policy::{Scope, Scopes};
 use sha2::Sha256;
 
 use mcp::file_urls::{FileAction, FileUrl, FileUrlMaker, TRANSFER_BYTES_MAX};
@@ -49,6 +50,14 @@ pub(crate) struct Grant {
     /// Seconds since the epoch.
     pub(crate) expires_s: u64,
     pub(crate) bytes_max: u64,
+}
+
+impl Grant {
+    /// Who uses the URL: its principal, for the files of sandboxes only.
+    pub(crate) fn caller(&self) -> Caller {
+        let scopes = Scopes::of(&[Scope::Sandbox]);
+        Caller { scopes, ..Caller::owner(self.principal.clone()) }
+    }
 }
 
 type Written = (String, String, String, String, u64, u64);

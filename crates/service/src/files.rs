@@ -69,7 +69,7 @@ impl Files {
         let token = path.split('/').next().unwrap_or_default();
         let grant = self.key.grant(token, SystemTime::now()).filter(|grant| grant.action == action);
         let Some(grant) = grant else { return Err(self.wrong()) };
-        match self.workspaces.workspace(&grant.principal, &grant.sandbox_id).await {
+        match self.workspaces.workspace(&grant.caller(), &grant.sandbox_id).await {
             // A valid URL proves as much as the token. The connection becomes proven, so that a new unproven
             // connection cannot interrupt the transfer.
             Ok(Some(workspace)) => match connections::prove(&request.extensions) {

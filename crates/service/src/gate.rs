@@ -2,7 +2,7 @@
 //!
 //! A malicious page can make a browser send requests to a server on the same machine. The gate refuses
 //! unknown host names (DNS rebinding) and unknown origins (cross-site requests, especially WebSockets) before
-//! anything is read. The token is used only here; later code sees only a [`Principal`].
+//! anything is read. The token is used only here; later code sees only a [`Caller`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::Principal;
+use engine::{Caller, Principal};
 use serde_json::json;
 
 use super::connections;
@@ -85,19 +85,20 @@ impl Gate {
         headers.get_all(ORIGIN).iter().all(is_known)
     }
 
-    /// The principal of a request.
-    pub(crate) fn principal(&self, headers: &HeaderMap) -> Option<Principal> {
-        let Some(token) = &self.token else { return Some(Principal::anonymous()) };
+    /// The caller of a request.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
+        let Some(token) = &self.token else { return Some(Caller::owner(Principal::anonymous())) };
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (first, second) = (given.next()?, given.next());
         let (scheme, shown) = first.as_bytes().split_at_checked(SCHEME.len())?;
         let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
-        (is_it && second.is_none()).then(Principal::token_holder)
+        (is_it && second.is_none()).then(|| Caller::owner(Principal::token_holder()))
     }
 
-    /// The principal of the server's owner: the same as the token's, if there is a token.
-    fn owner(&self) -> Principal {
-        if self.token.is_some() { Principal::token_holder() } else { Principal::anonymous() }
+    /// The caller that is the server's owner: the same as the token's, if there is a token.
+    fn owner(&self) -> Caller {
+        let has_token = self.token.is_some();
+        Caller::owner(if has_token { Principal::token_holder() } else { Principal::anonymous() })
     }
 }
 
@@ -108,10 +109,10 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
     // A signed URL is its own proof and names its principal.
     let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
     let is_from_owner = request.extensions().get::<FromOwner>().is_some();
-    let principal = match (is_linked, is_from_owner) {
+    let caller = match (is_linked, is_from_owner) {
         (true, _) => None,
         (false, true) => Some(gate.owner()),
-        (false, false) => gate.principal(request.headers()),
+        (false, false) => gate.caller(request.headers()),
     };
     if !is_open {
         if !gate.knows_host(request.uri(), request.headers()) {
@@ -120,7 +121,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
         if !gate.knows_origin(request.headers()) {
             return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
         }
-        if principal.is_none() && !is_linked {
+        if caller.is_none() && !is_linked {
             let mut response = gate.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
             let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -128,15 +129,15 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, ne
         }
     }
     // On a server without a token, a request for a monitoring path does not make its connection proven.
-    if principal.is_some()
+    if caller.is_some()
         && (gate.token.is_some() || !is_open)
         && connections::prove(request.extensions()).is_err()
     {
         return gate.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
     }
     request.headers_mut().remove(AUTHORIZATION);
-    if let Some(principal) = principal {
-        request.extensions_mut().insert(principal);
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
     }
     next.run(request).await
 }
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn without_a_token_to_show_everybody_is_the_same() {
         let gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        assert_eq!(gate.principal(&HeaderMap::new()), Some(Principal::anonymous()));
+        assert_eq!(gate.caller(&HeaderMap::new()), Some(Caller::owner(Principal::anonymous())));
     }
 
     #[test]
@@ -244,15 +245,15 @@ mod tests {
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         gate.token = Some(token);
-        let asks = |value: &str| gate.principal(&headers(&[("authorization", value)]));
-        assert_eq!(asks(&format!("Bearer {text}")), Some(Principal::token_holder()));
-        assert_eq!(asks(&format!("bearer {text}")), Some(Principal::token_holder()));
+        let asks = |value: &str| gate.caller(&headers(&[("authorization", value)]));
+        assert_eq!(asks(&format!("Bearer {text}")), Some(Caller::owner(Principal::token_holder())));
+        assert_eq!(asks(&format!("bearer {text}")), Some(Caller::owner(Principal::token_holder())));
         for wrong in ["Bearer ", "Bearer", "", &text, &format!("Basic {text}"), &format!("Bearer {text}x")] {
             assert_eq!(asks(wrong), None, "{wrong}");
         }
-        assert_eq!(gate.principal(&HeaderMap::new()), None);
+        assert_eq!(gate.caller(&HeaderMap::new()), None);
         let right = format!("Bearer {text}");
-        assert_eq!(gate.principal(&headers(&[("authorization", &right), ("authorization", &right)])), None);
+        assert_eq!(gate.caller(&headers(&[("authorization", &right), ("authorization", &right)])), None);
     }
 
     #[tokio::test]
@@ -261,8 +262,8 @@ mod tests {
         let folder = harness::TestFolder::new();
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         gate.token = Some(super::super::token::obtain(folder.path()).unwrap().0);
-        let inside = |principal: Option<axum::Extension<Principal>>| async move {
-            if principal.is_some() { "somebody" } else { "nobody" }
+        let inside = |caller: Option<axum::Extension<Caller>>| async move {
+            if caller.is_some() { "somebody" } else { "nobody" }
         };
         let router = axum::Router::new()
             .fallback(inside)

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::IntoResponse;
-use engine::Principal;
+use engine::Caller;
 use serde_json::json;
 
 use super::App;
@@ -21,21 +21,21 @@ pub(crate) async fn alive() -> impl IntoResponse {
 /// `/readyz`: runs work.
 pub(crate) async fn ready(
     State(app): State<Arc<App>>,
-    principal: Option<Extension<Principal>>,
+    caller: Option<Extension<Caller>>,
 ) -> impl IntoResponse {
     let (status, page) = if app.closing.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "broken": { "server": "it is closing" } }))
     } else if let Some(failure) = app.server.runs().engine().wall_failure() {
         // This needs no check, and is newer than the recorded findings.
-        let reason = match principal {
+        let reason = match caller {
             Some(_) => json!(format!("{}: {}", failure.summary(), failure.remedy)),
             None => json!(true),
         };
         (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "broken": { "wall": reason } }))
     } else {
         match app.readiness.findings(&app.server).await {
-            Some(found) if found.is_ready() => (StatusCode::OK, found.page(principal.is_some())),
-            Some(found) => (StatusCode::SERVICE_UNAVAILABLE, found.page(principal.is_some())),
+            Some(found) if found.is_ready() => (StatusCode::OK, found.page(caller.is_some())),
+            Some(found) => (StatusCode::SERVICE_UNAVAILABLE, found.page(caller.is_some())),
             None => {
                 let page = json!({ "ready": false, "broken": { "canaries": "they take too long" } });
                 (StatusCode::SERVICE_UNAVAILABLE, page)

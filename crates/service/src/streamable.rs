@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use engine::Principal;
+use engine::Caller;
 use http_body_util::Full;
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -57,11 +57,11 @@ pub(crate) fn library<H: ServerHandler>(
 /// The route.
 pub(crate) async fn handle(
     State(app): State<Arc<App>>,
-    Extension(principal): Extension<Principal>,
+    Extension(caller): Extension<Caller>,
     mut request: Request,
 ) -> Response {
     app.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let session_end = app.sessions.check(request.headers_mut(), &principal);
+    let session_end = app.sessions.check(request.headers_mut(), &caller.principal);
     if let Some(session_end) = session_end.clone() {
         request.extensions_mut().insert(session_end);
     }
@@ -91,6 +91,6 @@ pub(crate) async fn handle(
         // The library lets runs continue for a while; here the end of a session ends its runs.
         session_end.iter().for_each(SessionEnd::say);
     }
-    app.sessions.learn(response.headers(), &principal).await;
+    app.sessions.learn(response.headers(), &caller.principal).await;
     response
 }

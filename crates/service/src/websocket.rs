@@ -13,7 +13,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use engine::Principal;
+use engine::Caller;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use rmcp::ServiceExt;
@@ -42,7 +42,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The route.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
-    Extension(principal): Extension<Principal>,
+    Extension(caller): Extension<Caller>,
     Extension(connection): Extension<Connection>,
     file_urls: Option<Extension<FileUrls>>,
     upgrade: WebSocketUpgrade,
@@ -54,26 +54,26 @@ pub(crate) async fn upgrade(
         .max_write_buffer_size(UNSENT_BYTES_MAX)
         .on_upgrade(move |socket| {
             let file_urls = file_urls.map(|Extension(file_urls)| file_urls);
-            let peer = Peer { principal, file_urls, connection };
+            let peer = Peer { caller, file_urls, connection };
             converse(app, peer, socket)
         })
 }
 
 /// The other end of the connection.
 struct Peer {
-    principal: Principal,
+    caller: Caller,
     file_urls: Option<FileUrls>,
     connection: Connection,
 }
 
 async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
-    let Peer { principal, file_urls, connection: Connection { slot, meter } } = peer;
+    let Peer { caller, file_urls, connection: Connection { slot, meter } } = peer;
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
     let own_slot = Arc::clone(&slot);
     let lines = Lines::new(read, write, ending, || false)
-        .for_principal(principal)
+        .for_caller(caller)
         .with_file_urls(file_urls)
         .counting(Arc::new(move || Box::new(own_slot.begin())));
     let _open = Open::new(&app);

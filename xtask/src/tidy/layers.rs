@@ -23,7 +23,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("zygote", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
     ("mcp", &["engine", "policy", "sandbox", "wire"]),
-    ("service", &["mcp", "engine", "terminal"]),
+    ("service", &["mcp", "engine", "policy", "terminal"]),
     ("terminal", &[]),
     ("setup", &["terminal"]),
     ("bench", &["engine", "terminal"]),

@@ -11,6 +11,7 @@ use wire::Stream;
 use super::live::{Entry, EntryListener};
 use super::log::LogBlock;
 use super::{Durability, FinishedRun, RunSlot, Runs};
+use crate::Caller;
 use crate::clock;
 use crate::conversation::{Audience, Stop};
 use crate::request::RunRequest;
@@ -29,6 +30,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The inputs of a run's task.
 pub(super) struct Beginning {
+    pub(super) caller: Caller,
     pub(super) request: RunRequest,
     pub(super) stopped: oneshot::Receiver<Stop>,
     pub(super) place: RunSlot,
@@ -36,15 +38,15 @@ pub(super) struct Beginning {
 
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
-        let Beginning { request, stopped, place } = beginning;
+        let Beginning { caller, request, stopped, place } = beginning;
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
         let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry))));
         let result = match request.sandbox.is_some() {
             true => {
                 let ties = Ties { audience, stop: stopped };
-                self.sandboxes.run(&entry.run.principal, request, ties).await
+                self.sandboxes.run(&caller, request, ties).await
             }
-            false => self.engine.run_in(None, request, &mut audience, stopped).await,
+            false => self.engine.run_in((&caller, None), request, &mut audience, stopped).await,
         };
         self.conclude(&entry, result, place).await;
     }

@@ -36,13 +36,15 @@ use self::live::Entry;
 use crate::Engine;
 use crate::clock;
 use crate::conversation::Stop;
-use crate::principal::Principal;
+use policy::{Action, Call};
+
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
 use crate::runtimes::known_language;
 use crate::sandboxes::Sandboxes;
-use crate::store::{NewRun, Store, StoreError, StoredRun};
+use crate::store::{NewRun, Store, StoredRun};
 use crate::telemetry::{self, Snapshot, Telemetry};
+use crate::{Caller, Principal};
 
 /// How many results that the store did not take are kept in memory.
 const UNSTORED_MAX: usize = 16;
@@ -215,30 +217,32 @@ impl Runs {
     }
 
     /// Starts a run in its own task.
-    pub fn start(
-        self: &Arc<Self>,
-        principal: &Principal,
-        request: RunRequest,
-    ) -> Result<StartedRun, RunError> {
-        let begun = self.begin(principal, request);
+    pub fn start(self: &Arc<Self>, caller: &Caller, request: RunRequest) -> Result<StartedRun, RunError> {
+        let begun = self.begin(caller, request);
         begun.inspect_err(|error| self.telemetry.count_error(&error.code))
     }
 
-    fn begin(self: &Arc<Self>, principal: &Principal, request: RunRequest) -> Result<StartedRun, RunError> {
+    fn begin(self: &Arc<Self>, caller: &Caller, request: RunRequest) -> Result<StartedRun, RunError> {
         let run = NewRun {
             id: RunId::random()?,
-            principal: principal.clone(),
+            principal: caller.principal.clone(),
             language: request.language.chars().take(LANGUAGE_CHARACTERS_MAX).collect(),
             created_ms: clock::unix_ms(),
         };
         let (stop, stopped) = oneshot::channel();
         let entry = Arc::new(Entry::new(run, stop));
-        let place = self.take_place(principal, &entry)?;
-        let beginning = Beginning { request, stopped, place };
+        let place = self.take_place(&caller.principal, &entry)?;
+        let beginning = Beginning { caller: caller.clone(), request, stopped, place };
         let span = span(&entry.run);
         let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning).instrument(span));
         entry.abort.get_or_init(|| task.abort_handle());
         Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
+    }
+
+    /// The principal whose runs a caller may look up.
+    fn lookup_of<'a>(&self, caller: &'a Caller) -> Result<&'a Principal, RunError> {
+        self.engine.judge(&Call { caller, action: Action::UseRun })?;
+        Ok(&caller.principal)
     }
 
     fn take_place(&self, principal: &Principal, entry: &Arc<Entry>) -> Result<RunSlot, RunError> {
@@ -259,15 +263,16 @@ impl Runs {
         Ok(RunSlot { registry: Arc::clone(&self.registry), principal: principal.clone() })
     }
 
-    /// Finds a run of that principal, in progress or ended. Runs of other principals are not found.
-    pub async fn find(&self, principal: &Principal, id: &RunId) -> Result<Option<FoundRun>, StoreError> {
+    /// Finds a run of that caller, in progress or ended. Runs of other principals are not found.
+    pub async fn find(&self, caller: &Caller, id: &RunId) -> Result<Option<FoundRun>, RunError> {
+        let principal = self.lookup_of(caller)?;
         if let Some(entry) = self.entry(principal, id) {
             return Ok(Some(match entry.peek() {
                 Some(run) => FoundRun::Finished(run),
                 None => FoundRun::Live(LiveRun(entry)),
             }));
         }
-        let stored = self.store.find(principal, id).await?;
+        let stored = self.store.find(principal, id).await.map_err(|error| error.to_run_error())?;
         Ok(stored.map(|run| match run {
             StoredRun::Finished(run) => FoundRun::Finished(Arc::new(*run)),
             StoredRun::Elsewhere(NewRun { id, language, created_ms, .. }) => {
@@ -276,28 +281,33 @@ impl Runs {
         }))
     }
 
-    /// Reads a range of the log of a run of that principal, in progress or ended.
+    /// Reads a range of the log of a run of that caller, in progress or ended.
     pub async fn log(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         id: &RunId,
         range: LogRange,
-    ) -> Result<Option<LogPart>, StoreError> {
-        let Some(entry) = self.entry(principal, id) else {
-            return self.store.log(principal, id, range).await;
+    ) -> Result<Option<LogPart>, RunError> {
+        let principal = self.lookup_of(caller)?;
+        let stored = async || {
+            let found = self.store.log(principal, id, range).await;
+            found.map_err(|error| error.to_run_error())
         };
+        let Some(entry) = self.entry(principal, id) else { return stored().await };
         let (in_memory, total) = entry.read(range);
         if in_memory.is_some() {
             return Ok(in_memory);
         }
-        let stored = self.store.log(principal, id, range).await?;
-        Ok(stored.map(|found| part(range, found.bytes, total.max(found.total), entry.peek().is_none())))
+        Ok(stored()
+            .await?
+            .map(|found| part(range, found.bytes, total.max(found.total), entry.peek().is_none())))
     }
 
-    /// Lists the newest runs of that principal, newest first.
-    pub async fn list(&self, principal: &Principal, limit: usize) -> Result<Vec<ListedRun>, StoreError> {
+    /// Lists the newest runs of that caller, newest first.
+    pub async fn list(&self, caller: &Caller, limit: usize) -> Result<Vec<ListedRun>, RunError> {
+        let principal = self.lookup_of(caller)?;
         let limit = limit.min(LIST_MAX);
-        let mut list = self.store.list(principal, limit).await?;
+        let mut list = self.store.list(principal, limit).await.map_err(|error| error.to_run_error())?;
         for entry in self.registry().entries.values().filter(|entry| entry.run.principal == *principal) {
             let ended = entry.peek();
             let listed = ListedRun {

@@ -18,9 +18,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 
 use super::awake::AwakeSandbox;
 use super::id::SandboxId;
+use crate::Principal;
 use crate::clock;
 use crate::conversation::Stop;
-use crate::principal::Principal;
 use crate::result::RunError;
 use crate::run::OWN_FILES;
 use crate::unstarted::Unstarted;

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use policy::{Ask, Clamp, Decision, Floor};
+use policy::{Action, Ask, Call, Caller, Clamp, Floor};
 use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
 
@@ -35,8 +35,8 @@ pub(crate) use persistent_run::Ties;
 
 use self::entry::{NotHeld, SandboxEntry, Slot};
 use self::idle_watch::IdleWatch;
+use crate::Principal;
 use crate::clock;
-use crate::principal::Principal;
 use crate::result::RunError;
 use crate::store::Store;
 use crate::unstarted::Unstarted;
@@ -123,15 +123,12 @@ impl Sandboxes {
     /// Opens a sandbox. The store has it before the caller gets the handle.
     pub async fn open(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         request: OpenRequest,
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
-        let allowed = match policy::decide(self.engine.policy(), FLOOR, &request.ask) {
-            Decision::Allow(allowed) => allowed,
-            Decision::Deny(denial) => {
-                return Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy));
-            }
-        };
+        let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
+        let terms = self.engine.judge(&Call { caller, action })?;
+        let principal = &caller.principal;
         self.check_room(principal).await?;
         let now = clock::unix_ms();
         let record = SandboxRecord {
@@ -139,7 +136,7 @@ impl Sandboxes {
             principal: principal.clone(),
             name: checked_name(request.name)?,
             identity: random_identity()?,
-            limits: allowed.limits,
+            limits: terms.limits,
             ttl_ms: request.ttl_s.map_or(TTL_MS_DEFAULT, |s| s.saturating_mul(1000)).clamp(1000, TTL_MS_MAX),
             created_ms: now,
             used_ms: now,
@@ -155,11 +152,12 @@ impl Sandboxes {
         }
         self.entries().insert(record.id.clone(), Arc::clone(&entry));
         tracing::debug!(sandbox_id = record.id.as_str(), principal = %principal, "sandbox_opened");
-        Ok((info(&entry), allowed.clamped))
+        Ok((info(&entry), terms.clamped))
     }
 
-    /// Lists the sandboxes of one principal, newest first.
-    pub async fn list(&self, principal: &Principal) -> Result<Vec<SandboxInfo>, RunError> {
+    /// Lists the sandboxes of a caller, newest first.
+    pub async fn list(&self, caller: &Caller) -> Result<Vec<SandboxInfo>, RunError> {
+        let principal = self.lookup_of(caller)?;
         let records =
             self.store.list_sandboxes(Some(principal)).await.map_err(|error| error.to_run_error())?;
         let entries = self.entries();
@@ -171,7 +169,8 @@ impl Sandboxes {
     }
 
     /// Closes a sandbox and removes everything in it. Returns whether it existed.
-    pub async fn close(&self, principal: &Principal, id: &SandboxId) -> Result<bool, RunError> {
+    pub async fn close(&self, caller: &Caller, id: &SandboxId) -> Result<bool, RunError> {
+        let principal = self.lookup_of(caller)?;
         let Some(entry) = self.entry(principal, id).await? else { return Ok(false) };
         entry.closing.send_replace(true);
         let slot = entry.last_turn().await;
@@ -192,6 +191,12 @@ impl Sandboxes {
                 awake.sandbox.destroy().await.ok();
             }
         }
+    }
+
+    /// The principal whose sandboxes a caller may use.
+    fn lookup_of<'a>(&self, caller: &'a Caller) -> Result<&'a Principal, RunError> {
+        self.engine.judge(&Call { caller, action: Action::UseSandbox })?;
+        Ok(&caller.principal)
     }
 
     /// Finds a sandbox of that principal. The sandbox of another principal is answered like one that never
@@ -347,10 +352,11 @@ impl Sandboxes {
 impl Workspaces for Sandboxes {
     fn workspace<'a>(
         &'a self,
-        principal: &'a Principal,
+        caller: &'a Caller,
         sandbox_id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
         Box::pin(async move {
+            let principal = self.lookup_of(caller)?;
             let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
             let entry = self.entry(principal, &id).await?;
             entry.map(|entry| self.files(&entry)).transpose()

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use policy::{Allowed, Decision};
-use sandbox::{DiskHeld, Ending, Limits, Outcome, Usage};
+use policy::{Action, Call, Caller, Floor, Terms};
+use sandbox::{DiskHeld, Ending, Outcome, Usage};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
@@ -22,11 +22,10 @@ use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, InterpreterFate, KeptEnd, Said, Stop, StopSignals};
 use crate::guest_client::GuestError;
-use crate::principal::Principal;
 use crate::request::RunRequest;
 use crate::request::check_names;
 use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
-use crate::run::{OWN_FILES, millis};
+use crate::run::{InSandbox, OWN_FILES, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::{Unstarted, unplaced};
@@ -54,28 +53,29 @@ struct Visit<'a> {
     entry: &'a Arc<SandboxEntry>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
+    caller: &'a Caller,
     /// The size of the files, if it is known.
     held: Option<DiskHeld>,
 }
 
 impl Sandboxes {
-    /// Runs one program in the sandbox that the request names, if that principal owns it.
-    pub(crate) async fn run(&self, principal: &Principal, request: RunRequest, ties: Ties) -> RunResult {
+    /// Runs one program in the sandbox that the request names, if the caller owns it.
+    pub(crate) async fn run(&self, caller: &Caller, request: RunRequest, ties: Ties) -> RunResult {
         let span =
             tracing::info_span!("sandbox_run", sandbox_id = request.sandbox.as_ref().map(SandboxId::as_str));
-        let ran = self.run_or_not(principal, request, ties).instrument(span).await;
+        let ran = self.run_or_not(caller, request, ties).instrument(span).await;
         ran.unwrap_or_else(|unstarted| unstarted.into_result(self.engine.backend().name()))
     }
 
     async fn run_or_not(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         request: RunRequest,
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
         let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
-        let entry = self.entry(principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
+        let entry = self.entry(&caller.principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let runtime = self.engine.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = entry.take_turn(&mut ties.stop).await?;
@@ -91,15 +91,11 @@ impl Sandboxes {
             // If the count is incomplete, the disk watch examines the files again.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
-            let visit = Visit { entry: &entry, slot: &mut slot, runtime: &runtime, held };
+            let visit = Visit { caller, entry: &entry, slot: &mut slot, runtime: &runtime, held };
             self.run_live(visit, request, ties).instrument(tracing::debug_span!("live_run")).await
         } else {
-            let mut request = request;
-            let fixed = fix_limits(&mut request, &entry.record.limits);
-            let mut result =
-                self.engine.run_in(Some(entry.workspace()), request, &mut ties.audience, ties.stop).await;
-            result.warnings.extend(fixed);
-            Ok(result)
+            let sandbox = InSandbox { workspace: entry.workspace(), limits: &entry.record.limits };
+            Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut ties.audience, ties.stop).await)
         };
         entry.tidy(&own_files);
         if let Ok(result) = &mut ran {
@@ -133,13 +129,16 @@ impl Sandboxes {
         request: RunRequest,
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
-        let Visit { entry, slot, runtime, held } = visit;
-        let (allowed, fixed) = self.allow(&request, &entry.record.limits)?;
+        let Visit { caller, entry, slot, runtime, held } = visit;
+        let (ask, of_sandbox) = (&request.ask, &entry.record.limits);
+        let (language, floor) = (runtime.name(), Floor::default());
+        let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
+        let terms = self.engine.judge(&Call { caller, action })?;
         let engine = &self.engine;
         if slot.awake.is_none() {
             self.make_room_awake();
         }
-        let permit = engine.admit(allowed.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let permit = engine.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = tokio::time::Instant::now();
         // From here on, a sandbox that is not put back is destroyed on every path.
         let awake = match slot.awake.take() {
@@ -148,11 +147,12 @@ impl Sandboxes {
                 AwakeSandbox::wake(engine, entry.workspace(), &entry.record.limits, &request.code).await?
             }
         };
-        let (backend, clamped) = (engine.backend().name(), allowed.clamped.clone());
-        let mut begun = Begun { backend, clamped, warnings: fixed, execution: Execution::default() };
+        let (backend, clamped) = (engine.backend().name(), terms.clamped.clone());
+        let mut begun =
+            Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
         begun.execution.enforced = awake.sandbox.enforced().clone();
         let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
-        let live_run = LiveRun { request: &request, runtime, limits: &allowed.limits, held };
+        let live_run = LiveRun { request: &request, runtime, limits: &terms.limits, held };
         let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
@@ -182,23 +182,7 @@ impl Sandboxes {
             slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
         }
-        Ok(conclude(Concluding { begun, played, awake, slot, allowed, permit }))
-    }
-
-    /// The limits of one run: time and output. The sandbox has the other limits.
-    fn allow(&self, request: &RunRequest, of_sandbox: &Limits) -> Result<(Allowed, Vec<String>), Unstarted> {
-        let mut ask = request.ask.clone();
-        let fixed = keep_own_limits(&mut ask);
-        match policy::decide(self.engine.policy(), policy::Floor::default(), &ask) {
-            Decision::Allow(mut allowed) => {
-                let Limits { wall_ms, output_bytes, .. } = allowed.limits;
-                allowed.limits = Limits { wall_ms, output_bytes, ..of_sandbox.clone() };
-                Ok((allowed, fixed))
-            }
-            Decision::Deny(denial) => {
-                Err(RunError::new(denial.code, denial.reason).remedy(denial.remedy).into())
-            }
-        }
+        Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }))
     }
 }
 
@@ -292,13 +276,13 @@ struct Concluding<'a> {
     played: KeptEnd,
     awake: AwakeSandbox,
     slot: &'a mut Slot,
-    allowed: Allowed,
+    terms: Terms,
     permit: Permit,
 }
 
 /// Decides the outcome, and puts the sandbox back if it is still usable.
 fn conclude(concluding: Concluding<'_>) -> RunResult {
-    let Concluding { mut begun, played, mut awake, slot, allowed, permit } = concluding;
+    let Concluding { mut begun, played, mut awake, slot, terms, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage();
     awake.channel.reader.settle();
@@ -315,7 +299,7 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
         InterpreterFate::Kept => slot.awake = Some(awake),
     }
     drop(permit);
-    let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &allowed.limits);
+    let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &terms.limits);
     begun.warnings.extend(warnings);
     if interpreter != InterpreterFate::Kept {
         let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
@@ -323,31 +307,6 @@ fn conclude(concluding: Concluding<'_>) -> RunResult {
     }
     let said = done.unwrap_or_default();
     Conclusion { end, outcome, error, said, shown, output, usage }.into_result(begun)
-}
-
-/// Keeps only the limits that a run can set itself. Returns messages about the others.
-fn keep_own_limits(ask: &mut policy::Ask) -> Vec<String> {
-    let own = policy::Ask { timeout_ms: ask.timeout_ms, output_kb: ask.output_kb, ..policy::Ask::default() };
-    let others = policy::Ask { timeout_ms: None, output_kb: None, ..std::mem::take(ask) };
-    *ask = own;
-    if others == policy::Ask::default() {
-        return Vec::new();
-    }
-    vec![
-        "memory, processes, cpus, files and disk are limited for the whole sandbox, when it is opened"
-            .to_owned(),
-    ]
-}
-
-/// Sets the limits of a run in a separate wall to those of the sandbox. Returns messages about ignored limits.
-fn fix_limits(request: &mut RunRequest, of_sandbox: &Limits) -> Vec<String> {
-    let fixed = keep_own_limits(&mut request.ask);
-    request.ask.memory_mb = Some(of_sandbox.memory_bytes >> 20);
-    request.ask.cpus = Some(f64::from(of_sandbox.cpus_milli) / 1000.0);
-    request.ask.processes = Some(u64::from(of_sandbox.processes));
-    request.ask.disk_mb = Some(of_sandbox.disk_bytes >> 20);
-    request.ask.open_files = Some(u64::from(of_sandbox.open_files));
-    fixed
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Scene {
     }
 
     async fn open(&self) -> SandboxId {
-        self.sandboxes.open(&Principal::local(), OpenRequest::default()).await.unwrap().0.id
+        self.sandboxes.open(&Caller::local(), OpenRequest::default()).await.unwrap().0.id
     }
 
     async fn run(&self, id: &SandboxId) -> RunResult {
@@ -111,11 +111,7 @@ impl Scene {
         let request = RunRequest { language, code, ask, sandbox: Some(id.clone()), ..RunRequest::default() };
         let (_keep, stop) = oneshot::channel();
         self.sandboxes
-            .run(
-                &Principal::local(),
-                request,
-                Ties { audience: crate::conversation::Audience::default(), stop },
-            )
+            .run(&Caller::local(), request, Ties { audience: crate::conversation::Audience::default(), stop })
             .await
     }
 }
@@ -137,7 +133,7 @@ async fn an_idle_sandbox_is_put_to_sleep_and_the_next_run_is_told() {
     assert_eq!(scene.fake.alive(), 1, "it is not idle for long");
     scene.sandboxes.look_after(now + IDLE_MS_MAX + 1000).await;
     assert_eq!(scene.fake.alive(), 0, "nothing of it lives");
-    let listed = scene.sandboxes.list(&Principal::local()).await.unwrap();
+    let listed = scene.sandboxes.list(&Caller::local()).await.unwrap();
     assert_eq!((listed.len(), &listed[0].awake), (1, &Vec::new()));
     let next = scene.run(&id).await;
     assert_eq!(next.outcome, sandbox::Outcome::Completed);
@@ -152,7 +148,7 @@ async fn an_expired_sandbox_is_closed_with_everything_in_it() {
     scene.run(&id).await;
     scene.sandboxes.look_after(clock::unix_ms() + TTL_MS_DEFAULT + 1000).await;
     assert_eq!(scene.fake.alive(), 0);
-    assert_eq!(scene.sandboxes.list(&Principal::local()).await.unwrap(), Vec::new());
+    assert_eq!(scene.sandboxes.list(&Caller::local()).await.unwrap(), Vec::new());
     assert!(!scene.folder.join("sandboxes").join(id.as_str()).exists());
     let error = scene.run(&id).await.error.unwrap();
     assert_eq!(error.code, "unknown_sandbox");

@@ -26,7 +26,7 @@ pub(crate) use rows::{NewRun, StoredRun};
 pub(crate) use sandboxes::SandboxUse;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
-use crate::principal::Principal;
+use crate::Principal;
 use crate::runs::{FinishedRun, ListedRun, LogBlock, LogPart, LogRange, RunId};
 
 /// The queue is counted in units of this size. A request takes at least one, and one for each further unit of

@@ -8,9 +8,9 @@ use wire::Stream;
 
 use super::keeper::Database;
 use super::record::{Record, record_lost, server_restarted};
+use crate::Principal;
 use crate::clock;
 use crate::display::{Display, DisplayKind};
-use crate::principal::Principal;
 use crate::result::{Artifact, Execution, RunPhase};
 use crate::runs::{
     FinishedRun, LOG_READ_BYTES_MAX, ListedRun, LogBlock, LogPart, LogPlace, LogRange, RunId, part,

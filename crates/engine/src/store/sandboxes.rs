@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::keeper::Database;
 use super::rows::{signed, sql};
 use super::{Store, StoreError};
-use crate::principal::Principal;
+use crate::Principal;
 use crate::sandboxes::{SandboxId, SandboxRecord};
 
 const COLUMNS: &str =

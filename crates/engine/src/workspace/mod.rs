@@ -39,7 +39,7 @@ pub use read::{FilePart, OpenFile, READ_BYTES_MAX};
 pub use walk::{Entry, EntryKind, LIST_ENTRIES_MAX, Listing, Reach, Used};
 pub use write::{Upload, Written};
 
-use crate::principal::Principal;
+use crate::Caller;
 use crate::result::RunError;
 
 /// The most operations that block a thread at once, in all workspaces together.
@@ -73,10 +73,10 @@ enum Work {
 /// Finds the workspace of a sandbox for its owner. The workspace of another principal is answered like one that
 /// never existed.
 pub trait Workspaces: Send + Sync {
-    /// Returns `None` when this principal has no such sandbox, or it is closed.
+    /// Returns `None` when this caller has no such sandbox, or it is closed.
     fn workspace<'a>(
         &'a self,
-        principal: &'a Principal,
+        caller: &'a Caller,
         sandbox_id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>>;
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::{
-    AdmissionLimits, Durability, Engine, EngineConfig, FinishedRun, FoundRun, Principal, RunId, RunRequest,
+    AdmissionLimits, Caller, Durability, Engine, EngineConfig, FinishedRun, FoundRun, RunId, RunRequest,
     Runs, RunsConfig, Store, StoreConfig,
 };
 use policy::Policy;
@@ -129,17 +129,13 @@ pub(crate) fn program(code: &str) -> RunRequest {
 }
 
 /// Runs a program to its end.
-pub(crate) async fn complete(runs: &Arc<Runs>, principal: &Principal, code: &str) -> Arc<FinishedRun> {
-    let started = runs.start(principal, program(code)).unwrap();
+pub(crate) async fn complete(runs: &Arc<Runs>, caller: &Caller, code: &str) -> Arc<FinishedRun> {
+    let started = runs.start(caller, program(code)).unwrap();
     tokio::time::timeout(PATIENCE, started.finished()).await.unwrap()
 }
 
-pub(crate) async fn find_finished(
-    runs: &Runs,
-    principal: &Principal,
-    id: &RunId,
-) -> Option<Arc<FinishedRun>> {
-    match runs.find(principal, id).await.unwrap() {
+pub(crate) async fn find_finished(runs: &Runs, caller: &Caller, id: &RunId) -> Option<Arc<FinishedRun>> {
+    match runs.find(caller, id).await.unwrap() {
         Some(FoundRun::Finished(run)) => Some(run),
         Some(FoundRun::Live(run)) => run.wait(PATIENCE).await,
         Some(FoundRun::Elsewhere(_)) => panic!("another server has it"),

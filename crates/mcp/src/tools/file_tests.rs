@@ -1,5 +1,6 @@
 //! The file tools over a real workspace.
 
+use engine::Principal;
 use engine::workspace::{Pace, Quota, Snapshot};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Value, json};
@@ -28,13 +29,13 @@ impl FileUrlMaker for PlainUrls {
 
 struct Bench {
     workspaces: TestWorkspaces,
-    principal: Principal,
+    caller: Caller,
     file_urls: Option<FileUrls>,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { workspaces: TestWorkspaces::new(), principal: Principal::local(), file_urls: None }
+        Self { workspaces: TestWorkspaces::new(), caller: Caller::local(), file_urls: None }
     }
 
     fn over_http() -> Self {
@@ -42,11 +43,7 @@ impl Bench {
     }
 
     fn caller(&self) -> FileAccess<'_> {
-        FileAccess {
-            workspaces: &self.workspaces,
-            principal: &self.principal,
-            file_urls: self.file_urls.as_ref(),
-        }
+        FileAccess { workspaces: &self.workspaces, caller: &self.caller, file_urls: self.file_urls.as_ref() }
     }
 
     async fn call(&self, tool: &str, given: Value) -> (Value, CallToolResult) {
@@ -177,7 +174,7 @@ async fn refusals_have_codes() {
 
 #[tokio::test]
 async fn somebody_elses_sandbox_is_one_that_never_was() {
-    let bench = Bench { principal: Principal::anonymous(), ..Bench::new() };
+    let bench = Bench { caller: Caller::owner(Principal::anonymous()), ..Bench::new() };
     bench.workspaces.put("file", "x");
     let (theirs, _) = bench.call("read_file", json!({"path": "file"})).await;
     let (nobodys, _) = bench.call("read_file", json!({"path": "file", "sandbox_id": "sbx_other"})).await;

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::is_whole_image;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
-use engine::{Principal, unknown_sandbox};
+use engine::{Caller, unknown_sandbox};
 use rmcp::model::{ContentBlock, Resource};
 
 use crate::arguments::{Refusal, refusal};
@@ -23,7 +23,7 @@ const LOOKS_PER_PICTURE: usize = 4;
 #[derive(Clone, Copy)]
 pub(crate) struct FileAccess<'a> {
     pub(crate) workspaces: &'a dyn Workspaces,
-    pub(crate) principal: &'a Principal,
+    pub(crate) caller: &'a Caller,
     pub(crate) file_urls: Option<&'a FileUrls>,
 }
 
@@ -31,20 +31,20 @@ impl FileAccess<'_> {
     /// The workspace of that sandbox, if the caller owns it.
     pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Workspace, Refusal> {
         let found = match resources::is_sandbox_id(sandbox_id) {
-            true => self.workspaces.workspace(self.principal, sandbox_id).await?,
+            true => self.workspaces.workspace(self.caller, sandbox_id).await?,
             false => None,
         };
         found.ok_or_else(|| Box::new(unknown_sandbox()))
     }
 
     pub(super) fn upload_url(&self, sandbox_id: &str, path: &FilePath) -> Option<FileUrl> {
-        self.file_urls?.make(FileAction::Upload, self.principal, sandbox_id, path)
+        self.file_urls?.make(FileAction::Upload, &self.caller.principal, sandbox_id, path)
     }
 
     /// A URL for a file within the size limit of transfers.
     pub(super) fn download_url(&self, sandbox_id: &str, path: &FilePath, size_bytes: u64) -> Option<FileUrl> {
         let file_urls = self.file_urls.filter(|_| size_bytes <= TRANSFER_BYTES_MAX)?;
-        file_urls.make(FileAction::Download, self.principal, sandbox_id, path)
+        file_urls.make(FileAction::Download, &self.caller.principal, sandbox_id, path)
     }
 }
 

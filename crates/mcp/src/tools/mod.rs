@@ -15,7 +15,7 @@ mod validate;
 mod wait;
 mod write_file;
 
-use engine::{Principal, RunError};
+use engine::{Caller, RunError};
 use policy::{Ask, Policy, Scope};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
@@ -89,7 +89,7 @@ struct Offer<'a> {
 /// One call of a tool.
 pub(crate) struct ToolCall<'a> {
     pub(crate) server: &'a Server,
-    pub(crate) principal: &'a Principal,
+    pub(crate) caller: &'a Caller,
     pub(crate) given: JsonObject,
     pub(crate) context: &'a RequestContext<RoleServer>,
     pub(crate) file_urls: Option<&'a FileUrls>,
@@ -97,8 +97,8 @@ pub(crate) struct ToolCall<'a> {
 
 impl<'a> ToolCall<'a> {
     fn files(&self) -> FileAccess<'a> {
-        let Self { server, principal, file_urls, .. } = *self;
-        FileAccess { workspaces: server.workspaces(), principal, file_urls }
+        let Self { server, caller, file_urls, .. } = *self;
+        FileAccess { workspaces: server.workspaces(), caller, file_urls }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run as the answer of a tool: text, structured content, and links to content that did not fit.
 
-use engine::{FinishedRun, Lasting, LiveRun, LogRange, Principal, RunError, RunResult};
+use engine::{Caller, FinishedRun, Lasting, LiveRun, LogRange, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use sandbox::Outcome;
 use wire::Stream;
@@ -20,6 +20,7 @@ const FILE_LINKS_MAX: usize = 50;
 /// The answer for a finished run.
 pub(crate) async fn finished(
     server: &Server,
+    caller: &Caller,
     run: &FinishedRun,
     file_urls: Option<&FileUrls>,
 ) -> CallToolResult {
@@ -40,7 +41,10 @@ pub(crate) async fn finished(
         lines.push(format!("note: output was cut; the whole log is {uri}"));
     }
     let made = match &result.lasting {
-        Some(lasting) => made(server, run, lasting, file_urls).await,
+        Some(lasting) => {
+            let access = FileAccess { workspaces: server.workspaces(), caller, file_urls };
+            made(&access, result, lasting).await
+        }
         None => Made::default(),
     };
     if let Some(lasting) = &result.lasting {
@@ -67,19 +71,13 @@ struct Made<'a> {
     blocks: Vec<ContentBlock>,
 }
 
-async fn made<'a>(
-    server: &Server,
-    run: &FinishedRun,
-    lasting: &'a Lasting,
-    file_urls: Option<&FileUrls>,
-) -> Made<'a> {
-    let caller = FileAccess { workspaces: server.workspaces(), principal: &run.principal, file_urls };
-    let (listed, mut blocks) = files::artifacts(&caller, lasting.sandbox.as_str(), &lasting.files);
+async fn made<'a>(access: &FileAccess<'_>, result: &RunResult, lasting: &'a Lasting) -> Made<'a> {
+    let (listed, mut blocks) = files::artifacts(access, lasting.sandbox.as_str(), &lasting.files);
     blocks.truncate(FILE_LINKS_MAX);
     // The answer already has a program's displays. For a run without displays, it shows the pictures that the
     // program saved.
-    if run.result.execution().displays.is_empty()
-        && let Ok(workspace) = caller.workspace(lasting.sandbox.as_str()).await
+    if result.execution().displays.is_empty()
+        && let Ok(workspace) = access.workspace(lasting.sandbox.as_str()).await
     {
         blocks.extend(files::pictures(&workspace, &lasting.files).await);
     }
@@ -94,10 +92,10 @@ pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> C
 }
 
 /// The answer for a run that continues, with its output so far.
-pub(crate) async fn running(server: &Server, principal: &Principal, run: &LiveRun) -> CallToolResult {
+pub(crate) async fn running(server: &Server, caller: &Caller, run: &LiveRun) -> CallToolResult {
     let id = run.id();
-    let stdout = written(server, principal, run, Stream::Stdout).await;
-    let stderr = written(server, principal, run, Stream::Stderr).await;
+    let stdout = written(server, caller, run, Stream::Stdout).await;
+    let stderr = written(server, caller, run, Stream::Stderr).await;
     let mut said =
         format!("still running: call wait with run_id {} to follow it, or to cancel it", id.as_str());
     for (label, output) in [("stdout", &stdout), ("stderr", &stderr)] {
@@ -116,11 +114,11 @@ pub(crate) fn elsewhere(id: &engine::RunId) -> CallToolResult {
 }
 
 /// Head and tail of a live run's output.
-async fn written(server: &Server, principal: &Principal, run: &LiveRun, stream: Stream) -> String {
+async fn written(server: &Server, caller: &Caller, run: &LiveRun, stream: Stream) -> String {
     let read = async |offset, limit| {
         let range = LogRange { stream: Some(stream), offset, limit };
         // Output that cannot be read now can be read later at its address.
-        server.runs.log(principal, run.id(), range).await.ok().flatten()
+        server.runs.log(caller, run.id(), range).await.ok().flatten()
     };
     let Some(head) = read(0, INLINE_BYTES_MAX).await else { return String::new() };
     if head.total <= INLINE_BYTES_MAX as u64 {

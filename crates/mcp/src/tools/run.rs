@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::{
-    FinishedRun, InputFile, LiveRun, Principal, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
+    Caller, FinishedRun, InputFile, LiveRun, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
 };
 use policy::Policy;
 use rmcp::RoleServer;
@@ -52,14 +52,14 @@ fresh and leaves nothing behind.",
     ],
     input,
     output: schema::run_output,
-    call: |call| Box::pin(async move { answer(call.server, call.principal, call.given, call.context).await }),
+    call: |call| Box::pin(async move { answer(call.server, call.caller, call.given, call.context).await }),
 };
 
 /// Runs the program of the arguments. A run that takes longer than its caller waits continues without this
 /// request.
 async fn answer(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     given: JsonObject,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResponse {
@@ -70,7 +70,7 @@ async fn answer(
     let Some(room) = server.hold(weight(&request)) else {
         return report::unstarted(server, Outcome::Unavailable, no_room()).into();
     };
-    let mut started = match server.runs.start(principal, request) {
+    let mut started = match server.runs.start(caller, request) {
         Ok(started) => started,
         Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
     };
@@ -82,7 +82,7 @@ async fn answer(
             Ok(()) => {
                 watch_on(started.live(), room);
                 follower.end().await;
-                return hand_over(server, principal, &started.live(), context).await;
+                return hand_over(server, caller, &started.live(), context).await;
             }
             // A run that is not in the store cannot be found again, so this request stays with it.
             Err(error) => {
@@ -93,20 +93,20 @@ async fn answer(
     };
     follower.end().await;
     log_end(&run);
-    report::finished(server, &run, file_urls(context).as_ref()).await.into()
+    report::finished(server, caller, &run, file_urls(context).as_ref()).await.into()
 }
 
 /// A task for a client that supports tasks, otherwise a text and the run id.
 async fn hand_over(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     run: &LiveRun,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResponse {
     if context.client_capabilities().is_some_and(|known| known.supports_tasks()) {
         return tasks::created(run).into();
     }
-    report::running(server, principal, run).await.into()
+    report::running(server, caller, run).await.into()
 }
 
 /// Waits for the end of a run that no caller may ask about again, and logs it.

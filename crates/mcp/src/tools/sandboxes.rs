@@ -1,6 +1,6 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: persistent sandboxes.
 
-use engine::{OpenRequest, Principal, SandboxId, SandboxInfo, unknown_sandbox};
+use engine::{Caller, OpenRequest, SandboxId, SandboxInfo, unknown_sandbox};
 use policy::Clamp;
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
@@ -26,7 +26,7 @@ Python, JavaScript, TypeScript and Bash. Pass its sandbox_id to run.",
     properties: &["name", "limits", "ttl_s"],
     input: open_input,
     output: open_output,
-    call: |call| Box::pin(async move { open(call.server, call.principal, call.given).await.into() }),
+    call: |call| Box::pin(async move { open(call.server, call.caller, call.given).await.into() }),
 };
 
 /// `sandbox_list`.
@@ -40,7 +40,7 @@ pub(super) const LIST: ToolEntry = ToolEntry {
     properties: &[],
     input: |_| schema::nothing(),
     output: list_output,
-    call: |call| Box::pin(async move { list(call.server, call.principal, call.given).await.into() }),
+    call: |call| Box::pin(async move { list(call.server, call.caller, call.given).await.into() }),
 };
 
 /// `sandbox_close`.
@@ -54,16 +54,16 @@ pub(super) const CLOSE: ToolEntry = ToolEntry {
     properties: &["sandbox_id"],
     input: close_input,
     output: close_output,
-    call: |call| Box::pin(async move { close(call.server, call.principal, call.given).await.into() }),
+    call: |call| Box::pin(async move { close(call.server, call.caller, call.given).await.into() }),
 };
 
 /// Answers `sandbox_open`.
-async fn open(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+async fn open(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
     let request = match asked(given) {
         Ok(request) => request,
         Err(error) => return refused(&error),
     };
-    match server.runs.sandboxes().open(principal, request).await {
+    match server.runs.sandboxes().open(caller, request).await {
         Ok((info, clamped)) => {
             let mut text = format!("sandbox_id: {}", info.id);
             for clamp in &clamped {
@@ -79,11 +79,11 @@ async fn open(server: &Server, principal: &Principal, given: JsonObject) -> Call
 }
 
 /// Answers `sandbox_list`.
-async fn list(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+async fn list(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
     if let Err(error) = Arguments::new("", LIST.properties, given) {
         return refused(&error);
     }
-    match server.runs.sandboxes().list(principal).await {
+    match server.runs.sandboxes().list(caller).await {
         Ok(list) => {
             let lines: Vec<String> = list.iter().map(line).collect();
             let text = if lines.is_empty() { "no sandbox is open".to_owned() } else { lines.join("\n") };
@@ -94,7 +94,7 @@ async fn list(server: &Server, principal: &Principal, given: JsonObject) -> Call
 }
 
 /// Answers `sandbox_close`.
-async fn close(server: &Server, principal: &Principal, given: JsonObject) -> CallToolResult {
+async fn close(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
     let id =
         Arguments::new("", CLOSE.properties, given).and_then(|mut given| given.required_text("sandbox_id"));
     let id = match id {
@@ -102,7 +102,7 @@ async fn close(server: &Server, principal: &Principal, given: JsonObject) -> Cal
         Err(error) => return refused(&error),
     };
     let Some(id) = id else { return refused(&unknown_sandbox()) };
-    match server.runs.sandboxes().close(principal, &id).await {
+    match server.runs.sandboxes().close(caller, &id).await {
         Ok(true) => answer(&ClosedView { sandbox_id: id.as_str(), closed: true }, "closed".to_owned(), false),
         Ok(false) => refused(&unknown_sandbox()),
         Err(error) => refused(&error),

@@ -1,6 +1,6 @@
 //! `validate_code`: finds syntax errors and missing imports in a sandbox, without running the program.
 
-use engine::{Engine, Finding, Validation};
+use engine::{Caller, Engine, Finding, Validation};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
@@ -20,14 +20,14 @@ available here, without running it.",
     properties: &["language", "code"],
     input,
     output,
-    call: |call| Box::pin(async move { check(&call.server.engine, call.given).await.into() }),
+    call: |call| Box::pin(async move { check(&call.server.engine, call.caller, call.given).await.into() }),
 };
 
-async fn check(engine: &Engine, given: JsonObject) -> CallToolResult {
+async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolResult {
     let taken = Arguments::new("", TOOL.properties, given)
         .and_then(|mut given| Ok((given.required_text("language")?, given.required_text("code")?)));
     let validated = match taken {
-        Ok((language, code)) => engine.validate(&language, &code).await,
+        Ok((language, code)) => engine.validate(caller, &language, &code).await,
         Err(error) => Err(*error),
     };
     match validated {

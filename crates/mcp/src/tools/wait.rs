@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{FoundRun, LiveRun, Principal, RunError, RunId, Stop};
+use engine::{Caller, FoundRun, LiveRun, RunError, RunId, Stop};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, JsonObject};
 use rmcp::service::RequestContext;
@@ -29,14 +29,14 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
     input,
     output: schema::run_output,
     call: |call| {
-        Box::pin(async move { answer(call.server, call.principal, call.given, call.context).await.into() })
+        Box::pin(async move { answer(call.server, call.caller, call.given, call.context).await.into() })
     },
 };
 
 /// Answers the tool.
 async fn answer(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     given: JsonObject,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
@@ -45,24 +45,24 @@ async fn answer(
         Err(error) => return refused(&error),
     };
     let id = asked.id;
-    match server.runs.find(principal, &id).await {
+    match server.runs.find(caller, &id).await {
         Ok(Some(FoundRun::Finished(run))) => {
-            report::finished(server, &run, file_urls(context).as_ref()).await
+            report::finished(server, caller, &run, file_urls(context).as_ref()).await
         }
         Ok(Some(FoundRun::Elsewhere(_))) => report::elsewhere(&id),
         Ok(Some(FoundRun::Live(run))) if asked.is_cancelled => {
             run.stop(Stop::Cancelled);
-            follow(server, principal, run, context, END_PATIENCE).await
+            follow(server, caller, run, context, END_PATIENCE).await
         }
-        Ok(Some(FoundRun::Live(run))) => follow(server, principal, run, context, asked.patience).await,
+        Ok(Some(FoundRun::Live(run))) => follow(server, caller, run, context, asked.patience).await,
         Ok(None) => refused(&unknown_run()),
-        Err(error) => refused(&error.to_run_error()),
+        Err(error) => refused(&error),
     }
 }
 
 async fn follow(
     server: &Server,
-    principal: &Principal,
+    caller: &Caller,
     run: LiveRun,
     context: &RequestContext<RoleServer>,
     patience: Duration,
@@ -71,8 +71,8 @@ async fn follow(
     let followed = follower.follow(patience, OnDisconnect::Detach).await;
     follower.end().await;
     match followed {
-        Some(run) => report::finished(server, &run, file_urls(context).as_ref()).await,
-        None => report::running(server, principal, &run).await,
+        Some(run) => report::finished(server, caller, &run, file_urls(context).as_ref()).await,
+        None => report::running(server, caller, &run).await,
     }
 }
 

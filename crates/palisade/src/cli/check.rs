@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use engine::{RunError, Validation};
+use engine::{Caller, RunError, Validation};
 
 use terminal::Paint;
 
@@ -44,7 +44,7 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
     };
     let language = &arguments.language;
     let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
-        machine.engine.validate(language, &code).await
+        machine.engine.validate(&Caller::local(), language, &code).await
     });
     match answer {
         Ok(Ok(validation)) => {

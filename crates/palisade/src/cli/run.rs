@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use engine::{InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
+use engine::{Caller, InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
 use policy::Ask;
 use sandbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
@@ -116,7 +116,8 @@ async fn run(machine: Machine, request: RunRequest, is_quiet: bool) -> RunResult
         shown.send(()).ok();
     });
     let events = (!is_quiet).then_some(events);
-    let running = machine.engine.run(request, events, stopped);
+    let caller = Caller::local();
+    let running = machine.engine.run(&caller, request, events, stopped);
     tokio::pin!(running);
     let interrupted = interruption();
     tokio::pin!(interrupted);

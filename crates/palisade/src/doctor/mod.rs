@@ -10,7 +10,7 @@ mod remedies;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use engine::{Engine, RunRequest, RunResult};
+use engine::{Caller, Engine, RunRequest, RunResult};
 use sandbox::{Enforced, Enforcement, Guarantee};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -179,7 +179,7 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
 
 async fn run(engine: &Engine, request: RunRequest) -> RunResult {
     let (_stop, stopped) = oneshot::channel();
-    engine.run(request, None, stopped).await
+    engine.run(&Caller::local(), request, None, stopped).await
 }
 
 fn show_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
