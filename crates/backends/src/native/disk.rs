@@ -5,6 +5,10 @@
 //! top, and ends early once the limit is exceeded. Pauses between walks are proportional to their duration,
 //! so that a tree of many files costs a bounded share of one core. Anything that cannot be counted counts as
 //! too much, because a program would put its files into a directory that the walk skips.
+//!
+//! No walk finds files without a name ([`nameless`]). Those whose size can be read are added. While the sandbox
+//! has holders whose files cannot be read, the free space of the device is compared with what it was before they
+//! appeared. Blocks that are missing there, and that the walk does not explain, count as the sandbox's.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 use ::sandbox::DiskHeld;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::tree;
+use super::nameless::{self, Nameless};
 
 /// Minimum pause between two walks.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -29,6 +33,11 @@ const BLOCK_BYTES: u64 = 512;
 const SLACK_BYTES: u64 = 1 << 20;
 /// With less free space than this on the host's disk, no run may use more of it, whatever its limit.
 const HOST_RESERVE_BYTES: u64 = 512 << 20;
+/// Other programs use the same device. Unexplained blocks up to this much are not counted.
+const NOISE_BYTES: u64 = 8 << 20;
+/// A holder that was seen within this time may still exist: a program can move a descriptor between processes
+/// while they are inspected.
+const HIDDEN_MEMORY: Duration = Duration::from_secs(2);
 
 /// More than can be counted.
 const UNCOUNTABLE: DiskHeld = DiskHeld { bytes: u64::MAX, inodes: u64::MAX };
@@ -43,11 +52,40 @@ pub(super) struct DiskUse {
     surplus: Option<DiskHeld>,
     /// Free space of the host's disk at that time.
     free_bytes: u64,
+    hidden: Hidden,
+}
+
+/// Compares the device with the workspace while something may hide files.
+#[derive(Debug, Default)]
+struct Hidden {
+    /// Free space plus what the workspace held, when nothing was hidden. Both change together as long as every
+    /// block is explained.
+    sum_bytes: Option<u64>,
+    /// When a holder was last seen whose files cannot be read.
+    seen: Option<Instant>,
+}
+
+impl Hidden {
+    /// Adds what is missing on the device to what was found.
+    fn add(&mut self, held: u64, nameless: Nameless, free: u64, now: Instant) -> u64 {
+        if nameless.is_hidden {
+            self.seen = Some(now);
+        }
+        let sum = free.saturating_add(held);
+        let is_recent = self.seen.is_some_and(|seen| now.duration_since(seen) < HIDDEN_MEMORY);
+        let before = *self.sum_bytes.get_or_insert(sum);
+        if !is_recent {
+            self.sum_bytes = Some(sum);
+            return held;
+        }
+        let missing = before.saturating_sub(sum);
+        if missing > NOISE_BYTES { held.saturating_add(missing) } else { held }
+    }
 }
 
 impl DiskUse {
     pub(super) fn new(path: PathBuf, pid: i32) -> Self {
-        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0 }
+        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0, hidden: Hidden::default() }
     }
 
     /// Begins a new run, which is not blamed for what is there already. It must be called before the program
@@ -59,6 +97,7 @@ impl DiskUse {
         let held = match known {
             Some(held) => {
                 self.next = Instant::now() + PAUSE_MIN;
+                self.hidden.add(held.bytes, Nameless::default(), self.free_bytes, Instant::now());
                 held
             }
             None => self.look(bytes_max, inodes_max).await.unwrap_or_default(),
@@ -91,13 +130,17 @@ impl DiskUse {
         let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
         let walked = tokio::task::spawn_blocking(move || {
             let mut held = walk(&path, stop_bytes, stop_inodes)?;
-            let device = rustix::fs::stat(&path)?.st_dev;
-            held.bytes = held.bytes.saturating_add(tree::nameless_bytes(pid, device));
-            io::Result::Ok(held)
+            let nameless = nameless::find(pid, rustix::fs::stat(&path)?.st_dev);
+            held.bytes = held.bytes.saturating_add(nameless.bytes);
+            io::Result::Ok((held, nameless, free_bytes(&path)))
         });
         let walked = walked.await;
         self.next = Instant::now() + PAUSE_MIN.max(started.elapsed() * WALK_SHARE);
-        walked.ok()?.ok()
+        let (mut held, nameless, free) = walked.ok()?.ok()?;
+        if let Some(free) = free {
+            held.bytes = self.hidden.add(held.bytes, nameless, free, Instant::now());
+        }
+        Some(held)
     }
 
     /// The last resort against ways to hold blocks that no walk finds.
@@ -201,6 +244,26 @@ mod tests {
         let held = walk(&top, u64::MAX, u64::MAX).unwrap();
         std::fs::remove_dir_all(&top).unwrap();
         assert_eq!(held.inodes, 600 * 2 + 300 + 1);
+    }
+
+    #[test]
+    fn blocks_that_nothing_explains_count_while_something_may_hide_them() {
+        const MB: u64 = 1 << 20;
+        let seen = Nameless { bytes: 0, is_hidden: true };
+        let none = Nameless::default();
+        let (mut hidden, now) = (Hidden::default(), Instant::now());
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(hidden.add(10 * MB, none, 1000 * MB, now), 10 * MB);
+        assert_eq!(hidden.add(10 * MB, none, 900 * MB, now), 10 * MB, "another program wrote");
+        assert_eq!(hidden.add(30 * MB, seen, 880 * MB, now), 30 * MB, "everything is explained");
+        assert_eq!(hidden.add(30 * MB, seen, 780 * MB, now), 130 * MB, "nothing explains it");
+        assert_eq!(
+            hidden.add(30 * MB, none, 780 * MB, later(1)),
+            130 * MB,
+            "the holder may have been missed"
+        );
+        assert_eq!(hidden.add(30 * MB, seen, 875 * MB, later(1)), 30 * MB, "released, but for noise");
+        assert_eq!(hidden.add(30 * MB, none, 780 * MB, later(9)), 30 * MB, "nothing is hidden any more");
     }
 
     #[tokio::test]

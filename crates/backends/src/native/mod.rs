@@ -16,6 +16,7 @@ mod identity;
 mod inhabitants;
 mod kernel_file;
 mod lease;
+mod nameless;
 mod network;
 mod plan;
 mod progress;

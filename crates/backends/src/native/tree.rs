@@ -1,11 +1,10 @@
 //! Measures a process tree without control groups, for an ordinary user without delegation.
 //!
-//! `watch`, `disk`, `descriptors` and `lease` call it. Orphans become children of the sandbox's process 1, so
+//! `watch`, `nameless`, `descriptors` and `lease` call it. Orphans become children of the sandbox's process 1, so
 //! its descendants are the whole sandbox.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::kernel_file;
@@ -238,24 +237,6 @@ fn has_internet_sockets(first: i32) -> bool {
         let is_unknown = counts.is_empty() && name == "sockstat";
         is_unknown || in_use.any(|number| number > 0)
     })
-}
-
-/// The size of deleted files on that device that only an open file descriptor keeps.
-pub(super) fn nameless_bytes(first: i32, device: u64) -> u64 {
-    const BLOCK_BYTES: u64 = 512;
-    let mut found = BTreeMap::new();
-    // Process 1 opens files only for the host's requests.
-    for pid in members(first).into_iter().skip(1) {
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-        for descriptor in descriptors.flatten() {
-            // stat of the link target, which opens nothing.
-            let Ok(file) = fs::metadata(descriptor.path()) else { continue };
-            if file.dev() == device && file.nlink() == 0 {
-                found.insert(file.ino(), file.blocks() * BLOCK_BYTES);
-            }
-        }
-    }
-    found.values().sum()
 }
 
 /// The thread of a process that shows its memory and file descriptors: the first, unless it has ended and

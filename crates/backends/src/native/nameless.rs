@@ -1,0 +1,167 @@
+//! Files without a name that a sandbox still holds on a disk. A walk through the workspace does not find them.
+//!
+//! A deleted file keeps its blocks while something refers to it: a file descriptor, a mapping, or a message
+//! with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
+//! be read. A message in a socket shows only how many descriptors it carries, and a mapping shows its file only
+//! to a privileged server. [`find`] reports that such holders exist, and `disk` then compares the free space of
+//! the device.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use super::kernel_file;
+use super::tree::{self, Budget};
+
+/// How much processor time one look may take. A sandbox with more to inspect counts as one that hides files.
+const LOOK_MAX: Duration = Duration::from_millis(200);
+const MAPS_BYTES_MAX: usize = 4 << 20;
+const BLOCK_BYTES: u64 = 512;
+/// The end of a line of /proc/PID/maps for a deleted file.
+const DELETED: &str = " (deleted)";
+
+/// What a sandbox holds without a name on one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Nameless {
+    /// Blocks of files whose size can be read.
+    pub(super) bytes: u64,
+    /// Whether something may hold further files whose size cannot be read.
+    pub(super) is_hidden: bool,
+}
+
+/// Inspects all processes of a sandbox.
+pub(super) fn find(first: i32, device: u64) -> Nameless {
+    let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
+    let budget = Budget::new(LOOK_MAX);
+    // Process 1 opens files only for the host's requests.
+    for pid in tree::members(first).into_iter().skip(1) {
+        let pid = tree::speaker(pid);
+        if budget.is_used_up() {
+            look.is_hidden = true;
+            break;
+        }
+        look.at_descriptors(pid, &budget);
+        look.at_mappings(pid);
+    }
+    Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
+}
+
+struct Look {
+    device: u64,
+    /// Bytes by inode.
+    files: BTreeMap<u64, u64>,
+    is_hidden: bool,
+}
+
+impl Look {
+    fn at_descriptors(&mut self, pid: i32, budget: &Budget) {
+        let descriptors = match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                // A process that has ended holds nothing.
+                self.is_hidden |= error.kind() == ErrorKind::PermissionDenied;
+                return;
+            }
+        };
+        for descriptor in descriptors.flatten() {
+            if budget.is_used_up() {
+                self.is_hidden = true;
+                return;
+            }
+            // stat of the link target, which opens nothing.
+            let Ok(file) = fs::metadata(descriptor.path()) else { continue };
+            if file.file_type().is_socket() {
+                self.is_hidden |= carries_descriptors(pid, &descriptor.path());
+            } else {
+                self.add(&file);
+            }
+        }
+    }
+
+    /// A mapping outlives the descriptor of its file.
+    fn at_mappings(&mut self, pid: i32) {
+        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{pid}/maps"), MAPS_BYTES_MAX)
+        else {
+            return;
+        };
+        self.is_hidden |= !is_whole;
+        let device = format!("{:02x}:{:02x}", rustix::fs::major(self.device), rustix::fs::minor(self.device));
+        for line in maps.lines().filter(|line| line.ends_with(DELETED)) {
+            let mut fields = line.split_whitespace();
+            let (Some(range), Some(found)) = (fields.next(), fields.nth(2)) else { continue };
+            if found != device {
+                continue;
+            }
+            match fs::metadata(format!("/proc/{pid}/map_files/{range}")) {
+                Ok(file) => self.add(&file),
+                // Unmapped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(_) => self.is_hidden = true,
+            }
+        }
+    }
+
+    fn add(&mut self, file: &fs::Metadata) {
+        if file.dev() == self.device && file.nlink() == 0 {
+            self.files.insert(file.ino(), file.blocks() * BLOCK_BYTES);
+        }
+    }
+}
+
+/// Whether messages with file descriptors wait in a socket.
+fn carries_descriptors(pid: i32, link: &Path) -> bool {
+    let Some(number) = link.file_name() else { return false };
+    let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(number);
+    let text = kernel_file::read(info).unwrap_or_default();
+    text.lines()
+        .any(|line| line.strip_prefix("scm_fds:").is_some_and(|count| count.trim().parse::<u64>() != Ok(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+    use super::*;
+
+    fn nameless_file() -> fs::File {
+        let path = std::env::temp_dir().join(format!("palisade-nameless-{}", std::process::id()));
+        let mut file =
+            fs::File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+        file.write_all(&vec![7; 300_000]).unwrap();
+        fs::remove_file(path).unwrap();
+        file
+    }
+
+    /// The look of this process, which `find` would skip as process 1.
+    fn look(device: u64) -> Nameless {
+        let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        look.at_descriptors(own, &Budget::new(LOOK_MAX));
+        look.at_mappings(own);
+        Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
+    }
+
+    #[test]
+    fn descriptors_show_their_files_and_sockets_show_that_they_hide_some() {
+        let file = nameless_file();
+        let device = file.metadata().unwrap().dev();
+        let seen = look(device);
+        assert!(seen.bytes >= 300_000 && !seen.is_hidden, "{seen:?}");
+        let (sender, receiver) = UnixStream::pair().unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [file.as_fd()];
+        assert!(message.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        rustix::net::sendmsg(&sender, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
+        assert!(look(device).is_hidden, "a descriptor waits in a socket");
+        drop((sender, receiver));
+        assert!(!look(device).is_hidden);
+    }
+}
