@@ -1,3 +1,5 @@
-//! Isolation backends of Palisade. A backend knows nothing about users, languages or MCP.
+//! Isolation backends of Palisade. A backend knows nothing about users or MCP, and a language only as a query
+//! of the engine.
 
+pub mod host;
 pub mod native;

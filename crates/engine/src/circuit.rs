@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sandbox::{Backend, BackendError, BoxFuture, Enforced, FailureCounts, Sandbox, SandboxSpec};
+use sandbox::{Backend, BackendError, BoxFuture, Enforced, FailureCounts, Inventory, Sandbox, SandboxSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -234,6 +234,14 @@ impl Backend for Circuit {
         self.0.backend.owner_of(identity)
     }
 
+    fn inventory(&self) -> &dyn Inventory {
+        self.0.backend.inventory()
+    }
+
+    fn is_warmable(&self) -> bool {
+        self.0.backend.is_warmable()
+    }
+
     fn failures(&self) -> FailureCounts {
         self.0.backend.failures()
     }
@@ -269,6 +277,9 @@ fn remedy(error: &BackendError) -> String {
     let source = match error {
         BackendError::Unsupported { remedy, .. } | BackendError::Suspended { remedy, .. } => {
             return remedy.clone();
+        }
+        BackendError::Unavailable { .. } => {
+            return "look at the wall's own service and at the connection to it; the server tries again by itself".to_owned();
         }
         BackendError::Unverified { .. } | BackendError::Unfit { .. } => {
             return "this kernel does not keep what it was asked for: report it with the output of `palisade doctor --json`"

@@ -83,11 +83,8 @@ impl Engine {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.compile_files(call.variables),
-            headroom: None,
-            opening: Vec::new(),
-            zygote: None,
-            workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
+            ..SandboxSpec::default()
         };
         let mut sandbox = self.create(&spec).await?;
         let attempt = attempt(sandbox.as_mut(), runtime, call, &limits).await;

@@ -121,11 +121,8 @@ impl Engine {
                 limits: terms.limits.clone(),
                 binds: runtime.run_binds(&built.build.files),
                 files: runtime.run_files(&request.variables),
-                headroom: None,
-                opening: Vec::new(),
-                zygote: None,
-                workspace: None,
                 absence_allowed: self.policy().absence_allowed.clone(),
+                ..SandboxSpec::default()
             },
         };
         spec.workspace = workspace;
@@ -155,11 +152,9 @@ impl Engine {
             limits: limits.clone(),
             binds: runtime.read_only_binds(self.executable.as_deref()),
             files: runtime.placed_files(),
-            headroom: None,
             opening,
-            zygote: None,
-            workspace: None,
             absence_allowed: self.policy().absence_allowed.clone(),
+            ..SandboxSpec::default()
         }
     }
 
@@ -260,7 +255,10 @@ impl Prepared {
         let ended = Instant::now();
         let sandbox = &mut self.lease.sandbox;
         // A stopped run may have much to release, and its caller can wait for the complete teardown.
-        let ending = if matches!(end, End::Program(_)) { sandbox.quiesce() } else { sandbox.destroy() };
+        let ending = match sandbox.warmable() {
+            Some(warmable) if matches!(end, End::Program(_)) => warmable.quiesce(),
+            _ => sandbox.destroy(),
+        };
         let usage = ending.await.unwrap_or_default();
         execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         conversation.read_rest(end).await;

@@ -60,14 +60,13 @@ impl Unstarted {
     }
 
     pub(crate) fn wall(error: &BackendError) -> Self {
-        /// The delay before a retry after a single failed build.
-        const RETRY_MS: u64 = 1000;
-        let WallFailure { what, cause, remedy, is_permanent } = WallFailure::of(error);
+        let WallFailure { what, cause, remedy, .. } = WallFailure::of(error);
         let mut told = RunError::new("wall_unavailable", what);
-        (told.cause, told.retry_after_ms) = match error {
-            BackendError::Suspended { cause, retry_after_ms, .. } => (cause.clone(), *retry_after_ms),
-            _ => (cause, (!is_permanent).then_some(RETRY_MS)),
+        told.cause = match error {
+            BackendError::Suspended { cause, .. } => cause.clone(),
+            _ => cause,
         };
+        told.retry_after_ms = error.retry_after_ms();
         told.retryable = told.retry_after_ms.is_some();
         let for_caller = "try again later: the server goes on trying by itself; for its operator: ";
         let for_caller = if told.retryable { for_caller } else { "" };

@@ -1,12 +1,19 @@
 //! The traits that every backend implements: build a sandbox, return its byte stream, measure it, destroy it.
 //!
-//! The engine calls these traits. The contract is checked by [`crate::conformance`].
+//! [`Backend`] and [`Sandbox`] are the core that every wall can keep, including a wall on another machine.
+//! [`Warmable`] is an extension for walls whose sandboxes can be built ahead of demand. Everything that a
+//! remote wall must wait for is asynchronous, and nothing names a path, a user or a descriptor of the machine
+//! on which the sandbox runs. The engine calls these traits. The contract is checked by
+//! [`crate::conformance`].
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 
-use crate::{Enforced, FailureCounts, Limits, SandboxSpec};
+use crate::{Enforced, FailureCounts, Inventory, Limits, SandboxSpec};
+
+/// When the caller may retry after a single failed build, in milliseconds.
+const BUILD_RETRY_MS: u64 = 1000;
 
 /// A boxed future, so that backends can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -29,6 +36,15 @@ pub enum BackendError {
         step: String,
         /// The operating system's reason.
         source: std::io::Error,
+    },
+    /// The wall cannot serve now but may later: its daemon restarts, the connection to it broke, or it has no
+    /// room. The circuit breaker counts it like a failed build, and probes again when the wall says so.
+    #[error("the wall is not available at present: {what}")]
+    Unavailable {
+        /// What is missing, with the operating system's reason.
+        what: String,
+        /// When a retry may succeed.
+        retry_after_ms: u64,
     },
     /// Several consecutive builds failed, so the engine tries none for a while. Backends do not return this
     /// variant; the engine does, around any backend.
@@ -57,9 +73,21 @@ pub enum BackendError {
     },
 }
 
+impl BackendError {
+    /// When the same request may succeed. `None` if it cannot succeed without an operator.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::Unsupported { .. } => None,
+            Self::Unavailable { retry_after_ms, .. } => Some(*retry_after_ms),
+            Self::Suspended { retry_after_ms, .. } => *retry_after_ms,
+            Self::Build { .. } | Self::Unverified { .. } | Self::Unfit { .. } => Some(BUILD_RETRY_MS),
+        }
+    }
+}
+
 /// A way to isolate a program.
 pub trait Backend: Send + Sync {
-    /// The name reported with each run.
+    /// The name of the wall, reported with each run. No two walls of one engine have the same name.
     fn name(&self) -> &'static str;
 
     /// What this machine can enforce. The backend finds out by building a sandbox and examining it.
@@ -68,13 +96,21 @@ pub trait Backend: Send + Sync {
     /// User and group on the host that own the files of a persistent workspace.
     fn owner_of(&self, identity: u32) -> (u32, u32);
 
+    /// Builds a sandbox whose guest waits on its stream.
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
+
+    /// The languages that its sandboxes have.
+    fn inventory(&self) -> &dyn Inventory;
+
+    /// Whether its sandboxes are [`Warmable`], so that the pool may keep spares.
+    fn is_warmable(&self) -> bool {
+        false
+    }
+
     /// How often something failed that no caller was told about.
     fn failures(&self) -> FailureCounts {
         FailureCounts::default()
     }
-
-    /// Builds a sandbox whose guest waits on its stream.
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
 }
 
 /// An isolated environment with a guest inside. Dropping it destroys it and every process in it.
@@ -88,19 +124,8 @@ pub trait Sandbox: Send {
     /// The byte stream to the guest. Only the first call returns it.
     fn take_stream(&mut self) -> Option<UnixStream>;
 
-    /// Called when the sandbox is ready and idle. It acquires what a lease will need, so that no caller waits
-    /// for it later.
-    fn settle(&mut self) {}
-
-    /// Gives a sandbox in which no program has started the limits of a run. From then on the limits hold and
-    /// usage is counted, and the host has verified both.
-    ///
-    /// [`BackendError::Unfit`] means that nothing was changed. After any other error, including the end of
-    /// the guest, the sandbox is unusable and must be destroyed.
-    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>>;
-
     /// What the sandbox has used so far, as measured by the host.
-    fn usage(&mut self) -> Usage;
+    fn usage(&mut self) -> BoxFuture<'_, Usage>;
 
     /// Begins a new measurement, before the program to be measured starts. Usage counts from now on, and the
     /// host watches these limits. A caller that has just measured a persistent workspace passes the result in
@@ -120,15 +145,33 @@ pub trait Sandbox: Send {
     /// forever.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;
 
+    /// Kills everything inside and waits until it is dead. The call is idempotent.
+    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
+
+    /// The extension for sandboxes that can be built ahead of demand. Every sandbox of a backend that
+    /// [is warmable](Backend::is_warmable) has it.
+    fn warmable(&mut self) -> Option<&mut dyn Warmable> {
+        None
+    }
+}
+
+/// A sandbox that can be built before its run is known, and whose teardown can follow the answer.
+pub trait Warmable: Send {
+    /// Called when the sandbox is ready and idle. It acquires what a lease will need, so that no caller waits
+    /// for it later.
+    fn settle(&mut self);
+
+    /// Gives a sandbox in which no program has started the limits of a run. From then on the limits hold and
+    /// usage is counted, and the host has verified both.
+    ///
+    /// [`BackendError::Unfit`] means that nothing was changed. After any other error, including the end of
+    /// the guest, the sandbox is unusable and must be destroyed.
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>>;
+
     /// Kills everything inside and waits until none of its processes can run any more. The final usage is
     /// known at this point. [`Sandbox::destroy`] must follow; it waits for the resources that the kernel
     /// still has to release.
-    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
-        self.destroy()
-    }
-
-    /// Kills everything inside and waits until it is dead. The call is idempotent.
-    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
+    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;
 }
 
 /// What a workspace on disk contains.

@@ -67,11 +67,14 @@ async fn stream_is_given_once_and_the_guest_speaks_first(backend: &dyn Backend) 
 async fn destroy_ends_the_stream_and_may_be_repeated(backend: &dyn Backend) -> Result<(), String> {
     let mut sandbox = create(backend).await?;
     let stream = sandbox.take_stream().ok_or("no stream")?;
-    let still = sandbox.quiesce().await.map_err(|error| format!("still: {error}"))?;
+    let quiesced = match sandbox.warmable() {
+        Some(warmable) => warmable.quiesce().await.map_err(|error| format!("quiesce: {error}"))?,
+        None => sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?,
+    };
     let first = sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?;
     let second = sandbox.destroy().await.map_err(|error| format!("second destroy: {error}"))?;
-    if second != first || first != still {
-        return Err(format!("usage changed after the end: {still:?}, {first:?}, {second:?}"));
+    if second != first || first != quiesced {
+        return Err(format!("usage changed after the end: {quiesced:?}, {first:?}, {second:?}"));
     }
     ends(stream)
 }
@@ -83,22 +86,27 @@ async fn dropping_destroys(backend: &dyn Backend) -> Result<(), String> {
     ends(stream)
 }
 
-/// A spare takes the limits of a run, or reports that it cannot and stays unchanged.
+/// A spare takes the limits of a run, or reports that it cannot and stays unchanged. A backend that says that
+/// its sandboxes are warmable builds only such sandboxes.
 async fn limits_are_taken_by_the_living_only(backend: &dyn Backend) -> Result<(), String> {
+    const NOT_WARMABLE: &str = "a sandbox of a warmable backend is not warmable";
+    if !backend.is_warmable() {
+        return Ok(());
+    }
     let usual = Limits::default();
     let most = Limits { memory_bytes: usual.memory_bytes * 2, wall_ms: usual.wall_ms * 2, ..usual.clone() };
     let spec = SandboxSpec { limits: usual.clone(), headroom: Some(most.clone()), ..SandboxSpec::default() };
     let smaller = Limits { memory_bytes: usual.memory_bytes / 2, processes: 8, ..usual.clone() };
     for (name, limits) in [("the same", &usual), ("larger", &most), ("smaller", &smaller)] {
         let mut sandbox = backend.create(&spec).await.map_err(|error| format!("create: {error}"))?;
-        match sandbox.take_limits(limits).await {
+        match sandbox.warmable().ok_or(NOT_WARMABLE)?.take_limits(limits).await {
             Ok(()) | Err(BackendError::Unfit { .. }) => {}
             Err(error) => return Err(format!("{name} limits: {error}")),
         }
     }
     let mut sandbox = backend.create(&spec).await.map_err(|error| format!("create: {error}"))?;
     sandbox.destroy().await.map_err(|error| format!("destroy: {error}"))?;
-    match sandbox.take_limits(&usual).await {
+    match sandbox.warmable().ok_or(NOT_WARMABLE)?.take_limits(&usual).await {
         Ok(()) => Err("a sandbox took limits after it was destroyed".to_owned()),
         Err(_) => Ok(()),
     }

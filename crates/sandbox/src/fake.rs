@@ -3,6 +3,7 @@
 //! It keeps the contract (streams, destroy, usage) and enforces nothing. A test chooses which guarantees
 //! [`Backend::probe`] claims.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, Guarantee, Limits, Mechanism, Sandbox,
-    SandboxSpec, StartPhases, Usage,
+    Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, Guarantee, Inventory, InventoryError,
+    Limits, Mechanism, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage, Warmable,
 };
 
 type Script = dyn Fn(UnixStream) + Send + Sync;
@@ -19,6 +20,9 @@ type Script = dyn Fn(UnixStream) + Send + Sync;
 /// A backend that runs a closure instead of a guest.
 #[derive(Clone)]
 pub struct FakeBackend {
+    name: &'static str,
+    is_warmable: bool,
+    inventory: FakeInventory,
     script: Arc<Script>,
     claims: Enforced,
     usage: Usage,
@@ -26,9 +30,12 @@ pub struct FakeBackend {
     made: Arc<AtomicUsize>,
     is_broken: Arc<AtomicBool>,
     failing_step: Arc<Mutex<Option<&'static str>>>,
+    /// When it says that it will be available again.
+    away_ms: Arc<Mutex<Option<u64>>>,
     probed: Arc<AtomicUsize>,
     disk_is_fixed: bool,
     taken: Arc<Mutex<Vec<Limits>>>,
+    quiesced: Arc<AtomicUsize>,
 }
 
 impl FakeBackend {
@@ -39,6 +46,9 @@ impl FakeBackend {
             claims.keep(guarantee, &[Mechanism::Watchdog]);
         }
         Self {
+            name: "fake",
+            is_warmable: true,
+            inventory: FakeInventory::default(),
             script: Arc::new(script),
             claims,
             usage: Usage::default(),
@@ -46,10 +56,36 @@ impl FakeBackend {
             made: Arc::default(),
             is_broken: Arc::default(),
             failing_step: Arc::default(),
+            away_ms: Arc::default(),
             probed: Arc::default(),
             disk_is_fixed: false,
             taken: Arc::default(),
+            quiesced: Arc::default(),
         }
+    }
+
+    /// The same fake under another name.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// The same fake, whose sandboxes cannot be built ahead of demand.
+    #[must_use]
+    pub fn unwarmable(mut self) -> Self {
+        self.is_warmable = false;
+        self
+    }
+
+    /// Its languages.
+    pub fn languages(&self) -> &FakeInventory {
+        &self.inventory
+    }
+
+    /// Makes every build and probe answer that the wall is unavailable for that long, or work again.
+    pub fn set_away(&self, retry_after_ms: Option<u64>) {
+        *self.away_ms.lock().unwrap_or_else(PoisonError::into_inner) = retry_after_ms;
     }
 
     /// The same fake without one guarantee.
@@ -89,6 +125,9 @@ impl FakeBackend {
             let what = "switched off in the fake".to_owned();
             return Err(BackendError::Unsupported { what, remedy: "switch it on".to_owned() });
         }
+        if let Some(retry_after_ms) = *self.away_ms.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(BackendError::Unavailable { what: "the fake is away".to_owned(), retry_after_ms });
+        }
         match *self.failing_step.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(step) => {
                 Err(BackendError::Build { step: step.to_owned(), source: ErrorKind::TimedOut.into() })
@@ -112,6 +151,11 @@ impl FakeBackend {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many sandboxes were quiesced before they were destroyed.
+    pub fn quiesced(&self) -> usize {
+        self.quiesced.load(Ordering::SeqCst)
+    }
+
     /// How many sandboxes exist now.
     pub fn alive(&self) -> usize {
         self.alive.load(Ordering::SeqCst)
@@ -120,7 +164,15 @@ impl FakeBackend {
 
 impl Backend for FakeBackend {
     fn name(&self) -> &'static str {
-        "fake"
+        self.name
+    }
+
+    fn inventory(&self) -> &dyn Inventory {
+        &self.inventory
+    }
+
+    fn is_warmable(&self) -> bool {
+        self.is_warmable
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>> {
@@ -154,6 +206,8 @@ impl Backend for FakeBackend {
                 alive: Arc::clone(&self.alive),
                 disk_bytes: self.disk_is_fixed.then_some(spec.limits.disk_bytes),
                 taken: Arc::clone(&self.taken),
+                is_warmable: self.is_warmable,
+                has_quiesced: Arc::clone(&self.quiesced),
             };
             Ok(Box::new(sandbox) as Box<dyn Sandbox>)
         })
@@ -170,6 +224,8 @@ struct FakeSandbox {
     /// The only disk size that it can have.
     disk_bytes: Option<u64>,
     taken: Arc<Mutex<Vec<Limits>>>,
+    is_warmable: bool,
+    has_quiesced: Arc<AtomicUsize>,
 }
 
 impl FakeSandbox {
@@ -195,20 +251,8 @@ impl Sandbox for FakeSandbox {
         self.stream.take()
     }
 
-    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
-        let taken = if self.kill.is_none() {
-            Err(BackendError::Unverified { what: "it was destroyed".to_owned() })
-        } else if self.disk_bytes.is_some_and(|bytes| bytes != limits.disk_bytes) {
-            Err(BackendError::Unfit { what: "its disk has one size".to_owned() })
-        } else {
-            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(limits.clone());
-            Ok(())
-        };
-        Box::pin(std::future::ready(taken))
-    }
-
-    fn usage(&mut self) -> Usage {
-        self.usage
+    fn usage(&mut self) -> BoxFuture<'_, Usage> {
+        Box::pin(std::future::ready(self.usage))
     }
 
     fn measure_anew<'a>(&'a mut self, _: &'a Limits, _: Option<DiskHeld>) -> BoxFuture<'a, ()> {
@@ -227,10 +271,73 @@ impl Sandbox for FakeSandbox {
         self.end();
         Box::pin(async { Ok(self.usage) })
     }
+
+    fn warmable(&mut self) -> Option<&mut dyn Warmable> {
+        self.is_warmable.then_some(self)
+    }
+}
+
+impl Warmable for FakeSandbox {
+    fn settle(&mut self) {}
+
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
+        let taken = if self.kill.is_none() {
+            Err(BackendError::Unverified { what: "it was destroyed".to_owned() })
+        } else if self.disk_bytes.is_some_and(|bytes| bytes != limits.disk_bytes) {
+            Err(BackendError::Unfit { what: "its disk has one size".to_owned() })
+        } else {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(limits.clone());
+            Ok(())
+        };
+        Box::pin(std::future::ready(taken))
+    }
+
+    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+        self.has_quiesced.fetch_add(1, Ordering::SeqCst);
+        self.destroy()
+    }
 }
 
 impl Drop for FakeSandbox {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Languages that a test chooses. It has every language that it was told nothing about.
+#[derive(Debug, Clone, Default)]
+pub struct FakeInventory {
+    known: Arc<Mutex<BTreeMap<String, Result<Toolchain, InventoryError>>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeInventory {
+    /// Sets the answer for one language.
+    pub fn set(&self, language: &str, answer: Result<Toolchain, InventoryError>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(language.to_owned(), answer);
+    }
+
+    /// The languages that were looked for, in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Inventory for FakeInventory {
+    fn find<'a>(&'a self, question: &'a ToolchainQuery) -> BoxFuture<'a, Result<Toolchain, InventoryError>> {
+        let language = &question.language;
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(language.clone());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(language).cloned();
+        let invented = || {
+            let executable = format!("/fake/{}", question.commands.first().unwrap_or(language));
+            Ok(Toolchain { version: "0".to_owned(), executable, ..Toolchain::default() })
+        };
+        Box::pin(std::future::ready(known.unwrap_or_else(invented)))
+    }
+
+    fn identity<'a>(&'a self, toolchain: &'a Toolchain) -> BoxFuture<'a, Result<String, InventoryError>> {
+        let identity = format!("{} {}", toolchain.executable, toolchain.version);
+        Box::pin(std::future::ready(Ok(identity)))
     }
 }

@@ -9,13 +9,17 @@ pub mod conformance;
 mod failures;
 pub mod fake;
 mod guarantee;
+mod inventory;
 mod limits;
 mod outcome;
 mod spec;
 
-pub use backend::{Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, StartPhases, Usage};
+pub use backend::{
+    Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, StartPhases, Usage, Warmable,
+};
 pub use failures::{FailureCounts, FailureKind, Failures};
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
+pub use inventory::{Inventory, InventoryError, Toolchain, ToolchainQuery};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{LastingWorkspace, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
+pub use spec::{LastingWorkspace, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};

@@ -13,11 +13,16 @@ pub const WORKSPACE: &str = "/workspace";
 pub struct SandboxSpec {
     /// How much it may use.
     pub limits: Limits,
-    /// The highest limits that [`crate::Sandbox::take_limits`] may give to a spare. Settings that can only be
+    /// The highest limits that [`crate::Warmable::take_limits`] may give to a spare. Settings that can only be
     /// lowered later start at these values. `None`: the sandbox keeps its limits.
     pub headroom: Option<Limits>,
-    /// Parts of the host that the runtime needs, beyond the system's own directories.
+    /// Paths of the wall's own world that the runtime needs, as the wall's [inventory](crate::Inventory) named
+    /// them. The engine does not interpret them.
     pub binds: Vec<ReadOnlyBind>,
+    /// Read-only directories of the server (compiled programs).
+    pub layers: Vec<Layer>,
+    /// Where the sandbox shows a Palisade executable, which parses programs inside. `None`: it needs none.
+    pub executable_at: Option<PathBuf>,
     /// Small files placed read-only in the sandbox (drivers).
     pub files: Vec<PlacedFile>,
     /// First bytes for the guest, which the guest may act on before the host has verified the sandbox. They
@@ -52,10 +57,22 @@ pub struct LastingWorkspace {
     pub identity: u32,
 }
 
-/// A directory or file of the host that appears inside, read-only.
+/// A read-only directory of the server that appears inside. A local wall binds `path`. A remote wall sends the
+/// content once per digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// Names the content: two layers with the same digest have the same files.
+    pub digest: String,
+    /// The directory on the server. It does not change while the sandbox exists.
+    pub path: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+}
+
+/// A directory or file of the wall's own world that appears inside, read-only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadOnlyBind {
-    /// Absolute path on the host.
+    /// Absolute path outside: on the host of a local wall, in the image of another one.
     pub path: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,

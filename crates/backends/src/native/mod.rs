@@ -36,8 +36,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use ::sandbox::{
-    Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, LastingWorkspace, Sandbox,
-    SandboxSpec,
+    Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, Inventory, LastingWorkspace,
+    Sandbox, SandboxSpec,
 };
 use jail::{GuestMain, Spawner};
 use tokio::io::Interest;
@@ -49,6 +49,8 @@ use self::deaths::Deaths;
 use self::identity::Identities;
 use self::plan::System;
 use self::zygotes::Zygotes;
+use crate::host::HostParts;
+use crate::host::inventory::HostInventory;
 
 pub use self::cgroup::CgroupState;
 
@@ -59,6 +61,7 @@ pub struct NativeBackend {
     identities: Identities,
     system: System,
     zygotes: Zygotes,
+    inventory: HostInventory,
     made: AtomicU64,
     deaths: Arc<Deaths>,
     failures: Arc<Failures>,
@@ -81,6 +84,7 @@ impl NativeBackend {
             identities: Identities::detect(),
             system: System::detect(),
             zygotes: Zygotes::default(),
+            inventory: HostInventory::new(&HostParts::default()),
             made: AtomicU64::new(0),
             deaths: Arc::new(Deaths::new(&failures)),
             failures,
@@ -92,6 +96,14 @@ impl NativeBackend {
     #[must_use]
     pub fn with_zygotes(mut self, library: &'static [u8]) -> Self {
         self.zygotes = Zygotes::new(Arc::clone(&self.spawner), library, Arc::clone(&self.failures));
+        self
+    }
+
+    /// Gives it what local walls take from the host. Without it, the backend finds no languages.
+    #[must_use]
+    pub fn with_host(mut self, parts: HostParts) -> Self {
+        self.inventory = HostInventory::new(&parts);
+        self.system.set_executable(parts.executable);
         self
     }
 
@@ -136,6 +148,14 @@ impl Backend for NativeBackend {
 
     fn owner_of(&self, identity: u32) -> (u32, u32) {
         self.identities.lasting(identity).numbers()
+    }
+
+    fn inventory(&self) -> &dyn Inventory {
+        &self.inventory
+    }
+
+    fn is_warmable(&self) -> bool {
+        true
     }
 
     fn failures(&self) -> FailureCounts {

@@ -37,6 +37,8 @@ pub(super) struct System {
     binds: Vec<Bind>,
     symlinks: Vec<(PathBuf, PathBuf)>,
     files: Vec<PlanFile>,
+    /// The server's own executable, which some sandboxes show.
+    executable: Option<PathBuf>,
 }
 
 impl System {
@@ -52,13 +54,39 @@ impl System {
         }
         let public = ETC.map(PathBuf::from).into_iter().filter(|path| path.exists());
         binds.extend(public.map(|path| Bind::in_place(path, true)));
-        Self { binds, symlinks, files: system_files() }
+        Self { binds, symlinks, files: system_files(), executable: None }
+    }
+
+    pub(super) fn set_executable(&mut self, executable: Option<PathBuf>) {
+        self.executable = executable;
     }
 
     /// The files of a sandbox: those of every sandbox, and those of its kind.
     pub(super) fn files(&self, spec: &SandboxSpec) -> Vec<PlanFile> {
         let own = |file: &PlacedFile| PlanFile { path: file.path.clone(), content: file.content.to_vec() };
         self.files.iter().cloned().chain(spec.files.iter().map(own)).collect()
+    }
+
+    /// The parts of the host that a sandbox shows: those of every sandbox, and those of its kind.
+    fn binds(&self, spec: &SandboxSpec) -> Vec<Bind> {
+        let is_there =
+            |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
+        let new = spec.binds.iter().filter(|wanted| !is_there(wanted)).map(|bind| (&bind.path, &bind.target));
+        let layers = spec.layers.iter().map(|layer| (&layer.path, &layer.target));
+        let bind = |(path, target): (&PathBuf, &PathBuf)| Bind {
+            path: path.clone(),
+            target: target.clone(),
+            optional: false,
+        };
+        let mut binds = self.binds.clone();
+        binds.extend(new.chain(layers).map(bind));
+        // An executable that was replaced on disk is no longer the running one.
+        if let (Some(path), Some(target)) = (&self.executable, &spec.executable_at)
+            && path.is_file()
+        {
+            binds.push(bind((path, target)));
+        }
+        binds
     }
 
     /// Everything except files: a clone of a zygote process finds them in its root already.
@@ -69,20 +97,11 @@ impl System {
         cgroups: &Cgroups,
         born_into: &CgroupSet,
     ) -> JailPlan {
-        let mut binds = self.binds.clone();
-        let is_there =
-            |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
-        let new = spec.binds.iter().filter(|wanted| !is_there(wanted));
-        binds.extend(new.map(|bind| Bind {
-            path: bind.path.clone(),
-            target: bind.target.clone(),
-            optional: false,
-        }));
         JailPlan {
             id_map,
             unified_cgroup: born_into.unified_directory(),
             joins_groups: cgroups.has_old(),
-            binds,
+            binds: self.binds(spec),
             symlinks: self.symlinks.clone(),
             files: Vec::new(),
             workspace: spec

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ::sandbox::{
     BackendError, BoxFuture, DiskHeld, Ending, Enforced, FailureKind, Limits, Sandbox, SandboxSpec,
-    StartPhases, Usage,
+    StartPhases, Usage, Warmable,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -286,16 +286,9 @@ impl Sandbox for NativeSandbox {
         self.stream.take()
     }
 
-    fn settle(&mut self) {
-        self.inhabitants = Inhabitants::find(&self.cgroups);
-    }
-
-    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
-        Box::pin(self.be_leased(limits))
-    }
-
-    fn usage(&mut self) -> Usage {
-        self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups))
+    fn usage(&mut self) -> BoxFuture<'_, Usage> {
+        let usage = self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups));
+        Box::pin(std::future::ready(usage))
     }
 
     fn measure_anew<'a>(&'a mut self, limits: &'a Limits, held: Option<DiskHeld>) -> BoxFuture<'a, ()> {
@@ -319,17 +312,31 @@ impl Sandbox for NativeSandbox {
         })
     }
 
-    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
         Box::pin(async {
-            let ended = self.end_programs().await;
+            let ended = self.end().await;
             self.tell(&ended);
             ended
         })
     }
 
-    fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
+    fn warmable(&mut self) -> Option<&mut dyn Warmable> {
+        Some(self)
+    }
+}
+
+impl Warmable for NativeSandbox {
+    fn settle(&mut self) {
+        self.inhabitants = Inhabitants::find(&self.cgroups);
+    }
+
+    fn take_limits<'a>(&'a mut self, limits: &'a Limits) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(self.be_leased(limits))
+    }
+
+    fn quiesce(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {
         Box::pin(async {
-            let ended = self.end().await;
+            let ended = self.end_programs().await;
             self.tell(&ended);
             ended
         })

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::sandbox::{BackendError, FailureKind, Failures, PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec};
+use ::sandbox::{
+    BackendError, FailureKind, Failures, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec,
+};
 use jail::{JailPlan, Message, Spawner, Wall, Zygote, ZygoteFds, ZygoteIds, ZygotePlan};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::io::Interest;
@@ -74,6 +76,8 @@ impl RunningZygote {
 struct Kind {
     zygote: ZygoteSpec,
     binds: Vec<ReadOnlyBind>,
+    layers: Vec<Layer>,
+    executable_at: Option<PathBuf>,
     files: Vec<PlacedFile>,
     workspaces: Option<PathBuf>,
 }
@@ -84,6 +88,8 @@ impl Kind {
         self.zygote == *zygote
             && self.workspaces.as_ref() == workspaces
             && self.binds == spec.binds
+            && self.layers == spec.layers
+            && self.executable_at == spec.executable_at
             && self.files == spec.files
     }
 }
@@ -137,6 +143,8 @@ impl Zygotes {
                 let kind = Kind {
                     zygote: wanted.clone(),
                     binds: spec.binds.clone(),
+                    layers: spec.layers.clone(),
+                    executable_at: spec.executable_at.clone(),
                     files: spec.files.clone(),
                     workspaces: spec.workspace.as_ref().map(|lasting| lasting.parent.clone()),
                 };

@@ -118,7 +118,7 @@ impl Engine {
 
 /// The spares of one engine. Dropping it destroys them.
 pub(crate) struct Pool {
-    /// `None` where the pool is off.
+    /// `None` where the pool is off or the wall cannot be warmed.
     shared: Option<Arc<PoolShared>>,
 }
 
@@ -150,7 +150,8 @@ impl Pool {
             counts: PoolCounts::default(),
             failures: Arc::clone(failures),
         };
-        Self { shared: config.is_on.then(|| Arc::new(shared())) }
+        // A wall that cannot be warmed has no spares.
+        Self { shared: (config.is_on && backend.is_warmable()).then(|| Arc::new(shared())) }
     }
 
     /// Leases a spare and applies these limits, if one is ready. Each call counts as demand.

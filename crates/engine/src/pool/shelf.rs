@@ -84,11 +84,23 @@ impl Shelf {
     fn is_of(&self, spec: &SandboxSpec) -> bool {
         let own = &self.spec;
         // Names every field: a new one must be compared here, or stated to be a limit.
-        let SandboxSpec { limits: _, headroom: _, binds, files, opening, zygote, workspace, absence_allowed } =
-            spec;
+        let SandboxSpec {
+            limits: _,
+            headroom: _,
+            binds,
+            layers,
+            executable_at,
+            files,
+            opening,
+            zygote,
+            workspace,
+            absence_allowed,
+        } = spec;
         own.zygote == *zygote
             && own.opening == *opening
             && own.binds == *binds
+            && own.layers == *layers
+            && own.executable_at == *executable_at
             && own.absence_allowed == *absence_allowed
             && own.workspace == *workspace
             && own.files == *files

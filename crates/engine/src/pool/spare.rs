@@ -21,6 +21,8 @@ pub(super) enum SpareError {
     Wall(#[from] BackendError),
     #[error("the wall is not complete")]
     Incomplete,
+    #[error("the wall cannot build sandboxes ahead of demand")]
+    NotWarmable,
     #[error("the interpreter is not ready")]
     Guest(#[from] GuestError),
 }
@@ -52,8 +54,8 @@ impl Spare {
             let ready = tokio::time::timeout(READY_PATIENCE, reader.until_ready(MAIN));
             ready.await.unwrap_or(Err(GuestError::Silent))?;
         }
-        sandbox.settle();
-        let cost_bytes = sandbox.usage().memory_peak_bytes.max(COST_BYTES_MIN);
+        sandbox.warmable().ok_or(SpareError::NotWarmable)?.settle();
+        let cost_bytes = sandbox.usage().await.memory_peak_bytes.max(COST_BYTES_MIN);
         // The interpreters that have zygote processes are the same that support a warm-up run.
         let can_rehearse = spec.zygote.is_some();
         Ok(Self { sandbox, reader, writer, born: Instant::now(), can_rehearse, cost_bytes, hold: None })
@@ -78,7 +80,11 @@ impl Spare {
     }
 
     pub(super) async fn take_limits(&mut self, limits: &Limits) -> Result<(), BackendError> {
-        self.sandbox.take_limits(limits).await
+        match self.sandbox.warmable() {
+            Some(warmable) => warmable.take_limits(limits).await,
+            // `build` accepts only warmable sandboxes.
+            None => Err(BackendError::Unfit { what: "it is not warmable".to_owned() }),
+        }
     }
 
     pub(super) fn into_parts(self) -> (Box<dyn Sandbox>, (GuestReader, GuestWriter)) {

@@ -73,7 +73,10 @@ async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
     };
     match ending {
         None => {
-            let held = slot.awake.as_mut().map_or(0, |awake| awake.sandbox.usage().memory_peak_bytes);
+            let held = match slot.awake.as_mut() {
+                Some(awake) => awake.sandbox.usage().await.memory_peak_bytes,
+                None => 0,
+            };
             entry.memory_bytes.store(held, Ordering::Relaxed);
         }
         Some(_) => {

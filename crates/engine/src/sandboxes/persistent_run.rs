@@ -182,7 +182,7 @@ impl Sandboxes {
             slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
         }
-        Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }))
+        Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }).await)
     }
 }
 
@@ -281,10 +281,10 @@ struct Concluding<'a> {
 }
 
 /// Decides the outcome, and puts the sandbox back if it is still usable.
-fn conclude(concluding: Concluding<'_>) -> RunResult {
+async fn conclude(concluding: Concluding<'_>) -> RunResult {
     let Concluding { mut begun, played, mut awake, slot, terms, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
-    let usage = awake.sandbox.usage();
+    let usage = awake.sandbox.usage().await;
     awake.channel.reader.settle();
     match interpreter {
         InterpreterFate::Gone => slot.lost = "the sandbox ended unexpectedly",
