@@ -88,6 +88,8 @@ fn hex(bytes: &[u8]) -> String {
 pub(crate) struct Build {
     /// Its files.
     pub(crate) files: PathBuf,
+    /// Names the content of all files.
+    pub(crate) digest: String,
     _in_use: File,
 }
 
@@ -128,12 +130,12 @@ impl Builds {
             return None;
         }
         let files = entry.join(FILES);
-        verify(&manifest, key, &files)?;
+        let digest = verify(&manifest, key, &files)?;
         // The time of the last use decides which entries stay. An outdated time does no harm.
         if let Err(error) = manifest.set_modified(SystemTime::now()) {
             tracing::debug!(reason = %error, "build_use_not_noted");
         }
-        Some(Build { files, _in_use: manifest })
+        Some(Build { files, digest, _in_use: manifest })
     }
 
     /// Stores a product and returns it, read again from the cache.
@@ -255,8 +257,8 @@ fn write_entry(folder: &Path, key: &Key, files: &[BuildFile]) -> io::Result<()> 
     fs::write(folder.join(MANIFEST), text)
 }
 
-/// Whether exactly the files of the manifest exist, with exactly those contents.
-fn verify(manifest: &File, key: &Key, files: &Path) -> Option<()> {
+/// The hash of the manifest, if exactly its files exist, with exactly those contents.
+fn verify(manifest: &File, key: &Key, files: &Path) -> Option<String> {
     let mut text = String::new();
     manifest.take(MANIFEST_BYTES_MAX).read_to_string(&mut text).ok()?;
     let (named, rest) = text.split_once('\n')?;
@@ -276,7 +278,7 @@ fn verify(manifest: &File, key: &Key, files: &Path) -> Option<()> {
         }
         count += 1;
     }
-    (count > 0 && count == files_beneath(files)).then_some(())
+    (count > 0 && count == files_beneath(files)).then(|| digest.to_owned())
 }
 
 /// Counts everything except directories.

@@ -58,7 +58,8 @@ impl Engine {
         }
         let inputs = runtime.compiled_inputs(&request.code, &request.inputs);
         let call = CompileCall { code: &request.code, inputs, variables: &request.variables };
-        let key = key(runtime, &call);
+        let identity = self.runtimes().identity(runtime).await?;
+        let key = key(runtime, &call, &identity);
         let (builds, wanted) = (self.builds.clone(), key.clone());
         // On a blocking thread: every byte of a product is read before it is used.
         let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
@@ -81,7 +82,8 @@ impl Engine {
         let started = Instant::now();
         let spec = SandboxSpec {
             limits: limits.clone(),
-            binds: runtime.read_only_binds(self.executable.as_deref()),
+            binds: runtime.read_only_binds(),
+            executable_at: runtime.executable_at(),
             files: runtime.compile_files(call.variables),
             absence_allowed: self.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
@@ -118,10 +120,10 @@ impl Engine {
 }
 
 /// The key of everything that the product depends on.
-fn key(runtime: &Runtime, call: &CompileCall<'_>) -> Key {
+fn key(runtime: &Runtime, call: &CompileCall<'_>, identity: &str) -> Key {
     let mut key = KeyMaker::new();
     key.add("language", runtime.name().as_bytes());
-    runtime.add_to_key(&mut key);
+    runtime.add_to_key(&mut key, identity);
     for part in runtime.compile_command(call) {
         key.add("argument", part.as_bytes());
     }

@@ -46,7 +46,6 @@ mod variables;
 mod verdict;
 pub mod workspace;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -79,19 +78,12 @@ pub use validate::{Finding, MissingImport, Validation};
 pub struct EngineConfig {
     /// The directory that holds the server's state.
     pub state_dir: PathBuf,
-    /// Prefix for a probe's command line, so that the probe ends with this process (see [`Runtimes`]). It may
-    /// be empty.
-    pub launcher: Vec<String>,
     /// The limits that runs may have.
     pub policy: Policy,
     /// How many runs may execute at once.
     pub admission: AdmissionLimits,
     /// Which spares the pool keeps.
     pub pool: PoolConfig,
-    /// The path of this executable. Some runtimes start it again inside the sandbox to parse programs there.
-    pub executable: Option<PathBuf>,
-    /// Interpreters by language. They replace the interpreters found on the PATH.
-    pub interpreters: BTreeMap<String, PathBuf>,
 }
 
 /// Runs programs in sandboxes.
@@ -103,7 +95,6 @@ pub struct Engine {
     pool: pool::Pool,
     builds: builds::Builds,
     failures: Arc<Failures>,
-    executable: Option<PathBuf>,
     state_dir: PathBuf,
     /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
@@ -119,13 +110,12 @@ impl Engine {
         Self {
             pool: pool::Pool::new(config.pool, &backend, &admission, &failures),
             backend: circuit,
+            runtimes: Runtimes::new(backend, &config.state_dir),
             builds: builds::Builds::new(&config.state_dir, &failures),
-            state_dir: config.state_dir.clone(),
-            runtimes: Runtimes::new(config.state_dir, config.interpreters, config.launcher),
+            state_dir: config.state_dir,
             policy: config.policy,
             admission,
             failures,
-            executable: config.executable,
             is_warm: config.pool.is_on,
         }
     }

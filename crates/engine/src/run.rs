@@ -119,7 +119,8 @@ impl Engine {
             None => self.spec(&runtime, &terms.limits, opening(&runtime, &source)?),
             Some(built) => SandboxSpec {
                 limits: terms.limits.clone(),
-                binds: runtime.run_binds(&built.build.files),
+                binds: runtime.run_binds(),
+                layers: vec![Runtime::run_layer(&built.build)],
                 files: runtime.run_files(&request.variables),
                 absence_allowed: self.policy().absence_allowed.clone(),
                 ..SandboxSpec::default()
@@ -150,7 +151,8 @@ impl Engine {
     pub(crate) fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
         SandboxSpec {
             limits: limits.clone(),
-            binds: runtime.read_only_binds(self.executable.as_deref()),
+            binds: runtime.read_only_binds(),
+            executable_at: runtime.executable_at(),
             files: runtime.placed_files(),
             opening,
             absence_allowed: self.policy().absence_allowed.clone(),

@@ -19,9 +19,6 @@ const MAIN: u32 = 1;
 fn engine(fake: &FakeBackend) -> Engine {
     let config = EngineConfig {
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
-        executable: None,
-        interpreters: std::collections::BTreeMap::new(),
-        launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
         pool: engine::PoolConfig::off(),

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Caller, Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError, WallFailure};
+use engine::{
+    Caller, CanaryMemory, Engine, RunError, RunRequest, RunResult, Runtime, RuntimeError, WallFailure,
+};
 use sandbox::{Enforced, Outcome};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
@@ -55,10 +57,9 @@ impl Findings {
     }
 
     /// Records the result of a search for a language, and the last result of its canary.
-    fn note(&mut self, engine: &Engine, name: String, found: Result<Arc<Runtime>, RuntimeError>) {
+    fn note(&mut self, name: String, (found, seen): Looked) {
         match found {
             Ok(runtime) => {
-                let seen = engine.runtimes().recall_canary(&runtime);
                 let canary = seen.map_or(Canary::Checking, |seen| match seen.verdict {
                     Ok(()) => Canary::Working,
                     Err(reason) => Canary::Broken(reason),
@@ -75,6 +76,19 @@ impl Findings {
         let is_without_wall = matches!(self.wall, Some(Err(_)));
         self.is_looked && self.wall.is_some() && (is_without_wall || self.languages.values().all(is_checked))
     }
+}
+
+/// The result of a search for a language, and the last result of its canary.
+type Looked = (Result<Arc<Runtime>, RuntimeError>, Option<CanaryMemory>);
+
+/// Looks for a language.
+async fn look_for(engine: &Engine, name: &str) -> Looked {
+    let found = engine.runtimes().find(name).await;
+    let seen = match &found {
+        Ok(runtime) => engine.runtimes().recall_canary(runtime).await,
+        Err(_) => None,
+    };
+    (found, seen)
 }
 
 /// Holds the results of the checks.
@@ -155,14 +169,15 @@ impl Checks {
 
     /// Runs a canary of each language without a recent success.
     async fn try_unsure(&self, engine: &Engine) {
-        let is_sure =
-            |runtime: &Runtime| engine.runtimes().recall_canary(runtime).is_some_and(|seen| seen.is_fresh);
         let mut found: Vec<_> =
             self.known.borrow().languages.values().map(|it| Arc::clone(&it.runtime)).collect();
         // Compilers take longest, and callers wait for the other languages.
         found.sort_by_key(|runtime| runtime.is_compiled());
-        for runtime in found.iter().filter(|runtime| !is_sure(runtime)) {
-            self.try_canary(engine, runtime).await.ok();
+        for runtime in &found {
+            let seen = engine.runtimes().recall_canary(runtime).await;
+            if !seen.is_some_and(|seen| seen.is_fresh) {
+                self.try_canary(engine, runtime).await.ok();
+            }
         }
     }
 
@@ -205,9 +220,9 @@ impl Checks {
             let Some(pause) = late.iter().map(|(_, pause)| *pause).min() else { return };
             tokio::time::sleep(Duration::from_millis(pause)).await;
             for (name, _) in late {
-                let found = engine.runtimes().find(&name).await;
-                let runtime = found.as_ref().ok().cloned();
-                self.known.send_modify(|findings| findings.note(engine, name, found));
+                let looked = look_for(engine, &name).await;
+                let runtime = looked.0.as_ref().ok().cloned();
+                self.known.send_modify(|findings| findings.note(name, looked));
                 self.tell_offered();
                 if let Some(runtime) = runtime {
                     self.try_canary(engine, &runtime).await.ok();
@@ -231,12 +246,12 @@ async fn find_all(engine: &Arc<Engine>) -> Findings {
     let mut looking = JoinSet::new();
     for name in engine.runtimes().names() {
         let engine = Arc::clone(engine);
-        looking.spawn(async move { (name.to_owned(), engine.runtimes().find(name).await) });
+        looking.spawn(async move { (name.to_owned(), look_for(&engine, name).await) });
     }
     let mut findings = Findings { is_looked: true, ..Findings::default() };
     while let Some(looked) = looking.join_next().await {
-        if let Ok((name, found)) = looked {
-            findings.note(engine, name, found);
+        if let Ok((name, looked)) = looked {
+            findings.note(name, looked);
         }
     }
     findings
@@ -258,7 +273,7 @@ async fn canary(engine: &Engine, runtime: &Runtime) -> Result<Canary, String> {
         // A busy or stopped server is inconclusive about a language, and so is a server without a wall.
         return verdict.map(|()| Canary::Checking);
     }
-    engine.runtimes().remember_canary(runtime, &verdict);
+    engine.runtimes().remember_canary(runtime, &verdict).await;
     Ok(canary)
 }
 

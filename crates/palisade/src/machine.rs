@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use backends::host::HostParts;
 use backends::native::{NativeBackend, start_spawner};
 use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 use mcp::render::INLINE_BYTES_MAX;
@@ -67,13 +68,14 @@ where
         }
         ServerMode::Http => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let (mut config, settings) = config(options)?;
+    let (mut config, host, settings) = config(options)?;
     if mode == ServerMode::OneShot {
         config.pool = PoolConfig::off();
     }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
-        let native = Arc::new(NativeBackend::new(spawner).with_zygotes(zygote::library()));
+        let native = NativeBackend::new(spawner).with_zygotes(zygote::library()).with_host(host);
+        let native = Arc::new(native);
         let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
         if let Some(endpoint) = &settings.otlp_endpoint.value
             && let Err(error) = log::export(endpoint, engine.failure_log())
@@ -103,7 +105,8 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
     guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
 
-fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
+/// The parts of the engine and of its walls.
+fn config(options: &Options) -> io::Result<(EngineConfig, HostParts, Settings)> {
     let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let settings = loaded.settings;
     log::configure(settings.log_level.value, settings.log_format.value);
@@ -117,5 +120,6 @@ fn config(options: &Options) -> io::Result<(EngineConfig, Settings)> {
     let executable = std::env::current_exe().ok();
     let launcher = crate::die_with_parent::launcher();
     let pool = settings.pool();
-    Ok((EngineConfig { state_dir, launcher, policy, admission, pool, interpreters, executable }, settings))
+    let host = HostParts { state_dir: state_dir.clone(), interpreters, launcher, executable };
+    Ok((EngineConfig { state_dir, policy, admission, pool }, host, settings))
 }

@@ -10,6 +10,7 @@ mod oci;
 mod rootfs;
 mod spawn;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -105,7 +106,11 @@ impl Rival for Plain {
 fn on_path(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut files = std::env::split_paths(&path).map(|folder| folder.join(name));
-    files.find(|file| engine::runtimes::is_program(file)).ok_or_else(|| "it is not installed".to_owned())
+    let is_program = |file: &PathBuf| {
+        let found = std::fs::metadata(file);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    files.find(is_program).ok_or_else(|| "it is not installed".to_owned())
 }
 
 /// Folders outside of /usr that interpreters need, to be mounted read-only: their installation, which is the

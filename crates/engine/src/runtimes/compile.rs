@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
+use sandbox::{Layer, Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
 use serde_json::{Map, Value};
 
-use super::{DriverCall, Runtime, inside, locate};
+use super::{DriverCall, Runtime, inside};
 use crate::InputFile;
-use crate::builds::KeyMaker;
+use crate::builds::{Build, KeyMaker};
 use crate::diagnostics::{self, Said};
 use crate::typed;
 
@@ -135,10 +135,15 @@ impl Runtime {
         filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
     }
 
-    /// The read-only binds of the program's sandbox: the product, and what the program needs from the host.
-    pub(crate) fn run_binds(&self, build: &Path) -> Vec<ReadOnlyBind> {
-        let built = ReadOnlyBind { path: build.to_owned(), target: PathBuf::from(BUILD_INSIDE) };
-        self.found.run_binds.iter().cloned().map(ReadOnlyBind::in_place).chain([built]).collect()
+    /// The paths of the wall that a compiled program needs.
+    pub(crate) fn run_binds(&self) -> Vec<ReadOnlyBind> {
+        self.found.run_binds.iter().cloned().map(ReadOnlyBind::in_place).collect()
+    }
+
+    /// The product, as the program's sandbox shows it.
+    pub(crate) fn run_layer(build: &Build) -> Layer {
+        let (digest, path) = (build.digest.clone(), build.files.clone());
+        Layer { digest, path, target: PathBuf::from(BUILD_INSIDE) }
     }
 
     /// The file with the values of the variables, which the program reads.
@@ -150,20 +155,13 @@ impl Runtime {
     }
 
     /// Adds everything of this runtime on which a product depends: its definition, and the toolchain as it is
-    /// on disk now.
-    pub(crate) fn add_to_key(&self, key: &mut KeyMaker) {
+    /// now. `identity` is what [`super::Runtimes::identity`] says about it.
+    pub(crate) fn add_to_key(&self, key: &mut KeyMaker, identity: &str) {
         for (name, content) in self.definition.files() {
             key.add(name, content);
         }
         key.add("tool", &self.driver);
-        let told = serde_json::to_vec(&self.found).unwrap_or_default();
-        key.add("toolchain", &told);
-        for file in [Path::new(&self.found.executable)]
-            .into_iter()
-            .chain(self.found.watch.iter().map(PathBuf::as_path))
-        {
-            key.add("file", format!("{file:?} {:?}", locate::identity(file)).as_bytes());
-        }
+        key.add("toolchain", identity.as_bytes());
     }
 
     /// The errors in the compiler's output.

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use sandbox::InventoryError;
+
+/// When to retry after a late answer for which no later attempt is planned.
+const LATE_RETRY_MS: u64 = 1000;
+
 /// Why a language cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
@@ -42,6 +47,15 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
+    /// The wall's answer about that language.
+    pub(super) fn of(title: String, error: InventoryError) -> Self {
+        match error {
+            InventoryError::Missing { commands } => Self::Missing { title, commands },
+            InventoryError::Broken { reason } => Self::Broken { title, reason },
+            InventoryError::Late { reason } => Self::Late { title, reason, retry_after_ms: LATE_RETRY_MS },
+        }
+    }
+
     /// A stable identifier of the error.
     pub fn code(&self) -> &'static str {
         match self {

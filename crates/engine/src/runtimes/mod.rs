@@ -1,30 +1,23 @@
-//! Languages as data: the definitions in `runtimes/<language>/`, and the interpreters on this machine.
+//! Languages as data: the definitions in `runtimes/<language>/`, and the toolchains of a wall.
 //!
-//! The definitions are embedded in the binary. The server uses the interpreter that the operator named, or
-//! looks for one on the operator's PATH. It runs the runtime's probe once to find out what the interpreter
-//! needs in a sandbox. The answer is cached in the state directory for as long as the interpreter does not
-//! change ([`cache`]).
+//! The definitions are embedded in the binary. The server asks the wall's inventory for a toolchain at the
+//! first use of a language; the wall decides where it looks. A permanent answer is kept, and a late one is
+//! asked for again ([`slot`]).
 
-mod cache;
 mod canary;
 mod compile;
 mod definition;
 mod error;
-mod locate;
 mod slot;
 mod zygote;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use policy::Floor;
-use sandbox::{PlacedFile, ReadOnlyBind, WORKSPACE};
-use tokio::sync::Semaphore;
+use sandbox::{Backend, PlacedFile, ReadOnlyBind, Toolchain, ToolchainQuery, WORKSPACE};
 
-use self::cache::ProbeError;
 pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
@@ -54,15 +47,15 @@ const ENVIRONMENT: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Runtime {
     definition: Arc<Definition>,
-    found: cache::ProbeAnswer,
+    found: Toolchain,
     driver: Arc<[u8]>,
     placed: Vec<PlacedFile>,
 }
 
 impl Runtime {
-    fn new(definition: Arc<Definition>, found: cache::ProbeAnswer, compiled: Option<Vec<u8>>) -> Self {
+    fn new(definition: Arc<Definition>, found: Toolchain) -> Self {
         let name = driver_name(&definition);
-        let driver: Arc<[u8]> = compiled.map_or_else(|| definition.file(name).into(), Arc::from);
+        let driver: Arc<[u8]> = found.driver.clone().unwrap_or_else(|| definition.file(name).into());
         let mut placed = Vec::new();
         if !name.is_empty() {
             let path = driver_path(&definition, &found);
@@ -152,21 +145,20 @@ impl Runtime {
         self.placed.clone()
     }
 
-    /// The parts of the host that must be visible. `own` is the server's executable.
-    pub(crate) fn read_only_binds(&self, own: Option<&Path>) -> Vec<ReadOnlyBind> {
-        let mut binds: Vec<ReadOnlyBind> =
-            self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
+    /// The paths of the wall that must be visible.
+    pub(crate) fn read_only_binds(&self) -> Vec<ReadOnlyBind> {
+        self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect()
+    }
+
+    /// Where the Palisade executable must be visible, if a command of the language needs it.
+    pub(crate) fn executable_at(&self) -> Option<PathBuf> {
         let definition = &self.definition;
         let commands = [
             definition.prepare.as_ref().map(|it| &it.command),
             definition.check.as_ref().map(|it| &it.command),
         ];
         let needs_own = commands.into_iter().flatten().flatten().any(|part| part.contains("{palisade}"));
-        // An executable that was replaced on disk is no longer the running one.
-        if let Some(own) = own.filter(|own| needs_own && own.is_file()) {
-            binds.push(ReadOnlyBind { path: own.to_owned(), target: PathBuf::from(OWN_EXECUTABLE) });
-        }
-        binds
+        needs_own.then(|| PathBuf::from(OWN_EXECUTABLE))
     }
 
     /// How programs are prepared, where the language needs it: a command, its order, and whether it must
@@ -265,8 +257,8 @@ pub(crate) struct Preparing {
 }
 
 /// The path of the driver inside the sandbox.
-fn driver_path(definition: &Definition, found: &cache::ProbeAnswer) -> PathBuf {
-    let suffix = if found.compiled { definition.compiled_suffix() } else { "" };
+fn driver_path(definition: &Definition, found: &Toolchain) -> PathBuf {
+    let suffix = if found.driver.is_some() { definition.compiled_suffix() } else { "" };
     inside(&format!("{}{suffix}", driver_name(definition)))
 }
 
@@ -280,27 +272,18 @@ fn inside(name: &str) -> PathBuf {
     Path::new(INSIDE).join(name)
 }
 
-/// All languages.
+/// All languages of one wall.
 pub struct Runtimes {
-    state_dir: PathBuf,
-    path: OsString,
-    /// Interpreters that the operator named.
-    named: BTreeMap<String, PathBuf>,
-    /// Prefix that makes a probe end with this process.
-    launcher: Vec<String>,
+    backend: Arc<dyn Backend>,
+    /// The folder of the results of canaries.
+    canaries: PathBuf,
     ready: BTreeMap<&'static str, Slot>,
-    /// How long a probe may take.
-    patience: Duration,
-    /// Limits the probes at once to the number of cores.
-    asking: Semaphore,
 }
 
 impl Runtimes {
-    pub(crate) fn new(state_dir: PathBuf, named: BTreeMap<String, PathBuf>, launcher: Vec<String>) -> Self {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+    pub(crate) fn new(backend: Arc<dyn Backend>, state_dir: &Path) -> Self {
         let ready = definition::names().map(|name| (name, Slot::default())).collect();
-        let asking = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        Self { state_dir, path, named, launcher, ready, patience: cache::PROBE_PATIENCE, asking }
+        Self { backend, canaries: state_dir.join(canary::FOLDER), ready }
     }
 
     /// Names of all languages, installed or not.
@@ -335,54 +318,31 @@ impl Runtimes {
         found.await?.clone()
     }
 
-    /// The interpreter's path: from the operator, otherwise from the PATH.
-    fn command(&self, definition: &Definition) -> Result<PathBuf, RuntimeError> {
-        let title = || definition.title.clone();
-        match self.named.get(&definition.name) {
-            Some(file) if locate::is_program(file) => Ok(file.clone()),
-            // There is no fallback to another interpreter: the operator chose this one.
-            Some(_) => {
-                let reason = "the interpreter named in the configuration is not a program".to_owned();
-                Err(RuntimeError::Broken { title: title(), reason })
-            }
-            None => locate::on_path(&definition.interpreter.commands, &self.path).ok_or_else(|| {
-                let mut commands = definition.interpreter.commands.join(", ");
-                let closed = locate::closed_directories(&self.path);
-                commands.push_str(" is on the PATH");
-                if closed > 0 {
-                    commands.push_str(&format!(
-                        ", as far as this user may look ({closed} directories are closed to it)"
-                    ));
-                }
-                RuntimeError::Missing { title: title(), commands }
-            }),
+    async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
+        let found = self.backend.inventory().find(&question(&definition)).await;
+        match found {
+            Ok(found) => Ok(Arc::new(Runtime::new(definition, found))),
+            Err(error) => Err(RuntimeError::of(definition.title.clone(), error)),
         }
     }
 
-    /// Returns the cached answer (a few small reads), otherwise runs the probe on another thread.
-    async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
-        let command = self.command(&definition)?;
-        if let Some((found, compiled)) = cache::recall(&definition, &command, &self.state_dir) {
-            return Ok(Arc::new(Runtime::new(definition, found, compiled)));
-        }
-        let title = definition.title.clone();
-        let told = |error: ProbeError| match error {
-            ProbeError::Late(reason) => RuntimeError::Late { title, reason, retry_after_ms: 0 },
-            ProbeError::Broken(reason) => RuntimeError::Broken { title, reason },
-        };
-        let place = cache::ProbeSurroundings {
-            state_dir: self.state_dir.clone(),
-            path: self.path.clone(),
-            launcher: self.launcher.clone(),
-            patience: self.patience,
-        };
-        // The semaphore is never closed.
-        let _turn = self.asking.acquire().await.ok();
-        let asked = tokio::task::spawn_blocking(move || {
-            let (found, compiled) = cache::find_out(&definition, &command, &place)?;
-            Ok::<_, ProbeError>(Arc::new(Runtime::new(definition, found, compiled)))
-        });
-        asked.await.map_err(|error| ProbeError::Late(error.to_string())).flatten().map_err(told)
+    /// A text that changes when the toolchain of that runtime changes, or the wall that has it.
+    pub(crate) async fn identity(&self, runtime: &Runtime) -> Result<String, RuntimeError> {
+        let told = self.backend.inventory().identity(&runtime.found).await;
+        let told = told.map_err(|error| RuntimeError::of(runtime.definition.title.clone(), error))?;
+        Ok(format!("{}\n{told}", self.backend.name()))
+    }
+}
+
+/// What a wall must know to find the language.
+fn question(definition: &Definition) -> ToolchainQuery {
+    let interpreter = &definition.interpreter;
+    ToolchainQuery {
+        language: definition.name.clone(),
+        commands: interpreter.commands.clone(),
+        probe: interpreter.probe.clone(),
+        files: definition.files().map(|(name, content)| (name.to_owned(), content.into())).collect(),
+        settings: interpreter.settings.clone(),
     }
 }
 
@@ -402,54 +362,36 @@ pub fn languages() -> impl Iterator<Item = &'static str> {
     definition::names()
 }
 
-/// Whether the file can be started as an interpreter.
-pub fn is_program(file: &Path) -> bool {
-    locate::is_program(file)
-}
-
 #[cfg(test)]
 mod tests {
+    use sandbox::InventoryError;
+    use sandbox::fake::FakeBackend;
+
     use super::*;
 
     #[tokio::test]
-    async fn an_interpreter_that_the_operator_named_is_used_and_never_replaced() {
-        let state = std::env::temp_dir().join(format!("palisade-named-{}", std::process::id()));
-        let bash = locate::on_path(&["bash".to_owned()], &std::env::var_os("PATH").unwrap()).unwrap();
-        let link = state.join("named-bash");
-        std::fs::create_dir_all(&state).unwrap();
-        std::os::unix::fs::symlink(&bash, &link).unwrap();
-        let with = |path: PathBuf| {
-            Runtimes::new(state.clone(), BTreeMap::from([("bash".to_owned(), path)]), Vec::new())
-        };
-        let used = with(link.clone()).find("bash").await;
-        let missing = with(state.join("nothing")).find("bash").await;
-        let no_program = with(state.clone()).find("bash").await;
-        std::fs::remove_dir_all(&state).unwrap();
-        assert!(used.is_ok(), "{used:?}");
-        for refused in [missing, no_program] {
-            assert_eq!(refused.unwrap_err().code(), "language_broken");
-        }
+    async fn the_wall_is_asked_once_with_everything_that_its_probe_needs() {
+        let fake = FakeBackend::new(drop);
+        let driver = Some(Arc::from(&b"compiled"[..]));
+        fake.languages().set("python", Ok(Toolchain { driver, ..Toolchain::default() }));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), Path::new("/nowhere"));
+        let python = runtimes.find("python").await.unwrap();
+        runtimes.find("python").await.unwrap();
+        assert_eq!(fake.languages().asked(), ["python"]);
+        assert_eq!(&*python.driver, b"compiled");
+        let asked = question(&definition::load("python").unwrap());
+        assert!(asked.probe.iter().any(|part| part == "{interpreter}") && asked.files.len() > 1);
+        assert!(asked.files.iter().all(|(_, content)| !content.is_empty()));
     }
 
     #[tokio::test]
-    async fn a_slow_probe_holds_up_no_other_language() {
-        let state = std::env::temp_dir().join(format!("palisade-slow-{}", std::process::id()));
-        std::fs::create_dir_all(&state).unwrap();
-        let slow = state.join("slow");
-        // The script runs until its own file is removed.
-        std::fs::write(&slow, "#!/bin/sh\nwhile [ -e \"$0\" ]; do sleep 0.01; done\n").unwrap();
-        std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let named = BTreeMap::from([("lua".to_owned(), slow)]);
-        let runtimes = Runtimes::new(state.clone(), named, Vec::new());
-        let first = tokio::select! {
-            biased;
-            _ = runtimes.find("lua") => "the slow one",
-            found = async {
-                tokio::task::yield_now().await;
-                runtimes.find("bash").await
-            } => if found.is_ok() { "the other" } else { "neither" },
-        };
-        std::fs::remove_dir_all(&state).ok();
-        assert_eq!(first, "the other");
+    async fn what_a_wall_lacks_is_told_with_the_name_of_the_language() {
+        let fake = FakeBackend::new(drop);
+        let missing = InventoryError::Missing { commands: "lua is in the image".to_owned() };
+        fake.languages().set("lua", Err(missing));
+        let runtimes = Runtimes::new(Arc::new(fake), Path::new("/nowhere"));
+        let error = runtimes.find("lua").await.unwrap_err();
+        assert_eq!(error.code(), "language_missing");
+        assert_eq!(error.to_string(), "Lua is not installed on this server: none of lua is in the image");
     }
 }

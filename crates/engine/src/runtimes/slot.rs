@@ -47,40 +47,38 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::os::unix::fs::PermissionsExt;
+    use sandbox::fake::FakeBackend;
+    use sandbox::{InventoryError, Toolchain};
 
     use super::super::Runtimes;
     use super::*;
 
-    /// An interpreter that answers only once a certain file is beside it.
-    fn interpreter(state: &std::path::Path) -> std::path::PathBuf {
-        std::fs::create_dir_all(state).unwrap();
-        let path = state.join("bash");
-        let script = "#!/bin/bash\n[ -e \"$0.quick\" ] || exec sleep 1000\nexec bash \"$@\"\n";
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        path
-    }
-
     #[tokio::test]
     async fn an_interpreter_that_was_late_once_is_asked_again_later() {
-        let state = std::env::temp_dir().join(format!("palisade-late-{}", std::process::id()));
-        let bash = interpreter(&state);
-        let named = BTreeMap::from([("bash".to_owned(), bash.clone())]);
-        let mut runtimes = Runtimes::new(state.clone(), named, Vec::new());
-        runtimes.patience = Duration::from_millis(100);
+        let fake = FakeBackend::new(drop);
+        fake.languages().set("bash", Err(InventoryError::Late { reason: "it is busy".to_owned() }));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"));
         let late = runtimes.find("bash").await.unwrap_err();
         assert_eq!(late.code(), "language_not_ready");
         assert!(late.retry_after_ms().is_some());
-        // Until the pause is over no probe runs, even if the interpreter would answer now.
-        std::fs::write(bash.with_extension("quick"), "").unwrap();
-        runtimes.patience = Duration::from_secs(60);
+        // Until the pause is over the wall is not asked, even if it would answer now.
+        fake.languages().set("bash", Ok(Toolchain::default()));
         assert_eq!(runtimes.find("bash").await.unwrap_err().code(), "language_not_ready");
+        assert_eq!(fake.languages().asked().len(), 1);
         runtimes.ready["bash"].late.lock().unwrap().as_mut().unwrap().until = Instant::now();
         let found = runtimes.find("bash").await;
-        std::fs::remove_dir_all(&state).unwrap();
         assert!(found.is_ok(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn a_language_that_the_wall_does_not_have_is_not_asked_for_again() {
+        let fake = FakeBackend::new(drop);
+        fake.languages().set("bash", Err(InventoryError::Broken { reason: "it is empty".to_owned() }));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"));
+        for _ in 0..2 {
+            assert_eq!(runtimes.find("bash").await.unwrap_err().code(), "language_broken");
+        }
+        assert_eq!(fake.languages().asked(), ["bash"]);
     }
 
     #[test]

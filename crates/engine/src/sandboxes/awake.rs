@@ -45,7 +45,8 @@ impl AwakeSandbox {
             ..SandboxSpec::default()
         };
         for runtime in &runtimes {
-            let new = runtime.read_only_binds(engine.executable.as_deref());
+            spec.executable_at = spec.executable_at.or_else(|| runtime.executable_at());
+            let new = runtime.read_only_binds();
             spec.binds.extend(new.into_iter().filter(|bind| !spec.binds.contains(bind)).collect::<Vec<_>>());
             let new = runtime.placed_files();
             let is_there =

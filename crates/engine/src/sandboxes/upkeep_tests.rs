@@ -1,6 +1,5 @@
 //! Tests of unused sandboxes, over a guest whose interpreters report their end at once.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -85,9 +84,6 @@ impl Scene {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
             state_dir: folder.clone(),
-            executable: None,
-            interpreters: BTreeMap::new(),
-            launcher: Vec::new(),
             policy: Policy::built_in(2),
             admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 64 << 30 },
             pool: crate::PoolConfig::off(),

@@ -109,9 +109,6 @@ pub(crate) fn config(durability: Durability) -> RunsConfig {
 pub(crate) fn runs_with(fake: &FakeBackend, store: Store, config: RunsConfig) -> Arc<Runs> {
     let engine = EngineConfig {
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
-        executable: None,
-        interpreters: std::collections::BTreeMap::new(),
-        launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 64, queue_max: 64, memory_bytes: 64 << 30 },
         pool: engine::PoolConfig::off(),

@@ -68,7 +68,7 @@ fn check(path: &Path) -> Result<String, ConfigError> {
     let mut text = format!("{} is sound: {} settings", path.display(), given.len());
     for assignment in &given {
         let super::Setting::Interpreter(language, program) = &assignment.setting else { continue };
-        if !engine::runtimes::is_program(program) {
+        if !backends::host::inventory::is_program(program) {
             let program = program.display();
             text.push_str(&format!(
                 "\nwarning: {}: {program}, set for {language}, is not a program here",

@@ -166,14 +166,14 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
     let (language, code, compile_anew) = (name.to_owned(), code.to_owned(), true);
     let result = run(engine, RunRequest { language, code, compile_anew, ..RunRequest::default() }).await;
     if result.execution().stdout == stdout.as_bytes() && !result.outcome.is_error() {
-        engine.runtimes().remember_canary(&runtime, &Ok(()));
+        engine.runtimes().remember_canary(&runtime, &Ok(())).await;
         return finding(true, version, None);
     }
     let said = result.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     let stderr =
         String::from_utf8_lossy(&result.execution().stderr).trim().chars().take(300).collect::<String>();
     let problem = format!("its canary ended as {}: {said} {stderr}", result.outcome.name());
-    engine.runtimes().remember_canary(&runtime, &Err(problem.clone()));
+    engine.runtimes().remember_canary(&runtime, &Err(problem.clone())).await;
     finding(false, version, Some(problem))
 }
 

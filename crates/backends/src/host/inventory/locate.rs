@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The first of these commands that is an executable file in an absolute directory of the PATH.
-pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
+pub(super) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
     let directories: Vec<PathBuf> =
         env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
     let candidates =
@@ -17,7 +17,7 @@ pub(crate) fn on_path(commands: &[String], path: &OsStr) -> Option<PathBuf> {
 }
 
 /// How many directories of the PATH this user may not read. Programs in them are not found.
-pub(crate) fn closed_directories(path: &OsStr) -> usize {
+pub(super) fn closed_directories(path: &OsStr) -> usize {
     let is_closed = |directory: &PathBuf| {
         let probed = fs::metadata(directory.join("."));
         probed.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
@@ -25,14 +25,14 @@ pub(crate) fn closed_directories(path: &OsStr) -> usize {
     env::split_paths(path).filter(|directory| directory.is_absolute()).filter(is_closed).count()
 }
 
-/// Whether the file is executable.
-pub(crate) fn is_program(file: &Path) -> bool {
+/// Whether the file can be started as an interpreter.
+pub fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// A number that changes when the interpreter changes. A script is a version manager's shim: its target depends
 /// on the manager's version file beside its folder.
-pub(crate) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
+pub(super) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     command.hash(&mut hasher);
     identity(command).hash(&mut hasher);
@@ -49,7 +49,7 @@ pub(crate) fn fingerprint(command: &Path, extra: &[&[u8]]) -> u64 {
 }
 
 /// The metadata that changes when a file is replaced.
-pub(crate) fn identity(file: &Path) -> Option<(u64, u64, u64, i64, i64)> {
+pub(super) fn identity(file: &Path) -> Option<(u64, u64, u64, i64, i64)> {
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }

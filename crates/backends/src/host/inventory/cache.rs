@@ -4,7 +4,6 @@
 //! The answer is cached under the interpreter's fingerprint. It is written to a temporary file and renamed, so
 //! a killed server leaves either the old answer or the new one. A damaged answer is probed again.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
@@ -14,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use ::sandbox::{InventoryError, Toolchain, ToolchainQuery};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use super::definition::Definition;
 use super::locate;
 
 /// A version manager's shim may take a second. An interpreter that takes longer than this has failed to answer.
@@ -27,112 +26,95 @@ const ANSWER_BYTES_MAX: u64 = 4 << 20;
 const BINDS_MAX: usize = 64;
 /// The most answers cached for one language.
 const ANSWERS_MAX: usize = 8;
-pub(super) const FOLDER: &str = "runtimes";
+const FOLDER: &str = "runtimes";
 
 /// The number of probes of this process. It makes the name of each probe's folder unique.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// An interpreter's answer.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ProbeAnswer {
-    pub(crate) version: String,
-    pub(crate) executable: String,
-    pub(crate) binds: Vec<PathBuf>,
-    /// The binds that a compiled program needs. `binds` are then those of the compiler.
-    #[serde(default)]
-    pub(crate) run_binds: Vec<PathBuf>,
-    /// Programs of the toolchain that commands refer to as `{tool name}`.
-    #[serde(default)]
-    pub(crate) programs: BTreeMap<String, String>,
-    /// Files besides the executable whose change means another toolchain.
-    #[serde(default)]
-    pub(crate) watch: Vec<PathBuf>,
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(crate) packages: BTreeMap<String, String>,
-    /// Modules that are part of the interpreter, where the check of a program needs them.
-    #[serde(default)]
-    pub(crate) modules: Vec<String>,
+/// An answer in the folder. The compiled driver is a file beside it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    toolchain: Toolchain,
     /// Whether the probe compiled the driver.
     #[serde(default)]
-    pub(crate) compiled: bool,
+    compiled: bool,
 }
 
-/// Returns the cached answer and the compiled driver, if both are still valid.
-pub(crate) fn recall(
-    definition: &Definition,
-    command: &Path,
-    state_dir: &Path,
-) -> Option<(ProbeAnswer, Option<Vec<u8>>)> {
-    read(&state_dir.join(FOLDER), &key(definition, command))
+/// Returns the cached answer with the compiled driver, if both are still valid.
+pub(super) fn recall(query: &ToolchainQuery, command: &Path, state_dir: &Path) -> Option<Toolchain> {
+    read(&state_dir.join(FOLDER), &key(query, command))
 }
 
 /// Where and how to run a probe.
-pub(crate) struct ProbeSurroundings {
-    pub(crate) state_dir: PathBuf,
-    pub(crate) path: OsString,
+pub(super) struct ProbeSurroundings {
+    pub(super) state_dir: PathBuf,
+    pub(super) path: OsString,
     /// Prefix for the probe's command line.
-    pub(crate) launcher: Vec<String>,
+    pub(super) launcher: Vec<String>,
     /// How long a probe may take.
-    pub(crate) patience: Duration,
+    pub(super) patience: Duration,
 }
 
-/// Why an interpreter gave no answer.
-#[derive(Debug)]
-pub(crate) enum ProbeError {
-    /// A temporary failure: the machine is busy, or lacks something that it may have later.
-    Late(String),
-    /// A permanent failure.
-    Broken(String),
-}
-
-/// Returns the answer and the compiled driver by running the probe.
-pub(crate) fn find_out(
-    definition: &Definition,
+/// Returns the answer with the compiled driver by running the probe.
+pub(super) fn find_out(
+    query: &ToolchainQuery,
     command: &Path,
     place: &ProbeSurroundings,
-) -> Result<(ProbeAnswer, Option<Vec<u8>>), ProbeError> {
+) -> Result<Toolchain, InventoryError> {
     let folder = place.state_dir.join(FOLDER);
-    let key = key(definition, command);
+    let key = key(query, command);
     let work = folder.join(format!("{key}.{}.{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed)));
-    let question = Question { definition, command, place, folder: &folder, key: &key, work: &work };
+    let question = Question { query, command, place, folder: &folder, key: &key, work: &work };
     let asked = question.ask();
     discard(&work);
     asked?;
-    read(&folder, &key).ok_or_else(|| ProbeError::Late("its answer could not be stored".to_owned()))
+    read(&folder, &key).ok_or_else(|| late("its answer could not be stored"))
 }
 
-fn key(definition: &Definition, command: &Path) -> String {
+/// A temporary failure: the machine is busy, or lacks something that it may have later.
+pub(super) fn late(reason: impl Into<String>) -> InventoryError {
+    InventoryError::Late { reason: reason.into() }
+}
+
+/// A permanent failure.
+pub(super) fn broken(reason: impl Into<String>) -> InventoryError {
+    InventoryError::Broken { reason: reason.into() }
+}
+
+fn key(query: &ToolchainQuery, command: &Path) -> String {
     let home = std::env::var("HOME").unwrap_or_default();
-    let settings: Vec<String> = definition
-        .interpreter
+    let settings: Vec<String> = query
         .settings
         .iter()
         .map(|file| PathBuf::from(file.replace('~', &home)))
         .map(|file| format!("{:?}", locate::identity(&file)))
         .collect();
-    let contents: Vec<&[u8]> =
-        definition.files().map(|(_, content)| content).chain(settings.iter().map(String::as_bytes)).collect();
-    format!("{}-{:016x}", definition.name, locate::fingerprint(command, &contents))
+    let contents: Vec<&[u8]> = query
+        .files
+        .iter()
+        .map(|(_, content)| &**content)
+        .chain(settings.iter().map(String::as_bytes))
+        .collect();
+    format!("{}-{:016x}", query.language, locate::fingerprint(command, &contents))
 }
 
-fn read(folder: &Path, key: &str) -> Option<(ProbeAnswer, Option<Vec<u8>>)> {
-    let found: ProbeAnswer =
+fn read(folder: &Path, key: &str) -> Option<Toolchain> {
+    let Stored { toolchain, compiled } =
         serde_json::from_slice(&fs::read(folder.join(format!("{key}.json"))).ok()?).ok()?;
-    if !Path::new(&found.executable).exists()
-        || found.binds.iter().chain(&found.run_binds).any(|bind| !bind.exists())
+    if !Path::new(&toolchain.executable).exists()
+        || toolchain.binds.iter().chain(&toolchain.run_binds).any(|bind| !bind.exists())
     {
         return None;
     }
     let driver =
-        if found.compiled { Some(fs::read(folder.join(format!("{key}.driver"))).ok()?) } else { None };
-    Some((found, driver))
+        if compiled { Some(fs::read(folder.join(format!("{key}.driver"))).ok()?.into()) } else { None };
+    Some(Toolchain { driver, ..toolchain })
 }
 
 /// The probe of one interpreter.
 struct Question<'a> {
-    definition: &'a Definition,
+    query: &'a ToolchainQuery,
     command: &'a Path,
     place: &'a ProbeSurroundings,
     /// The folder of the cached answers.
@@ -162,11 +144,10 @@ impl Question<'_> {
         Ok(lock)
     }
 
-    fn ask(&self) -> Result<(), ProbeError> {
-        let problem =
-            |error: io::Error| ProbeError::Late(format!("the state directory cannot be used: {error}"));
+    fn ask(&self) -> Result<(), InventoryError> {
+        let problem = |error: io::Error| late(format!("the state directory cannot be used: {error}"));
         let _lock = self.prepare().map_err(problem)?;
-        for (name, content) in self.definition.files() {
+        for (name, content) in &self.query.files {
             fs::write(self.work.join(name), content).map_err(problem)?;
         }
         let out = self.work.join("compiled-driver");
@@ -175,22 +156,25 @@ impl Question<'_> {
                 .replace("{folder}", &self.work.to_string_lossy())
                 .replace("{out}", &out.to_string_lossy())
         };
-        let probe = self.definition.interpreter.probe.iter().map(fill);
+        let probe = self.query.probe.iter().map(fill);
         let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
-        let mut found: ProbeAnswer = serde_json::from_slice(&run_probe(&argv, self.place)?)
-            .map_err(|error| ProbeError::Broken(format!("its probe answered nonsense: {error}")))?;
+        let mut found: Toolchain = serde_json::from_slice(&run_probe(&argv, self.place)?)
+            .map_err(|error| broken(format!("its probe answered nonsense: {error}")))?;
         if found.binds.len().max(found.run_binds.len()) > BINDS_MAX {
             let count = found.binds.len();
-            return Err(ProbeError::Broken(format!("it needs {count} directories, more than {BINDS_MAX}")));
+            return Err(broken(format!("it needs {count} directories, more than {BINDS_MAX}")));
         }
         found.binds.retain(|bind| is_fit_to_show(bind));
         found.run_binds.retain(|bind| is_fit_to_show(bind));
-        found.compiled = out.is_file();
-        if found.compiled {
+        // The compiled driver is the file, whatever the probe prints.
+        found.driver = None;
+        let compiled = out.is_file();
+        if compiled {
             fs::rename(&out, self.folder.join(format!("{}.driver", self.key))).map_err(problem)?;
         }
         let answer = self.work.join("answer");
-        let text = serde_json::to_vec(&found).map_err(|error| ProbeError::Broken(error.to_string()))?;
+        let text = serde_json::to_vec(&Stored { toolchain: found, compiled })
+            .map_err(|error| broken(error.to_string()))?;
         fs::write(&answer, text).map_err(problem)?;
         fs::rename(&answer, self.folder.join(format!("{}.json", self.key))).map_err(problem)?;
         self.forget_old_ones();
@@ -206,7 +190,7 @@ impl Question<'_> {
             .map(|entry| entry.path())
             .filter(|path| {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with(&format!("{}-", self.definition.name)) && name.ends_with(".json")
+                name.starts_with(&format!("{}-", self.query.language)) && name.ends_with(".json")
             })
             .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
             .collect();
@@ -233,8 +217,8 @@ fn is_fit_to_show(bind: &Path) -> bool {
         && !home.starts_with(bind)
 }
 
-fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, ProbeError> {
-    let empty = || ProbeError::Broken("its probe is empty".to_owned());
+fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, InventoryError> {
+    let empty = || broken("its probe is empty");
     let (program, arguments) = argv.split_first().ok_or_else(empty)?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", &place.path).env("LANG", "C.UTF-8").current_dir("/");
@@ -248,8 +232,8 @@ fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, Prob
         let words = format!("it cannot be started: {error}");
         // A lack of processes or memory is not a fault of the interpreter.
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => ProbeError::Late(words),
-            _ => ProbeError::Broken(words),
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => late(words),
+            _ => broken(words),
         }
     })?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -257,14 +241,14 @@ fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, Prob
     let stderr = std::thread::spawn(move || bounded(stderr));
     let deadline = Instant::now() + place.patience;
     let status = loop {
-        match child.try_wait().map_err(|error| ProbeError::Late(error.to_string()))? {
+        match child.try_wait().map_err(|error| late(error.to_string()))? {
             Some(status) => break status,
             None if Instant::now() > deadline => {
                 // The probe may have ended by now. The error reports that it did not end in time.
                 child.kill().ok();
                 child.wait().ok();
                 let words = format!("its probe did not end within {} s", place.patience.as_secs());
-                return Err(ProbeError::Late(words));
+                return Err(late(words));
             }
             None => std::thread::sleep(PROBE_POLL),
         }
@@ -277,7 +261,7 @@ fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, Prob
     let last = said.lines().last().unwrap_or("").chars().take(300).collect::<String>();
     let words = format!("its probe failed ({status}): {last}");
     // A signal ended the probe, from the kernel for lack of memory, or from a user.
-    Err(if status.code().is_none() { ProbeError::Late(words) } else { ProbeError::Broken(words) })
+    Err(if status.code().is_none() { late(words) } else { broken(words) })
 }
 
 /// Removes the folder of a probe. The next probe removes what is left behind.
