@@ -5,8 +5,8 @@
 //! so that several servers on one machine do not overcommit it together.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -65,13 +65,18 @@ pub(crate) struct Permit {
 struct Bell {
     places: Arc<Semaphore>,
     runs_max: usize,
-    quiet: Arc<Notify>,
+    quiet: Arc<Listeners>,
 }
+
+/// Who is told each time the last run has ended.
+#[derive(Debug, Default)]
+struct Listeners(Mutex<Vec<Arc<Notify>>>);
 
 impl Drop for Bell {
     fn drop(&mut self) {
         if self.places.available_permits() >= self.runs_max {
-            self.quiet.notify_one();
+            let listeners = self.quiet.0.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().for_each(|listener| listener.notify_one());
         }
     }
 }
@@ -81,8 +86,7 @@ pub(crate) struct Admission {
     places: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// Notified each time the last run has ended.
-    quiet: Arc<Notify>,
+    quiet: Arc<Listeners>,
 }
 
 impl Admission {
@@ -102,9 +106,12 @@ impl Admission {
         self.waiting() == 0 && self.places.available_permits() >= self.limits.runs_max
     }
 
-    /// The notification for the end of the last run.
-    pub(crate) fn quiet(&self) -> &Arc<Notify> {
-        &self.quiet
+    /// A notification for the end of the last run. Every listener has its own, for as long as there is
+    /// admission.
+    pub(crate) fn quiet(&self) -> Arc<Notify> {
+        let listener = Arc::<Notify>::default();
+        self.quiet.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&listener));
+        listener
     }
 
     /// The number of runs that wait for admission now.
@@ -263,10 +270,11 @@ mod tests {
         let (first, second) =
             (admission.admit(1 << 20).await.unwrap(), admission.admit(1 << 20).await.unwrap());
         drop(first);
-        let told = || tokio::time::timeout(Duration::from_millis(5), admission.quiet().notified());
-        assert!(told().await.is_err() && !admission.is_quiet(), "one still runs");
+        let listeners = [admission.quiet(), admission.quiet()];
+        let told = |which: usize| tokio::time::timeout(Duration::from_millis(5), listeners[which].notified());
+        assert!(told(0).await.is_err() && !admission.is_quiet(), "one still runs");
         drop(second);
-        assert!(told().await.is_ok() && admission.is_quiet());
+        assert!(told(0).await.is_ok() && told(1).await.is_ok() && admission.is_quiet());
     }
 
     #[tokio::test]

@@ -15,7 +15,6 @@ use sandbox::{Limits, Outcome, Sandbox, SandboxSpec};
 use tokio::time::{Instant, timeout_at};
 use wire::{Exit, FileKind, ToGuest};
 
-use crate::Engine;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
 use crate::conversation::{Conversation, Overflow, StopSignals};
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
@@ -25,6 +24,7 @@ use crate::result::{BuildReport, Execution, RunError, RunUsage};
 use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
+use crate::{Engine, Wall};
 
 /// A file that creates the product's folder. It is not part of the product.
 const MARK: &str = ".made";
@@ -50,6 +50,7 @@ impl Engine {
     /// The product of a program, or why there is none. `None` for a language that is not compiled.
     pub(crate) async fn compile(
         &self,
+        wall: &Wall,
         request: &RunRequest,
         runtime: &Runtime,
     ) -> Result<Option<Built>, Unstarted> {
@@ -58,7 +59,7 @@ impl Engine {
         }
         let inputs = runtime.compiled_inputs(&request.code, &request.inputs);
         let call = CompileCall { code: &request.code, inputs, variables: &request.variables };
-        let identity = self.runtimes().identity(runtime).await?;
+        let identity = wall.runtimes().identity(runtime).await?;
         let key = key(runtime, &call, &identity);
         let (builds, wanted) = (self.builds.clone(), key.clone());
         // On a blocking thread: every byte of a product is read before it is used.
@@ -66,11 +67,12 @@ impl Engine {
         if let Some(build) = recalled.filter(|_| !request.compile_anew) {
             return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
         }
-        self.compile_anew(runtime, &call, key).await.map(Some)
+        self.compile_anew(wall, runtime, &call, key).await.map(Some)
     }
 
     async fn compile_anew(
         &self,
+        wall: &Wall,
         runtime: &Runtime,
         call: &CompileCall<'_>,
         key: Key,
@@ -88,7 +90,7 @@ impl Engine {
             absence_allowed: self.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         };
-        let mut sandbox = self.create(&spec).await?;
+        let mut sandbox = wall.create(&spec).await?;
         let attempt = attempt(sandbox.as_mut(), runtime, call, &limits).await;
         let usage = sandbox.destroy().await.unwrap_or_default();
         let ms = started.elapsed().as_secs_f64() * 1000.0;

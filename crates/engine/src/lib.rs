@@ -44,6 +44,7 @@ mod unstarted;
 mod validate;
 mod variables;
 mod verdict;
+mod wall;
 pub mod workspace;
 
 use std::path::PathBuf;
@@ -52,6 +53,8 @@ use std::sync::Arc;
 use policy::Policy;
 use sandbox::{Backend, FailureCounts, Failures};
 use tracing::Instrument;
+
+use self::wall::Rank;
 
 pub use admission::{AdmissionLimits, Busy};
 pub use circuit::WallFailure;
@@ -73,6 +76,7 @@ pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use validate::{Finding, MissingImport, Validation};
+pub use wall::Wall;
 
 /// The parts from which an [`Engine`] is built.
 pub struct EngineConfig {
@@ -88,11 +92,10 @@ pub struct EngineConfig {
 
 /// Runs programs in sandboxes.
 pub struct Engine {
-    backend: circuit::Circuit,
-    runtimes: Runtimes,
+    default_wall: Wall,
+    further_walls: Vec<Wall>,
     policy: Policy,
     admission: Arc<admission::Admission>,
-    pool: pool::Pool,
     builds: builds::Builds,
     failures: Arc<Failures>,
     state_dir: PathBuf,
@@ -101,33 +104,59 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine over one backend.
+    /// Creates an engine over one wall.
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
+        Self::with_walls(backend, Vec::new(), config)
+    }
+
+    /// Creates an engine over several walls. A request that names none gets the default. Of two walls with the
+    /// same name, the first one is used.
+    pub fn with_walls(
+        default: Arc<dyn Backend>,
+        further: Vec<Arc<dyn Backend>>,
+        config: EngineConfig,
+    ) -> Self {
+        let mut others: Vec<Arc<dyn Backend>> = Vec::new();
+        for backend in further {
+            let name = backend.name();
+            if std::iter::once(&default).chain(&others).any(|known| known.name() == name) {
+                tracing::error!(wall = name, "wall_name_taken");
+            } else {
+                others.push(backend);
+            }
+        }
         let admission = Arc::new(admission::Admission::new(config.admission));
-        let circuit = circuit::Circuit::new(backend);
-        let backend: Arc<dyn Backend> = Arc::new(circuit.clone());
         let failures = Arc::<Failures>::default();
+        // The pools share the memory for spares evenly: its maximum is for all of them together.
+        let warm =
+            std::iter::once(&default).chain(&others).filter(|backend| backend.is_warmable()).count().max(1);
+        let memory_bytes_max = config.pool.memory_bytes_max / warm as u64;
+        let pool = pool::PoolParts {
+            config: PoolConfig { memory_bytes_max, ..config.pool },
+            admission: &admission,
+            failures: &failures,
+        };
+        let wall = |backend, rank| Wall::new(backend, &pool, &config.state_dir, rank);
         Self {
-            pool: pool::Pool::new(config.pool, &backend, &admission, &failures),
-            backend: circuit,
-            runtimes: Runtimes::new(backend, &config.state_dir),
+            default_wall: wall(default, Rank::Default),
+            further_walls: others.into_iter().map(|backend| wall(backend, Rank::Further)).collect(),
             builds: builds::Builds::new(&config.state_dir, &failures),
-            state_dir: config.state_dir,
             policy: config.policy,
+            is_warm: config.pool.is_on,
+            state_dir: config.state_dir,
             admission,
             failures,
-            is_warm: config.pool.is_on,
         }
     }
 
-    /// The backend in use.
+    /// The backend of the default wall.
     pub fn backend(&self) -> &dyn Backend {
-        &self.backend
+        self.default_wall.backend()
     }
 
-    /// Why the backend cannot build a sandbox at the moment, or `None` while no such failure is known.
+    /// Why the default wall cannot build a sandbox at the moment, or `None` while no such failure is known.
     pub fn wall_failure(&self) -> Option<Arc<WallFailure>> {
-        self.backend.failure()
+        self.default_wall.failure()
     }
 
     /// The log of failures that are not reported to any caller.
@@ -135,24 +164,25 @@ impl Engine {
         &self.failures
     }
 
-    /// Counts of the failures that no caller was told about, in the engine and in the backend.
+    /// Counts of the failures that no caller was told about, in the engine and in its walls.
     pub fn failures(&self) -> FailureCounts {
-        telemetry::added(self.failures.counts(), self.backend.failures())
+        let of_walls = self.walls().map(|wall| wall.backend().failures());
+        of_walls.fold(self.failures.counts(), telemetry::added)
     }
 
-    /// When the backend became able to build sandboxes again, if it once failed to.
+    /// When the default wall became able to build sandboxes again, if it once failed to.
     pub fn wall_regained_at(&self) -> Option<std::time::Instant> {
-        self.backend.regained_at()
+        self.default_wall.regained_at()
     }
 
-    /// Completes when the backend can build sandboxes again after a failure.
+    /// Completes when the default wall can build sandboxes again after a failure.
     pub async fn wall_regained(&self) {
-        self.backend.regained().await;
+        self.default_wall.regained().await;
     }
 
-    /// The known languages and their interpreters.
+    /// The known languages, with their toolchains behind the default wall.
     pub fn runtimes(&self) -> &Runtimes {
-        &self.runtimes
+        self.default_wall.runtimes()
     }
 
     /// The number of runs that wait for admission now.
@@ -160,23 +190,28 @@ impl Engine {
         self.admission.waiting()
     }
 
-    /// Waits for admission. When memory is short, the pool gives up spares for the run.
+    /// Waits for admission. When memory is short, the pools give up spares for the run, that of the default
+    /// wall last.
     pub(crate) async fn admit(&self, memory_bytes: u64) -> Result<admission::Permit, Busy> {
-        let missing = self.admission.memory_missing(memory_bytes);
-        if missing > 0 {
-            self.pool.give_way(missing);
+        let mut missing = self.admission.memory_missing(memory_bytes);
+        for wall in self.walls().rev() {
+            if missing > 0 {
+                missing = missing.saturating_sub(wall.pool.give_way(missing));
+            }
         }
         self.admission.admit(memory_bytes).instrument(tracing::debug_span!("admission")).await
     }
 
     /// Destroys all spares. Later runs build their own sandboxes.
     pub async fn close_pool(&self) {
-        self.pool.close().await;
+        for wall in self.walls() {
+            wall.pool.close().await;
+        }
     }
 
-    /// The state of the pool at this moment.
+    /// The spares of the default wall at this moment.
     pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
-        self.pool.snapshot()
+        self.default_wall.pool_snapshot()
     }
 
     /// The directory that holds the server's state.

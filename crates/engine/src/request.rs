@@ -44,6 +44,8 @@ pub struct RunRequest {
     pub inputs: Vec<InputFile>,
     /// The persistent sandbox to run in. `None` asks for a fresh sandbox.
     pub sandbox: Option<SandboxId>,
+    /// The wall to run behind. `None` asks for the default one, or for that of the sandbox.
+    pub wall: Option<String>,
     /// The limits that the caller asks for.
     pub ask: Ask,
     /// Whether the caller wants the files back that the run created or changed.

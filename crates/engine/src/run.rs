@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use policy::{Action, Caller, Terms};
-use sandbox::{Ending, LastingWorkspace, Limits, Outcome, Sandbox, SandboxSpec, Usage, WORKSPACE};
+use sandbox::{Ending, LastingWorkspace, Limits, Outcome, SandboxSpec, Usage, WORKSPACE};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
 use wire::{Fork, OpenProcess, ToGuest};
@@ -32,7 +32,7 @@ use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{DriverCall, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
-use crate::{Engine, variables};
+use crate::{Engine, Wall, variables};
 
 /// The driver mode for an interpreter that executes a single run.
 const FRESH: &str = "last";
@@ -49,6 +49,8 @@ const LAST_WORDS_BYTES: usize = 64 << 10;
 
 /// A persistent sandbox in whose workspace a run takes place.
 pub(crate) struct InSandbox<'a> {
+    /// The wall that it is behind.
+    pub(crate) wall: &'a str,
     pub(crate) workspace: LastingWorkspace,
     pub(crate) limits: &'a Limits,
 }
@@ -74,30 +76,39 @@ impl Engine {
         audience: &mut Audience,
         mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
-        let name = self.backend().name();
+        // A persistent sandbox stays behind its wall.
+        let named = match &sandbox {
+            Some(sandbox) => Some(sandbox.wall),
+            None => request.wall.as_deref(),
+        };
+        let wall = match self.known_wall(named) {
+            Ok(wall) => wall,
+            Err(unknown) => return Unstarted::from(unknown).into_result(self.backend().name()),
+        };
         let prepared = tokio::select! {
             biased;
             // A run that is stopped while it waits for admission leaves the queue at once.
             Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
-            prepared = self.prepare(caller, &request, sandbox) => prepared,
+            prepared = self.prepare(caller, wall, &request, sandbox) => prepared,
         };
         match prepared {
             Ok(prepared) => {
-                let run = prepared.run(self, request, audience, StopSignals::new(stop));
+                let run = prepared.run(wall, request, audience, StopSignals::new(stop));
                 run.instrument(debug_span!("conversation")).await
             }
-            Err(unstarted) => unstarted.into_result(name),
+            Err(unstarted) => unstarted.into_result(wall.name()),
         }
     }
 
     async fn prepare(
         &self,
         caller: &Caller,
+        wall: &Wall,
         request: &RunRequest,
         sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
         request.check()?;
-        let runtime = self.runtimes().find(&request.language).await?;
+        let runtime = wall.runtimes().find(&request.language).await?;
         check_names(request, &runtime)?;
         let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
         let action = match &sandbox {
@@ -109,7 +120,7 @@ impl Engine {
         let terms = self.judge(&policy::Call { caller, action })?;
         let workspace = sandbox.map(|sandbox| sandbox.workspace);
         // Compile before admission: a compilation is admitted separately.
-        let built = self.compile(request, &runtime).instrument(debug_span!("compile")).await?;
+        let built = self.compile(wall, request, &runtime).instrument(debug_span!("compile")).await?;
         let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // In a persistent workspace, a file of the caller may already have the customary name.
@@ -132,19 +143,24 @@ impl Engine {
             spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
         }
         let lease = if built.is_some() || spec.workspace.is_some() || request.cold {
-            Lease::cold(self.create(&spec).await?)
+            Lease::cold(wall.create(&spec).await?)
         } else {
-            self.lease_for_run(&spec, &runtime).await?
+            self.lease_for_run(wall, &spec, &runtime).await?
         };
         Ok(Prepared { runtime, terms, permit, built, spec, lease, source, started })
     }
 
-    async fn lease_for_run(&self, spec: &SandboxSpec, runtime: &Runtime) -> Result<Lease, Unstarted> {
+    async fn lease_for_run(
+        &self,
+        wall: &Wall,
+        spec: &SandboxSpec,
+        runtime: &Runtime,
+    ) -> Result<Lease, Unstarted> {
         let policy = self.policy();
         // The limits of a run that asks for none.
         let usual = policy.usual(runtime.floor());
         let (language, purpose) = (runtime.interpreter(), Purpose::Run);
-        self.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
+        wall.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
 
     /// The spec of a sandbox for that runtime. `opening` holds the first messages to its guest.
@@ -158,14 +174,6 @@ impl Engine {
             absence_allowed: self.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         }
-    }
-
-    /// Builds a sandbox of that spec now. Fails unless every required guarantee is enforced.
-    pub(crate) async fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, Unstarted> {
-        let sandbox = self.backend().create(spec).await.map_err(|error| Unstarted::wall(&error))?;
-        // No silent fallback: a sandbox with a missing guarantee is destroyed again.
-        let missing = sandbox.enforced().missing(&spec.absence_allowed);
-        if missing.is_empty() { Ok(sandbox) } else { Err(Unstarted::incomplete(&missing)) }
     }
 }
 
@@ -205,12 +213,12 @@ struct Prepared {
 impl Prepared {
     async fn run(
         mut self,
-        engine: &Engine,
+        wall: &Wall,
         mut request: RunRequest,
         audience: &mut Audience,
         mut stops: StopSignals,
     ) -> RunResult {
-        let (backend, clamped) = (engine.backend().name(), std::mem::take(&mut self.terms.clamped));
+        let (backend, clamped) = (wall.name(), std::mem::take(&mut self.terms.clamped));
         let warnings = std::mem::take(&mut self.terms.notes);
         let mut begun = Begun { backend, clamped, warnings, execution: Execution::default() };
         let execution = &mut begun.execution;
@@ -221,7 +229,7 @@ impl Prepared {
         execution.usage.queued_ms = millis(self.permit.queued);
         let created = Instant::now();
         let stdin = Feed::new(std::mem::take(&mut request.stdin));
-        let opened = self.open_in_living(engine, &request, &stdin).await;
+        let opened = self.open_in_living(wall, &request, &stdin).await;
         execution.phases.parts_us.append(&mut self.lease.phases.parts_us);
         let mut conversation = match opened {
             Ok(conversation) => conversation,
@@ -232,7 +240,7 @@ impl Prepared {
         execution.usage.start_ms = millis(self.started.elapsed());
         execution.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
-        let end = self.follow_living(engine, &request, &mut conversation, &mut stops).await;
+        let end = self.follow_living(wall, &request, &mut conversation, &mut stops).await;
         execution.enforced = self.lease.sandbox.enforced().clone();
         match end {
             End::Unplaced(errno) => return self.fail(begun, &GuestError::Refused { errno }).await,
@@ -285,14 +293,14 @@ impl Prepared {
     /// engine builds a sandbox to replace it, once.
     async fn open_in_living<'a>(
         &mut self,
-        engine: &Engine,
+        wall: &Wall,
         request: &RunRequest,
         stdin: &Feed,
     ) -> Result<Conversation<'a>, GuestError> {
         let opened = self.open(request, stdin).await;
         match opened {
             Err(GuestError::Gone | GuestError::Io(_)) if self.lease.is_spare => {
-                let Ok(sandbox) = engine.create(&self.spec).await else { return opened };
+                let Ok(sandbox) = wall.create(&self.spec).await else { return opened };
                 self.lease = Lease::cold(sandbox);
                 self.open(request, stdin).await
             }
@@ -305,7 +313,7 @@ impl Prepared {
     /// with the sandbox.
     async fn follow_living(
         &mut self,
-        engine: &Engine,
+        wall: &Wall,
         request: &RunRequest,
         conversation: &mut Conversation<'_>,
         stops: &mut StopSignals,
@@ -317,7 +325,7 @@ impl Prepared {
             && started.elapsed() < SPARE_DEATH_WINDOW
             && conversation.is_silent();
         let Some(stdin) = again.filter(|_| is_dead_spare) else { return end };
-        let Ok(sandbox) = engine.create(&self.spec).await else { return end };
+        let Ok(sandbox) = wall.create(&self.spec).await else { return end };
         self.lease = Lease::cold(sandbox);
         match self.open(request, &stdin).await {
             Ok(opened) => conversation.go_on_as(opened, stdin),

@@ -109,8 +109,8 @@ pub struct Snapshot {
     pub waiting: u64,
     /// How long each phase took.
     pub phases: Vec<PhaseTimes>,
-    /// The pool of spares.
-    pub pool: PoolSnapshot,
+    /// The spares of each wall, the default first.
+    pub pools: Vec<PoolSnapshot>,
     /// Failures that no caller was told about, for every kind.
     pub failures: Vec<(FailureKind, u64)>,
 }
@@ -184,7 +184,7 @@ impl Telemetry {
         self.phases[at].add(us);
     }
 
-    pub(crate) fn snapshot(&self, live: usize, waiting: usize, pool: PoolSnapshot) -> Snapshot {
+    pub(crate) fn snapshot(&self, live: usize, waiting: usize, pools: Vec<PoolSnapshot>) -> Snapshot {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut runs = Vec::new();
         for (language, counts) in &self.languages {
@@ -203,7 +203,7 @@ impl Telemetry {
             live: live as u64,
             waiting: waiting as u64,
             phases: phases.collect(),
-            pool,
+            pools,
             failures: Vec::new(),
         }
     }
@@ -227,7 +227,7 @@ mod tests {
             let result = RunResult::not_started(Outcome::Refused, "fake", error);
             telemetry.count_run(&format!("language_{number}"), &result);
         }
-        let snapshot = telemetry.snapshot(3, 2, PoolSnapshot::default());
+        let snapshot = telemetry.snapshot(3, 2, Vec::new());
         assert_eq!(snapshot.runs, [(OTHER, Outcome::Refused, 1000)]);
         assert_eq!(snapshot.errors.len(), CODES_MAX + 1);
         assert_eq!(snapshot.errors[OTHER], 1000 - CODES_MAX as u64);
@@ -240,7 +240,7 @@ mod tests {
         for us in [250, 251, u64::MAX / 2] {
             telemetry.time(Phase::Store, us);
         }
-        let phases = telemetry.snapshot(0, 0, PoolSnapshot::default()).phases;
+        let phases = telemetry.snapshot(0, 0, Vec::new()).phases;
         let store = &phases.iter().find(|times| times.phase == Phase::Store).unwrap().times;
         assert_eq!((store.counts[0], store.counts[1], store.counts[BOUNDS_US.len()]), (1, 1, 1));
     }

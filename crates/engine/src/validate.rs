@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 use wire::{Exit, Stream};
 
-use crate::Engine;
 use crate::conversation::{Audience, Conversation, Listener, Overflow, RunEvent, StopSignals};
 use crate::diagnostics::Said;
 use crate::driver::{DriverDecoder, SAID_BYTES_MAX};
@@ -25,6 +24,7 @@ use crate::result::RunError;
 use crate::runtimes::{DriverCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::End;
+use crate::{Engine, Wall};
 
 const CHECK_PATIENCE_MS: u64 = 10_000;
 const CHECK_MEMORY_BYTES: u64 = 256 << 20;
@@ -73,21 +73,29 @@ pub struct MissingImport {
 }
 
 impl Engine {
-    /// Checks a program without running it.
+    /// Checks a program without running it, behind the wall of that name or the default one.
     pub async fn validate(
         &self,
         caller: &Caller,
+        wall: Option<&str>,
         language: &str,
         code: &str,
     ) -> Result<Validation, RunError> {
-        self.look_at(caller, language, code).instrument(tracing::info_span!("validate")).await
+        let wall = self.known_wall(wall)?;
+        self.look_at(caller, wall, language, code).instrument(tracing::info_span!("validate")).await
     }
 
-    async fn look_at(&self, caller: &Caller, language: &str, code: &str) -> Result<Validation, RunError> {
+    async fn look_at(
+        &self,
+        caller: &Caller,
+        wall: &Wall,
+        language: &str,
+        code: &str,
+    ) -> Result<Validation, RunError> {
         let request =
             RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
         request.check()?;
-        let found = self.runtimes().find(language).await.map_err(Unstarted::from);
+        let found = wall.runtimes().find(language).await.map_err(Unstarted::from);
         let runtime = found.map_err(|unstarted| unstarted.error)?;
         let language = runtime.name();
         self.judge(&Call { caller, action: Action::Validate { language } })?;
@@ -106,12 +114,12 @@ impl Engine {
         let spec = self.spec(&runtime, &limits, Vec::new());
         let (language, purpose) = (runtime.interpreter(), Purpose::Check);
         let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
-        let mut lease = self.lease(&want).await.map_err(|unstarted| unstarted.error)?;
+        let mut lease = wall.lease(&want).await.map_err(|unstarted| unstarted.error)?;
         let check = Check { runtime: &runtime, code, argv, patience: Duration::from_millis(limits.wall_ms) };
         let mut answer = check.ask(&mut lease).await;
         if lease.is_spare && matches!(answer, Answer::Failed(GuestError::Gone | GuestError::Io(_))) {
             // A spare may die as it is leased. A newly built sandbox replaces it, once.
-            lease = Lease::cold(self.create(&spec).await.map_err(|unstarted| unstarted.error)?);
+            lease = Lease::cold(wall.create(&spec).await.map_err(|unstarted| unstarted.error)?);
             answer = check.ask(&mut lease).await;
         }
         lease.sandbox.destroy().await.ok();

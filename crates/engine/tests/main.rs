@@ -8,3 +8,4 @@ mod runs;
 mod spares;
 mod store;
 mod support;
+mod walls;

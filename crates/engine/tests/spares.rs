@@ -17,7 +17,7 @@ use wire::{Exit, FrameBuffer, FromGuest, Stream, ToGuest, VERSION};
 const MAIN: u32 = 1;
 
 /// A guest that prints 42 for any program. A guest that starts while `mortal` is set dies at its first file.
-fn guest(mut stream: UnixStream, is_mortal: bool) {
+pub(crate) fn guest(mut stream: UnixStream, is_mortal: bool) {
     say(&mut stream, &FromGuest::Hello { version: VERSION });
     let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -42,17 +42,20 @@ fn guest(mut stream: UnixStream, is_mortal: bool) {
 fn engine(folder: &Folder, mortal: &Arc<AtomicBool>) -> Engine {
     let mortal = Arc::clone(mortal);
     let fake = FakeBackend::new(move |stream| guest(stream, mortal.load(Ordering::SeqCst)));
+    Engine::new(Arc::new(fake), config(folder))
+}
+
+pub(crate) fn config(folder: &Folder) -> EngineConfig {
     let (floor, ceiling, age_max) = (2, 4, Duration::from_secs(300));
-    let config = EngineConfig {
+    EngineConfig {
         state_dir: folder.path().to_owned(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
         pool: PoolConfig { is_on: true, floor, ceiling, memory_bytes_max: 1 << 30, age_max },
-    };
-    Engine::new(Arc::new(fake), config)
+    }
 }
 
-async fn run(engine: &Engine, request: RunRequest) -> RunResult {
+pub(crate) async fn run(engine: &Engine, request: RunRequest) -> RunResult {
     let (_keep, stop) = oneshot::channel();
     tokio::time::timeout(PATIENCE, engine.run(&Caller::local(), request, None, stop)).await.unwrap()
 }

@@ -142,28 +142,50 @@ fn put_runs(page: &mut Page, runs: &Snapshot) {
     for times in &runs.phases {
         page.histogram(name, &[("phase", times.phase.name())], &times.times);
     }
-    put_pool(page, &runs.pool);
+    put_pools(page, &runs.pools);
 }
 
-fn put_pool(page: &mut Page, pool: &PoolSnapshot) {
+/// The spares. A label names the wall where there are several.
+fn put_pools(page: &mut Page, pools: &[PoolSnapshot]) {
+    let of_wall = |pool: &PoolSnapshot| (pools.len() > 1).then_some(("wall", pool.wall));
     page.head("palisade_pool_spares", "gauge", "Sandboxes that are ready, by language and purpose.");
-    for level in &pool.levels {
-        let labels = [("language", level.language.as_str()), ("purpose", level.purpose.name())];
-        page.sample("palisade_pool_spares", &labels, level.ready as f64);
+    for pool in pools {
+        for level in &pool.levels {
+            let labels = [("language", level.language.as_str()), ("purpose", level.purpose.name())];
+            page.sample("palisade_pool_spares", &with(&labels, of_wall(pool)), level.ready as f64);
+        }
     }
     page.head("palisade_pool_leases_total", "counter", "Runs that asked for a spare, by what they found.");
-    for (result, count) in [("hit", pool.hits), ("miss", pool.misses)] {
-        page.sample("palisade_pool_leases_total", &[("result", result)], count as f64);
+    for pool in pools {
+        for (result, count) in [("hit", pool.hits), ("miss", pool.misses)] {
+            let labels = with(&[("result", result)], of_wall(pool));
+            page.sample("palisade_pool_leases_total", &labels, count as f64);
+        }
     }
     page.head("palisade_pool_discards_total", "counter", "Spares that went unused, by reason.");
-    for (reason, count) in Discard::ALL.into_iter().zip(pool.discards) {
-        page.sample("palisade_pool_discards_total", &[("reason", reason.name())], count as f64);
+    for pool in pools {
+        for (reason, count) in Discard::ALL.into_iter().zip(pool.discards) {
+            let labels = with(&[("reason", reason.name())], of_wall(pool));
+            page.sample("palisade_pool_discards_total", &labels, count as f64);
+        }
     }
     page.head("palisade_pool_build_failures_total", "counter", "Spares that could not be built.");
-    page.sample("palisade_pool_build_failures_total", &[], pool.build_failures as f64);
+    for pool in pools {
+        let labels = with(&[], of_wall(pool));
+        page.sample("palisade_pool_build_failures_total", &labels, pool.build_failures as f64);
+    }
     let name = "palisade_pool_build_seconds";
     page.head(name, "histogram", "How long building a spare took, until its interpreter was ready.");
-    page.histogram(name, &[], &pool.builds);
+    for pool in pools {
+        page.histogram(name, &with(&[], of_wall(pool)), &pool.builds);
+    }
+}
+
+fn with<'a>(
+    labels: &[(&'static str, &'a str)],
+    wall: Option<(&'static str, &'a str)>,
+) -> Vec<(&'static str, &'a str)> {
+    labels.iter().copied().chain(wall).collect()
 }
 
 /// The text being built.
@@ -198,4 +220,27 @@ impl Page {
 
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spares_name_their_wall_only_where_there_are_several() {
+        let pool = |wall| PoolSnapshot { wall, hits: 3, ..PoolSnapshot::default() };
+        let text = |pools: &[PoolSnapshot]| {
+            let mut page = Page::default();
+            put_pools(&mut page, pools);
+            page.0
+        };
+        let one = text(&[pool("near")]);
+        assert!(
+            one.contains("palisade_pool_leases_total{result=\"hit\"} 3") && !one.contains("wall="),
+            "{one}"
+        );
+        let two = text(&[pool("near"), pool("far")]);
+        assert!(two.contains("palisade_pool_leases_total{result=\"hit\",wall=\"far\"} 3"), "{two}");
+        assert_eq!(two.matches("# TYPE palisade_pool_leases_total").count(), 1, "{two}");
+    }
 }

@@ -66,6 +66,8 @@ pub struct PoolLevel {
 /// The pool at one moment. All values are zero where the pool is off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolSnapshot {
+    /// The wall whose spares these are.
+    pub wall: &'static str,
     /// Spares that are ready.
     pub levels: Vec<PoolLevel>,
     /// Runs that got a spare.
@@ -110,6 +112,7 @@ impl PoolCounts {
     pub(super) fn snapshot(&self, levels: Vec<PoolLevel>) -> PoolSnapshot {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PoolSnapshot {
+            wall: "",
             levels,
             hits: load(&self.hits),
             misses: load(&self.misses),

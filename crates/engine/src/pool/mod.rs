@@ -21,16 +21,13 @@ use std::time::{Duration, Instant};
 
 use sandbox::{Backend, BackendError, FailureKind, Failures, Limits, Sandbox, SandboxSpec, StartPhases};
 use tokio::sync::Notify;
-use tracing::Instrument;
 
 use self::counts::PoolCounts;
 pub use self::counts::{Discard, PoolLevel, PoolSnapshot, Purpose};
 use self::shelf::{Shelf, Shelves};
 use self::spare::Spare;
-use crate::Engine;
 use crate::admission::Admission;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
-use crate::unstarted::Unstarted;
 
 /// The most spares of all keys together, including those being built.
 const SPARES_MAX: usize = 32;
@@ -55,6 +52,13 @@ impl PoolConfig {
     pub fn off() -> Self {
         Self { is_on: false, floor: 0, ceiling: 0, memory_bytes_max: 0, age_max: Duration::ZERO }
     }
+}
+
+/// What the pools of one engine have in common.
+pub(crate) struct PoolParts<'a> {
+    pub(crate) config: PoolConfig,
+    pub(crate) admission: &'a Arc<Admission>,
+    pub(crate) failures: &'a Arc<Failures>,
 }
 
 /// A request for a sandbox.
@@ -94,29 +98,7 @@ impl Lease {
     }
 }
 
-impl Engine {
-    /// Obtains a sandbox: a spare if one is ready, otherwise a newly built one.
-    pub(crate) async fn lease(&self, want: &Want<'_>) -> Result<Lease, Unstarted> {
-        let span = tracing::debug_span!(
-            "lease",
-            language = want.language,
-            purpose = want.purpose.name(),
-            is_spare = tracing::field::Empty
-        );
-        async {
-            let spare = self.pool.lease(want).await;
-            tracing::Span::current().record("is_spare", spare.is_some());
-            match spare {
-                Some(lease) => Ok(lease),
-                None => self.create(want.spec).await.map(Lease::cold),
-            }
-        }
-        .instrument(span)
-        .await
-    }
-}
-
-/// The spares of one engine. Dropping it destroys them.
+/// The spares of one wall. Dropping it destroys them.
 pub(crate) struct Pool {
     /// `None` where the pool is off or the wall cannot be warmed.
     shared: Option<Arc<PoolShared>>,
@@ -135,20 +117,16 @@ struct PoolShared {
 }
 
 impl Pool {
-    pub(crate) fn new(
-        config: PoolConfig,
-        backend: &Arc<dyn Backend>,
-        admission: &Arc<Admission>,
-        failures: &Arc<Failures>,
-    ) -> Self {
+    pub(crate) fn new(parts: &PoolParts<'_>, backend: &Arc<dyn Backend>) -> Self {
+        let config = parts.config;
         let shared = || PoolShared {
             config,
             backend: Arc::clone(backend),
-            admission: Arc::clone(admission),
+            admission: Arc::clone(parts.admission),
             shelves: Mutex::default(),
-            wake: Arc::clone(admission.quiet()),
+            wake: parts.admission.quiet(),
             counts: PoolCounts::default(),
-            failures: Arc::clone(failures),
+            failures: Arc::clone(parts.failures),
         };
         // A wall that cannot be warmed has no spares.
         Self { shared: (config.is_on && backend.is_warmable()).then(|| Arc::new(shared())) }
@@ -171,12 +149,13 @@ impl Pool {
         Some(Lease { sandbox, guest: Some(guest), phases, is_spare: true })
     }
 
-    /// Discards spares until a waiting run can have this much memory.
-    pub(crate) fn give_way(&self, bytes: u64) {
-        if let Some(shared) = &self.shared {
-            let spares = shared.locked().take_least_wanted(bytes);
-            shared.let_go(spares, Discard::Memory);
-        }
+    /// Discards spares until a waiting run can have this much memory. Returns how much they held.
+    pub(crate) fn give_way(&self, bytes: u64) -> u64 {
+        let Some(shared) = &self.shared else { return 0 };
+        let spares = shared.locked().take_least_wanted(bytes);
+        let freed = spares.iter().map(|spare| spare.cost_bytes).sum();
+        shared.let_go(spares, Discard::Memory);
+        freed
     }
 
     /// Destroys all spares. No more are built.

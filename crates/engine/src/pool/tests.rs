@@ -62,7 +62,8 @@ impl Scene {
         let limits = AdmissionLimits { runs_max: 8, queue_max: 8, memory_bytes: 1 << 30 };
         let admission = Arc::new(Admission::new(limits));
         let backend: Arc<dyn Backend> = Arc::new(fake.clone());
-        let pool = Pool::new(config, &backend, &admission, &Arc::default());
+        let parts = PoolParts { config, admission: &admission, failures: &Arc::default() };
+        let pool = Pool::new(&parts, &backend);
         Self { fake, guests, pool, admission, spec: SandboxSpec::default() }
     }
 

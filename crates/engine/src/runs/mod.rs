@@ -33,7 +33,6 @@ pub use news::RunNews;
 
 use self::follow::Beginning;
 use self::live::Entry;
-use crate::Engine;
 use crate::clock;
 use crate::conversation::Stop;
 use policy::{Action, Call};
@@ -44,7 +43,7 @@ use crate::runtimes::known_language;
 use crate::sandboxes::Sandboxes;
 use crate::store::{NewRun, Store, StoredRun};
 use crate::telemetry::{self, Snapshot, Telemetry};
-use crate::{Caller, Principal};
+use crate::{Caller, Engine, Principal, Wall};
 
 /// How many results that the store did not take are kept in memory.
 const UNSTORED_MAX: usize = 16;
@@ -373,8 +372,8 @@ impl Runs {
 
     /// All counters at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        let counted =
-            self.telemetry.snapshot(self.live(), self.engine.waiting(), self.engine.pool_snapshot());
+        let pools = self.engine.walls().map(Wall::pool_snapshot).collect();
+        let counted = self.telemetry.snapshot(self.live(), self.engine.waiting(), pools);
         Snapshot { failures: self.failures(), ..counted }
     }
 

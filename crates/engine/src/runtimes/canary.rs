@@ -69,7 +69,8 @@ impl Runtimes {
     }
 
     fn canary_file(&self, runtime: &Runtime) -> PathBuf {
-        self.canaries.join(format!("{}.canary", runtime.name()))
+        let label = self.label.map(|wall| format!(".{wall}")).unwrap_or_default();
+        self.canaries.join(format!("{}{label}.canary", runtime.name()))
     }
 
     /// The hash of the definition and of the toolchain. `None` if the wall cannot say which toolchain it has.
@@ -93,7 +94,7 @@ mod tests {
     async fn a_memory_is_of_one_toolchain_and_only_a_good_one_is_enough() {
         let state = std::env::temp_dir().join(format!("palisade-canary-{}", std::process::id()));
         let fake = FakeBackend::new(drop);
-        let runtimes = Runtimes::new(Arc::new(fake.clone()), &state);
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), &state, None);
         let runtime = runtimes.find("bash").await.unwrap();
         assert_eq!(runtimes.recall_canary(&runtime).await, None);
         runtimes.remember_canary(&runtime, &Err("it sings wrongly".to_owned())).await;
@@ -106,7 +107,7 @@ mod tests {
         fake.languages()
             .set("bash", Ok(Toolchain { executable: "/copy".to_owned(), ..Toolchain::default() }));
         for backend in [fake, other] {
-            let runtimes = Runtimes::new(Arc::new(backend), &state);
+            let runtimes = Runtimes::new(Arc::new(backend), &state, None);
             let runtime = runtimes.find("bash").await.unwrap();
             assert_eq!(runtimes.recall_canary(&runtime).await, None);
         }

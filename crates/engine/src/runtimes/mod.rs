@@ -277,13 +277,15 @@ pub struct Runtimes {
     backend: Arc<dyn Backend>,
     /// The folder of the results of canaries.
     canaries: PathBuf,
+    /// The part of their names that tells walls apart. The default wall has none.
+    label: Option<&'static str>,
     ready: BTreeMap<&'static str, Slot>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(backend: Arc<dyn Backend>, state_dir: &Path) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, state_dir: &Path, label: Option<&'static str>) -> Self {
         let ready = definition::names().map(|name| (name, Slot::default())).collect();
-        Self { backend, canaries: state_dir.join(canary::FOLDER), ready }
+        Self { backend, canaries: state_dir.join(canary::FOLDER), label, ready }
     }
 
     /// Names of all languages, installed or not.
@@ -374,7 +376,7 @@ mod tests {
         let fake = FakeBackend::new(drop);
         let driver = Some(Arc::from(&b"compiled"[..]));
         fake.languages().set("python", Ok(Toolchain { driver, ..Toolchain::default() }));
-        let runtimes = Runtimes::new(Arc::new(fake.clone()), Path::new("/nowhere"));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), Path::new("/nowhere"), None);
         let python = runtimes.find("python").await.unwrap();
         runtimes.find("python").await.unwrap();
         assert_eq!(fake.languages().asked(), ["python"]);
@@ -389,7 +391,7 @@ mod tests {
         let fake = FakeBackend::new(drop);
         let missing = InventoryError::Missing { commands: "lua is in the image".to_owned() };
         fake.languages().set("lua", Err(missing));
-        let runtimes = Runtimes::new(Arc::new(fake), Path::new("/nowhere"));
+        let runtimes = Runtimes::new(Arc::new(fake), Path::new("/nowhere"), None);
         let error = runtimes.find("lua").await.unwrap_err();
         assert_eq!(error.code(), "language_missing");
         assert_eq!(error.to_string(), "Lua is not installed on this server: none of lua is in the image");

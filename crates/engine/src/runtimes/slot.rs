@@ -57,7 +57,7 @@ mod tests {
     async fn an_interpreter_that_was_late_once_is_asked_again_later() {
         let fake = FakeBackend::new(drop);
         fake.languages().set("bash", Err(InventoryError::Late { reason: "it is busy".to_owned() }));
-        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"), None);
         let late = runtimes.find("bash").await.unwrap_err();
         assert_eq!(late.code(), "language_not_ready");
         assert!(late.retry_after_ms().is_some());
@@ -74,7 +74,7 @@ mod tests {
     async fn a_language_that_the_wall_does_not_have_is_not_asked_for_again() {
         let fake = FakeBackend::new(drop);
         fake.languages().set("bash", Err(InventoryError::Broken { reason: "it is empty".to_owned() }));
-        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"));
+        let runtimes = Runtimes::new(Arc::new(fake.clone()), std::path::Path::new("/nowhere"), None);
         for _ in 0..2 {
             assert_eq!(runtimes.find("bash").await.unwrap_err().code(), "language_broken");
         }

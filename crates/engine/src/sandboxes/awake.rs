@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use sandbox::{LastingWorkspace, Limits, Sandbox, SandboxSpec};
 
-use crate::Engine;
 use crate::conversation::GuestChannel;
 use crate::guest_client;
 use crate::runtimes::{self, Runtime};
 use crate::unstarted::Unstarted;
+use crate::{Engine, Wall};
 
 /// One day: how much CPU time the kernel grants one process. The host watches each run separately.
 const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
@@ -25,12 +25,12 @@ impl AwakeSandbox {
     /// Builds the wall around a workspace, with everything that any live language needs. `code` is the first
     /// program.
     pub(super) async fn wake(
-        engine: &Engine,
+        (engine, wall): (&Engine, &Wall),
         workspace: LastingWorkspace,
         limits: &Limits,
         code: &str,
     ) -> Result<Self, Unstarted> {
-        let runtimes = live_runtimes(engine).await;
+        let runtimes = live_runtimes(wall).await;
         let brings = |package: &str| {
             [format!("{package}.py"), package.to_owned()]
                 .iter()
@@ -54,7 +54,7 @@ impl AwakeSandbox {
             let new: Vec<_> = new.into_iter().filter(|file| !is_there(file)).collect();
             spec.files.extend(new);
         }
-        let mut sandbox = engine.create(&spec).await?;
+        let mut sandbox = wall.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let guest = guest_client::connect(stream).await.map_err(|_| lost())?;
         let channel = GuestChannel::new(guest);
@@ -62,11 +62,11 @@ impl AwakeSandbox {
     }
 }
 
-async fn live_runtimes(engine: &Engine) -> Vec<Arc<Runtime>> {
+async fn live_runtimes(wall: &Wall) -> Vec<Arc<Runtime>> {
     let mut found = Vec::new();
     for name in runtimes::live_languages() {
         // A missing language is reported when a run asks for it.
-        found.extend(engine.runtimes().find(name).await.ok());
+        found.extend(wall.runtimes().find(name).await.ok());
     }
     found
 }

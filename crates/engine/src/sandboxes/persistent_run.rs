@@ -30,6 +30,7 @@ use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::{Unstarted, unplaced};
 use crate::verdict::{self, End, Verdict};
+use crate::wall::Wall;
 use crate::workspace::{Changes, Pace, Snapshot, Workspace};
 
 /// When a program fails with less than this fraction (one part in 50) of the disk free, the disk counts as
@@ -54,6 +55,7 @@ struct Visit<'a> {
     slot: &'a mut Slot,
     runtime: &'a Runtime,
     caller: &'a Caller,
+    wall: &'a Wall,
     /// The size of the files, if it is known.
     held: Option<DiskHeld>,
 }
@@ -76,7 +78,8 @@ impl Sandboxes {
         request.check()?;
         let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
         let entry = self.entry(&caller.principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
-        let runtime = self.engine.runtimes().find(&request.language).await?;
+        let wall = self.engine.known_wall(None)?;
+        let runtime = wall.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
         let mut slot = entry.take_turn(&mut ties.stop).await?;
         entry.open_up();
@@ -91,10 +94,11 @@ impl Sandboxes {
             // If the count is incomplete, the disk watch examines the files again.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
-            let visit = Visit { caller, entry: &entry, slot: &mut slot, runtime: &runtime, held };
+            let visit = Visit { caller, wall, entry: &entry, slot: &mut slot, runtime: &runtime, held };
             self.run_live(visit, request, ties).instrument(tracing::debug_span!("live_run")).await
         } else {
-            let sandbox = InSandbox { workspace: entry.workspace(), limits: &entry.record.limits };
+            let limits = &entry.record.limits;
+            let sandbox = InSandbox { wall: wall.name(), workspace: entry.workspace(), limits };
             Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut ties.audience, ties.stop).await)
         };
         entry.tidy(&own_files);
@@ -129,7 +133,7 @@ impl Sandboxes {
         request: RunRequest,
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
-        let Visit { caller, entry, slot, runtime, held } = visit;
+        let Visit { caller, wall, entry, slot, runtime, held } = visit;
         let (ask, of_sandbox) = (&request.ask, &entry.record.limits);
         let (language, floor) = (runtime.name(), Floor::default());
         let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
@@ -144,10 +148,11 @@ impl Sandboxes {
         let awake = match slot.awake.take() {
             Some(awake) => awake,
             None => {
-                AwakeSandbox::wake(engine, entry.workspace(), &entry.record.limits, &request.code).await?
+                let (workspace, limits) = (entry.workspace(), &entry.record.limits);
+                AwakeSandbox::wake((engine, wall), workspace, limits, &request.code).await?
             }
         };
-        let (backend, clamped) = (engine.backend().name(), terms.clamped.clone());
+        let (backend, clamped) = (wall.name(), terms.clamped.clone());
         let mut begun =
             Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
         begun.execution.enforced = awake.sandbox.enforced().clone();
@@ -157,7 +162,7 @@ impl Sandboxes {
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
             let (workspace, limits) = (entry.workspace(), &entry.record.limits);
-            let awake = AwakeSandbox::wake(engine, workspace, limits, &request.code).await?;
+            let awake = AwakeSandbox::wake((engine, wall), workspace, limits, &request.code).await?;
             slot.lost = "the sandbox ended unexpectedly";
             played = live_run.play(awake, &mut ties.audience, &mut stops).await;
         }

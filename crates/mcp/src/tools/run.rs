@@ -167,6 +167,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         variables: arguments.open_object("variables")?,
         inputs: inputs.into_iter().map(input_file).collect::<Result<_, _>>()?,
         sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
+        wall: None,
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
         compile_anew: false,

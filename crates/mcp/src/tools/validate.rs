@@ -27,7 +27,7 @@ async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolR
     let taken = Arguments::new("", TOOL.properties, given)
         .and_then(|mut given| Ok((given.required_text("language")?, given.required_text("code")?)));
     let validated = match taken {
-        Ok((language, code)) => engine.validate(caller, &language, &code).await,
+        Ok((language, code)) => engine.validate(caller, None, &language, &code).await,
         Err(error) => Err(*error),
     };
     match validated {

@@ -44,7 +44,7 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
     };
     let language = &arguments.language;
     let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
-        machine.engine.validate(&Caller::local(), language, &code).await
+        machine.engine.validate(&Caller::local(), None, language, &code).await
     });
     match answer {
         Ok(Ok(validation)) => {

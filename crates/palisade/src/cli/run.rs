@@ -265,6 +265,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         variables: arguments.variables.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
         inputs: arguments.inputs.iter().map(|text| input(text)).collect::<Result<_, _>>()?,
         sandbox: None,
+        wall: None,
         ask: Ask {
             timeout_ms: arguments.timeout,
             memory_mb: arguments.memory_mb,

@@ -1,0 +1,129 @@
+//! Several walls in one engine: each has its own spares, its own failures and its own languages.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Caller, Engine, RunRequest, RunResult};
+use sandbox::fake::FakeBackend;
+use sandbox::{InventoryError, Outcome, Toolchain};
+
+use crate::spares::{config, guest, run};
+use crate::support::{Folder, PATIENCE, program};
+
+/// Two walls, `near` by default.
+struct Scene {
+    engine: Engine,
+    near: FakeBackend,
+    far: FakeBackend,
+    _folder: Folder,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let fake = |name| FakeBackend::new(|stream| guest(stream, false)).named(name);
+        Self::over(fake("near"), fake("far"))
+    }
+
+    fn over(near: FakeBackend, far: FakeBackend) -> Self {
+        let folder = Folder::new();
+        let further = vec![Arc::new(far.clone()) as Arc<dyn sandbox::Backend>];
+        let engine = Engine::with_walls(Arc::new(near.clone()), further, config(&folder));
+        Self { engine, near, far, _folder: folder }
+    }
+
+    async fn run(&self, wall: Option<&str>) -> RunResult {
+        run(&self.engine, RunRequest { wall: wall.map(str::to_owned), ..program("x") }).await
+    }
+
+    fn ready(&self, wall: &str) -> usize {
+        let pool = self.engine.wall(Some(wall)).unwrap().pool_snapshot();
+        assert_eq!(pool.wall, wall);
+        pool.levels.iter().map(|level| level.ready).sum()
+    }
+}
+
+fn code(result: &RunResult) -> &str {
+    &result.error.as_ref().unwrap().code
+}
+
+#[tokio::test]
+async fn a_run_is_behind_the_wall_that_it_names_and_takes_a_spare_of_that_wall() {
+    let scene = Scene::new();
+    let first = scene.run(Some("far")).await;
+    assert_eq!((first.outcome, &*first.backend), (Outcome::Completed, "far"));
+    let deadline = Instant::now() + PATIENCE;
+    while scene.ready("far") < 2 {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((scene.near.made(), scene.ready("near")), (0, 0), "there was no demand for the other wall");
+    scene.run(Some("far")).await;
+    assert_eq!(scene.run(None).await.backend, "near");
+    assert_eq!(scene.run(Some("near")).await.backend, "near");
+    let hits = |wall| scene.engine.wall(Some(wall)).unwrap().pool_snapshot().hits;
+    assert_eq!((hits("far"), scene.engine.pool_snapshot().misses > 0), (1, true));
+}
+
+#[tokio::test]
+async fn a_wall_that_fails_does_not_stop_another() {
+    let scene = Scene::new();
+    scene.near.set_failing(Some("clone"));
+    for _ in 0..4 {
+        assert_eq!(code(&scene.run(None).await), "wall_unavailable");
+        assert_eq!(scene.run(Some("far")).await.outcome, Outcome::Completed);
+    }
+    assert!(scene.engine.wall_failure().is_some());
+    assert_eq!(scene.engine.wall(Some("far")).unwrap().failure(), None);
+}
+
+#[tokio::test]
+async fn each_wall_has_its_own_languages() {
+    let scene = Scene::new();
+    let missing = InventoryError::Missing { commands: "bash is in the image".to_owned() };
+    scene.far.languages().set("bash", Err(missing));
+    let python = Toolchain { version: "9".to_owned(), ..Toolchain::default() };
+    scene.far.languages().set("python", Ok(python));
+    assert_eq!(code(&scene.run(Some("far")).await), "language_missing");
+    assert_eq!(scene.run(None).await.outcome, Outcome::Completed);
+    let far = scene.engine.wall(Some("far")).unwrap();
+    assert_eq!(far.runtimes().find("python").await.unwrap().version(), "9");
+    assert_eq!(scene.engine.runtimes().find("python").await.unwrap().version(), "0");
+}
+
+#[tokio::test]
+async fn an_unknown_wall_is_refused_with_the_names_that_there_are() {
+    let scene = Scene::new();
+    let refused = scene.run(Some("none")).await;
+    assert_eq!((refused.outcome, code(&refused)), (Outcome::Refused, "unknown_wall"));
+    let error = refused.error.unwrap();
+    assert_eq!(error.message, "there is no wall `none` on this server; it has near, far");
+    assert!(error.remedy.unwrap().contains("near, far") && !error.retryable);
+    let checked = scene.engine.validate(&Caller::local(), Some("none"), "bash", "x").await;
+    assert_eq!(checked.unwrap_err().code, "unknown_wall");
+    assert_eq!(scene.near.made() + scene.far.made(), 0);
+}
+
+#[tokio::test]
+async fn a_wall_that_is_not_warmable_has_no_spares_and_is_destroyed_at_once() {
+    let fake = |name| FakeBackend::new(|stream| guest(stream, false)).named(name);
+    let scene = Scene::over(fake("near"), fake("far").unwarmable());
+    for _ in 0..3 {
+        let result = scene.run(Some("far")).await;
+        assert_eq!(result.outcome, Outcome::Completed);
+        assert!(!result.execution().phases.parts_us.iter().any(|(name, _)| *name == "lease"));
+    }
+    assert_eq!((scene.far.made(), scene.far.quiesced(), scene.far.alive()), (3, 0, 0));
+    let pool = scene.engine.wall(Some("far")).unwrap().pool_snapshot();
+    assert_eq!((pool.hits, pool.misses), (0, 0));
+    scene.run(None).await;
+    assert_eq!(scene.near.quiesced(), 1);
+}
+
+#[tokio::test]
+async fn the_second_of_two_walls_with_one_name_is_not_used() {
+    let fake = || FakeBackend::new(|stream| guest(stream, false)).named("near");
+    let scene = Scene::over(fake(), fake());
+    assert_eq!(scene.engine.walls().count(), 1);
+    assert_eq!(scene.run(Some("near")).await.outcome, Outcome::Completed);
+    assert_eq!(scene.far.made(), 0);
+}
