@@ -92,6 +92,7 @@ pub fn image(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use harness::Chance;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -117,6 +118,26 @@ mod tests {
         b"99999999999999999999\0",
         b"a\0",
     ];
+
+    /// A seeded stream of hostile paths: no accepted path has a part that leads upwards or to the root.
+    #[test]
+    fn random_joins_stay_in_the_workspace() {
+        let parts =
+            ["..", ".", "", "/", "a", "b\0", "//", "...", "ä", "a/..", "../", "%2e%2e", "\\..", "/workspace"];
+        let mut chance = Chance::new(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..200_000 {
+            file_path(&chance.joined(&parts, 6));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(harness::properties())]
+
+        #[test]
+        fn any_text_is_refused_or_stays_in_the_workspace(text in any::<String>()) {
+            file_path(&text);
+        }
+    }
 
     #[test]
     fn driver_words_mean_the_same_in_any_pieces() {

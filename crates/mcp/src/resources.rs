@@ -237,7 +237,9 @@ async fn read_file(
     let Some(workspace) = found else { return Ok(None) };
     match workspace.read(path, offset, limit).await {
         Ok(part) => Ok(Some(part)),
-        Err(error @ (FileError::Failed(_) | FileError::Disturbed)) => Err(failed(error.to_string())),
+        Err(error @ (FileError::Failed(_) | FileError::Disturbed | FileError::Unavailable { .. })) => {
+            Err(failed(error.to_string()))
+        }
         // A path that is no readable file is not a resource.
         Err(_) => Ok(None),
     }
@@ -259,7 +261,7 @@ fn file_content(uri: &str, part: &FilePart) -> ResourceContents {
     });
     let mut meta = MetaObject::default();
     meta.insert(META_KEY.to_owned(), range);
-    content.with_mime_type(part.media_type).with_meta(meta)
+    content.with_mime_type(part.media_type.as_ref()).with_meta(meta)
 }
 
 fn not_found(uri: &str) -> ErrorData {

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 
+use crate::workspace::WorkspaceStore;
 use crate::{Enforced, FailureCounts, Inventory, Limits, SandboxSpec};
 
 /// When the caller may retry after a single failed build, in milliseconds.
@@ -105,6 +106,12 @@ pub trait Backend: Send + Sync {
     /// Whether its sandboxes are [`Warmable`], so that the pool may keep spares.
     fn is_warmable(&self) -> bool {
         false
+    }
+
+    /// The files of persistent sandboxes. `None`: this wall has no files that last, so it has no persistent
+    /// sandboxes.
+    fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
+        None
     }
 
     /// How often something failed that no caller was told about.

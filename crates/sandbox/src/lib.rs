@@ -13,6 +13,7 @@ mod inventory;
 mod limits;
 mod outcome;
 mod spec;
+pub mod workspace;
 
 pub use backend::{
     Backend, BackendError, BoxFuture, DiskHeld, Ending, Sandbox, StartPhases, Usage, Warmable,
@@ -23,3 +24,4 @@ pub use inventory::{Inventory, InventoryError, Toolchain, ToolchainQuery};
 pub use limits::Limits;
 pub use outcome::Outcome;
 pub use spec::{LastingWorkspace, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
+pub use workspace::WorkspaceRef;

@@ -255,6 +255,7 @@ fn refused(error: &FileError) -> Response {
         FileError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         FileError::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
         FileError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        FileError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
     said(status, &format!("{}: {error}", error.code()))

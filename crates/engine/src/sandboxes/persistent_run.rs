@@ -85,7 +85,7 @@ impl Sandboxes {
         entry.open_up();
         let files = self.files(&entry)?;
         let pace = entry.pace();
-        let before = files.snapshot(pace).await.map_err(|error| Unstarted::from(error.to_run_error()))?;
+        let before = files.snapshot(pace).await.map_err(RunError::from)?;
         check_disk(&entry, before.used().bytes, &request)?;
         let languages_before = slot.languages.len();
         let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
@@ -242,7 +242,7 @@ async fn look_at_files(
     let used = looked.as_ref().ok().map(|changes| changes.used);
     entry.note_size(used, started.elapsed());
     let changes = looked.unwrap_or_else(|error| Changes {
-        notes: vec![format!("what became of the files is not known: {}", error.to_run_error().message)],
+        notes: vec![format!("what became of the files is not known: {}", error)],
         ..Changes::default()
     });
     result.warnings.extend(changes.notes);

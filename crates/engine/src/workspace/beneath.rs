@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::errno::told;
 use super::{FileError, Owner};
 
 /// How often to retry when the kernel reports that a parent directory was moved during the lookup.
@@ -44,18 +45,18 @@ pub(super) fn directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno>
 /// Opens a regular file with these flags. The type is checked before the real open, because opening some
 /// devices already has an effect. The second step opens the same file that was checked.
 pub(super) fn regular(above: impl AsFd, path: &Path, how: OFlags) -> Result<(OwnedFd, Stat), FileError> {
-    let place = open(above, path, LOOK, Mode::empty())?;
-    let stat = rustix::fs::fstat(&place)?;
+    let place = open(above, path, LOOK, Mode::empty()).map_err(told)?;
+    let stat = rustix::fs::fstat(&place).map_err(told)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Directory => return Err(FileError::IsDirectory),
-        FileType::Symlink => return Err(Errno::LOOP.into()),
+        FileType::Symlink => return Err(told(Errno::LOOP)),
         _ => return Err(FileError::NotRegular),
     }
     let own = format!("/proc/self/fd/{}", place.as_raw_fd());
     // The last name here is the magic link of the file descriptor in /proc, which must be followed.
     let flags = how | (CAREFUL - OFlags::NOFOLLOW);
-    Ok((rustix::fs::openat(CWD, own, flags, Mode::empty())?, stat))
+    Ok((rustix::fs::openat(CWD, own, flags, Mode::empty()).map_err(told)?, stat))
 }
 
 /// Returns the metadata of a path without opening it.
@@ -77,17 +78,17 @@ pub(super) fn entered(above: impl AsFd, name: &str, owner: Option<Owner>) -> Res
             match rustix::fs::mkdirat(above.as_fd(), name, DIRECTORY_MODE) {
                 // If the directory was created concurrently, the result is the same.
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(told(error)),
             }
-            let made = open(above, path, folder, Mode::empty())?;
-            own(&made, owner)?;
+            let made = open(above, path, folder, Mode::empty()).map_err(told)?;
+            own(&made, owner).map_err(told)?;
             return Ok(made);
         }
         found => found,
     };
     match found {
-        Err(Errno::NOTDIR) => Err(FileError::BadPath("a file or link is where a directory should be")),
-        found => Ok(found?),
+        Err(Errno::NOTDIR) => Err(FileError::BadPath("a file or link is where a directory should be".into())),
+        found => found.map_err(told),
     }
 }
 

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use rustix::fs::Stat;
 use rustix::time::ClockId;
-use serde::{Deserialize, Serialize};
+use sandbox::workspace::{
+    CHANGED_FILES_MAX, ChangedFile, Changes, EntryKind, HASH_BYTES_MAX, READ_BYTES_MAX, Used,
+};
 use sha2::{Digest, Sha256};
 
-use super::walk::{EntryKind, Then, Used, WALK_PATIENCE, WalkedEntry, walk_for};
+use super::errno::told;
+use super::walk::{Then, WALK_PATIENCE, WalkedEntry, count, walk_for};
 use super::write::is_draft;
-use super::{FileError, FilePath, OpenFile, Root, beneath, read::READ_BYTES_MAX};
+use super::{FileError, FilePath, OpenFile, Root, beneath};
 use crate::handle::hex;
 
 /// The most files in a snapshot.
@@ -25,10 +28,6 @@ const SNAPSHOT_PATH_BYTES_MAX: usize = 4 << 20;
 /// The most names in a small workspace. The next constant is how long walking through it may take.
 const SMALL_NAMES_MAX: u64 = 64;
 const SMALL_PATIENCE: Duration = Duration::from_micros(500);
-/// The most changed files that are described.
-pub const CHANGED_FILES_MAX: usize = 64;
-/// Larger files get no digest.
-pub const HASH_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes hashed in all files together.
 const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
@@ -52,30 +51,6 @@ struct Stamp {
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
-}
-
-/// A file that was created or changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedFile {
-    /// The path relative to the workspace.
-    pub path: FilePath,
-    /// The media type, by its name and first bytes.
-    pub media_type: Cow<'static, str>,
-    /// Its length.
-    pub size_bytes: u64,
-    /// The digest of its content, in hexadecimal digits. `None` for a large file.
-    pub sha256: Option<String>,
-}
-
-/// What a run did to the files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The changed files, by path.
-    pub files: Vec<ChangedFile>,
-    /// Notes for the caller about the rest.
-    pub notes: Vec<String>,
-    /// The size of the workspace now.
-    pub used: Used,
 }
 
 /// Names of changed files, and whether there may be more.
@@ -107,9 +82,9 @@ impl Snapshot {
             used: Used::default(),
             taken: (now.tv_sec, now.tv_nsec),
         };
-        let directory = beneath::directory(&root.directory, Path::new("."))?;
+        let directory = beneath::directory(&root.directory, Path::new(".")).map_err(told)?;
         let walked = walk_for(patience, directory, |found| {
-            snapshot.used.count(found.stat);
+            count(&mut snapshot.used, found.stat);
             snapshot.add(found);
             if snapshot.used.inodes > names_max { Then::Stop } else { Then::Enter }
         })?;

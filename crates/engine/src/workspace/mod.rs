@@ -15,10 +15,9 @@
 
 mod beneath;
 mod changes;
-mod error;
-mod media;
-mod path;
+mod errno;
 mod read;
+mod told;
 mod walk;
 mod write;
 
@@ -31,13 +30,14 @@ use rustix::fs::{CWD, Mode, OFlags};
 use sandbox::BoxFuture;
 use tokio::sync::Semaphore;
 
-pub use changes::{CHANGED_FILES_MAX, ChangedFile, Changes, HASH_BYTES_MAX, SNAPSHOT_FILES_MAX, Snapshot};
-pub use error::FileError;
-pub use media::{is_image, media_type};
-pub use path::{FILE_PATH_BYTES_MAX, FilePath};
-pub use read::{FilePart, OpenFile, READ_BYTES_MAX};
-pub use walk::{Entry, EntryKind, LIST_ENTRIES_MAX, Listing, Reach, Used};
-pub use write::{Upload, Written};
+pub use changes::{SNAPSHOT_FILES_MAX, Snapshot};
+pub use read::OpenFile;
+pub use sandbox::workspace::{
+    CHANGED_FILES_MAX, ChangedFile, Changes, Entry, EntryKind, FILE_PATH_BYTES_MAX, FileError, FilePart,
+    FilePath, HASH_BYTES_MAX, LIST_ENTRIES_MAX, Listing, Pace, Quota, READ_BYTES_MAX, Reach, Used, Written,
+    is_image, media_type,
+};
+pub use write::Upload;
 
 use crate::Caller;
 use crate::result::RunError;
@@ -50,16 +50,6 @@ const WALKS_MAX: usize = 4;
 
 static OPERATIONS: Semaphore = Semaphore::const_new(OPERATIONS_MAX);
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
-
-/// Where a walk executes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// In the calling task, if it takes only a few system calls: handing it to another thread and back costs
-    /// more. For a workspace that was small a moment ago, so that nothing must be read from a disk.
-    AtOnce,
-    /// On a thread that may block.
-    Aside,
-}
 
 /// How long an operation may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,15 +69,6 @@ pub trait Workspaces: Send + Sync {
         caller: &'a Caller,
         sandbox_id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>>;
-}
-
-/// The limits of a workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
-    /// Bytes on the disk.
-    pub bytes: u64,
-    /// Files, directories and all other named entries.
-    pub inodes: u64,
 }
 
 /// The owner of files written from outside, so that the program inside may use them.
@@ -224,16 +205,20 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
     let walk = match kind {
-        Work::Walk => Some(WALKS.acquire().await.map_err(io::Error::other)?),
+        Work::Walk => Some(WALKS.acquire().await.map_err(closed)?),
         Work::Quick => None,
     };
-    let permit = OPERATIONS.acquire().await.map_err(io::Error::other)?;
+    let permit = OPERATIONS.acquire().await.map_err(closed)?;
     let worked = tokio::task::spawn_blocking(move || {
         let worked = work();
         drop((walk, permit));
         worked
     });
-    worked.await.map_err(io::Error::other)?
+    worked.await.map_err(closed)?
+}
+
+fn closed(error: impl std::fmt::Display) -> FileError {
+    FileError::Failed(error.to_string())
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, Stat};
 
-use super::{FileError, FilePath, Work, beneath, blocking, media};
+use sandbox::workspace::{FilePart, HEAD_BYTES, READ_BYTES_MAX, media_type};
 
-/// The most bytes of one read.
-pub const READ_BYTES_MAX: usize = 1 << 20;
+use super::errno::told;
+use super::{FileError, FilePath, Work, beneath, blocking};
 
 /// An open regular file. Later changes of its name have no effect.
 #[derive(Debug, Clone)]
@@ -19,31 +19,16 @@ pub struct OpenFile {
     media_type: &'static str,
 }
 
-/// Part of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilePart {
-    /// The bytes.
-    pub bytes: Vec<u8>,
-    /// Their offset in the file.
-    pub offset: u64,
-    /// The size of the whole file.
-    pub size_bytes: u64,
-    /// Whether the file ends after these bytes.
-    pub at_end: bool,
-    /// The media type of the file.
-    pub media_type: &'static str,
-}
-
 impl OpenFile {
     pub(super) fn open(root: &OwnedFd, path: &FilePath) -> Result<Self, FileError> {
         let (file, stat) = beneath::regular(root, path.as_path(), OFlags::RDONLY)?;
-        let mut head = [0_u8; media::HEAD_BYTES];
-        let count = rustix::io::pread(&file, &mut head, 0)?;
+        let mut head = [0_u8; HEAD_BYTES];
+        let count = rustix::io::pread(&file, &mut head, 0).map_err(told)?;
         Ok(Self {
             file: Arc::new(file),
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             modified_ms: modified_ms(&stat),
-            media_type: media::media_type(path.name(), &head[..count]),
+            media_type: media_type(path.name(), &head[..count]),
         })
     }
 
@@ -78,13 +63,14 @@ impl OpenFile {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(told(error)),
             }
         }
         let is_cut = filled < bytes.len();
         bytes.truncate(filled);
         let at_end = is_cut || offset.saturating_add(filled as u64) >= self.size_bytes;
-        Ok(FilePart { bytes, offset, size_bytes: self.size_bytes, at_end, media_type: self.media_type })
+        let media_type = self.media_type.into();
+        Ok(FilePart { bytes, offset, size_bytes: self.size_bytes, at_end, media_type })
     }
 }
 

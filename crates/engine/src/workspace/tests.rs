@@ -203,7 +203,7 @@ async fn what_is_wrong_has_a_name() {
     {
         let error = place.workspace.read(&path(asked), 0, 1).await.unwrap_err();
         assert_eq!(error.code(), code, "{asked}");
-        assert!(error.to_run_error().remedy.is_some());
+        assert!(crate::RunError::from(&error).remedy.is_some());
     }
     for (asked, code) in [("folder", "is_directory"), ("folder/file/deeper", "bad_path")] {
         assert_eq!(

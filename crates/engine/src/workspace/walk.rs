@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
 
+use sandbox::workspace::{Entry, EntryKind, LIST_ENTRIES_MAX, Listing, Reach, Used, is_set_aside};
+
+use super::errno::told;
 use super::read::modified_ms;
 use super::{FileError, FilePath, Root, beneath};
 
-/// The most entries of a list.
-pub const LIST_ENTRIES_MAX: usize = 1000;
 /// The most names that are counted for the quota, whatever the quota is.
 const USAGE_ENTRIES_MAX: u64 = 1 << 20;
 /// Deeper directories are not entered, because each level holds a file descriptor.
@@ -22,66 +23,6 @@ const DEPTH_MAX: usize = 48;
 pub(super) const WALK_PATIENCE: Duration = Duration::from_secs(5);
 /// The size of a block as stat(2) counts them.
 const BLOCK_BYTES: u64 = 512;
-const SET_ASIDE: [&[u8]; 2] = [b"__pycache__", b"node_modules"];
-
-/// How deep a list goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// The entries of the directory itself.
-    Flat,
-    /// All entries below it as well, except in directories that are set aside.
-    Recursive,
-}
-
-/// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link. No operation follows it.
-    Link,
-    /// A pipe, a socket, a device.
-    Other,
-}
-
-/// One entry of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The path relative to the workspace. Bytes that are not UTF-8 appear as `\xNN`.
-    pub path: String,
-    /// The kind.
-    pub kind: EntryKind,
-    /// Its length, for a file.
-    pub size_bytes: u64,
-    /// When it was last changed, in milliseconds since the epoch.
-    pub modified_ms: u64,
-    /// A directory that a recursive list did not enter, because of its name or its depth.
-    pub is_unopened: bool,
-    /// The path is not UTF-8, so the caller cannot address it. Programs inside can.
-    pub is_nameless: bool,
-}
-
-/// The entries of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
-    /// Sorted by path.
-    pub entries: Vec<Entry>,
-    /// Whether the list is complete.
-    pub is_complete: bool,
-}
-
-/// The size of a workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
-    /// Bytes on the disk. Holes cost nothing; a file with two names counts twice.
-    pub bytes: u64,
-    /// All named entries.
-    pub inodes: u64,
-    /// Whether everything was counted. A workspace too large or too deep to count exceeds any quota.
-    pub is_complete: bool,
-}
 
 /// An entry that a walk found.
 pub(super) struct WalkedEntry<'a> {
@@ -134,7 +75,7 @@ pub(super) fn walk_for(
     mut visit: impl FnMut(&WalkedEntry<'_>) -> Then,
 ) -> Result<Walked, FileError> {
     let until = Instant::now() + patience;
-    let mut open = vec![(Dir::new(directory)?, 0, false)];
+    let mut open = vec![(Dir::new(directory).map_err(told)?, 0, false)];
     let (mut path, mut walked) = (Vec::new(), Walked { is_complete: true, is_complete_outside: true });
     loop {
         let depth = open.len();
@@ -144,7 +85,7 @@ pub(super) fn walk_for(
             open.pop();
             continue;
         };
-        let entry = entry?;
+        let entry = entry.map_err(told)?;
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
             continue;
@@ -152,7 +93,7 @@ pub(super) fn walk_for(
         if Instant::now() > until {
             return Ok(Walked::BROKEN_OFF);
         }
-        let place = current.fd()?;
+        let place = current.fd().map_err(told)?;
         // The entry vanished during the walk.
         let Ok(stat) = rustix::fs::statat(place, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
@@ -163,7 +104,7 @@ pub(super) fn walk_for(
         }
         path.extend_from_slice(name);
         let kind = kind_of(&stat);
-        let is_set_aside = name.starts_with(b".") || SET_ASIDE.contains(&name);
+        let is_set_aside = is_set_aside(name);
         let (path_now, is_beneath_set_aside) = (path.as_slice(), is_aside);
         match visit(&WalkedEntry { path: path_now, kind, stat: &stat, is_set_aside, is_beneath_set_aside }) {
             Then::Stop => return Ok(Walked::BROKEN_OFF),
@@ -171,13 +112,13 @@ pub(super) fn walk_for(
             Then::Enter | Then::Pass => continue,
         }
         let below = match depth < DEPTH_MAX {
-            true => beneath::directory(place, Path::new(entry_name(name)?)),
+            true => beneath::directory(place, Path::new(entry_name(name).map_err(told)?)),
             false => Err(Errno::NAMETOOLONG),
         };
         match below {
             Ok(below) => {
                 let length = path.len();
-                open.push((Dir::new(below)?, length, is_aside || is_set_aside));
+                open.push((Dir::new(below).map_err(told)?, length, is_aside || is_set_aside));
             }
             // The entry was replaced or removed during the walk.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -201,11 +142,11 @@ pub(super) fn list(root: &OwnedFd, path: Option<&FilePath>, reach: Reach) -> Res
     let place = path.map_or(Path::new("."), FilePath::as_path);
     let directory = match (beneath::directory(root, place), path) {
         (Err(Errno::NOTDIR), Some(path)) => {
-            let stat = beneath::look(root, place)?;
+            let stat = beneath::look(root, place).map_err(told)?;
             let entries = vec![entry(path.as_str().as_bytes(), kind_of(&stat), &stat, false)];
             return Ok(Listing { entries, is_complete: true });
         }
-        (opened, _) => opened?,
+        (opened, _) => opened.map_err(told)?,
     };
     let prefix = path.map(|path| format!("{path}/")).unwrap_or_default().into_bytes();
     let mut entries = Vec::new();
@@ -244,11 +185,11 @@ fn visible(bytes: &[u8]) -> String {
 
 /// Measures a workspace. Counts no further than needed to see that the quota is exceeded.
 pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
-    let directory = beneath::directory(&root.directory, Path::new("."))?;
+    let directory = beneath::directory(&root.directory, Path::new(".")).map_err(told)?;
     let most = root.entries_max();
     let mut used = Used::default();
     let walked = walk(directory, |found| {
-        used.count(found.stat);
+        count(&mut used, found.stat);
         if used.inodes > most { Then::Stop } else { Then::Enter }
     })?;
     used.is_complete = walked.is_complete;
@@ -262,12 +203,10 @@ impl Root {
     }
 }
 
-impl Used {
-    /// Adds one name.
-    pub(super) fn count(&mut self, stat: &Stat) {
-        self.inodes += 1;
-        self.bytes = self.bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
-    }
+/// Adds one name to the size.
+pub(super) fn count(used: &mut Used, stat: &Stat) {
+    used.inodes += 1;
+    used.bytes = used.bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
 }
 
 fn kind_of(stat: &Stat) -> EntryKind {

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::walk::{EntryKind, Then, usage, walk};
+use sandbox::workspace::{EntryKind, Written};
+
+use super::errno::told;
+use super::walk::{Then, usage, walk};
 use super::{FileError, FilePath, Root, Work, beneath, blocking};
 
 /// The name prefix of drafts.
@@ -27,13 +30,6 @@ const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union
 const PERMISSIONS: u32 = 0o777;
 /// The workspace is measured again after this many bytes, because the program inside writes too.
 const MEASURE_BYTES: u64 = 4 << 20;
-
-/// The result of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// The size of the whole file.
-    pub size_bytes: u64,
-}
 
 /// A file that arrives piece by piece. If it is dropped before its end, it leaves nothing behind.
 #[derive(Debug)]
@@ -84,14 +80,14 @@ pub(super) fn append(root: &Arc<Root>, path: &FilePath, content: &[u8]) -> Resul
         found => found?,
     };
     if stat.st_nlink > 1 {
-        return Err(FileError::BadPath("the file has several names"));
+        return Err(FileError::BadPath("the file has several names".into()));
     }
     if left(root, 0)? < content.len() as u64 {
         return Err(FileError::DiskFull);
     }
     let mut file = File::from(file);
-    file.write_all(content)?;
-    Ok(Written { size_bytes: file.metadata()?.len() })
+    file.write_all(content).map_err(told)?;
+    Ok(Written { size_bytes: file.metadata().map_err(told)?.len() })
 }
 
 /// How many bytes may still be written, together with this many new names.
@@ -130,13 +126,14 @@ impl Draft {
         if announced > room {
             return Err(FileError::DiskFull);
         }
-        let mut folder = rustix::io::fcntl_dupfd_cloexec(&root.directory, 0)?;
+        let mut folder = rustix::io::fcntl_dupfd_cloexec(&root.directory, 0).map_err(told)?;
         for name in path.folders() {
             folder = beneath::entered(&folder, name, root.owner)?;
         }
         let mode = mode_of(&folder, path.name())?;
         let draft_name = draft_name()?;
-        let file = File::from(beneath::new_file(&folder, &draft_name, Mode::RUSR | Mode::WUSR)?);
+        let file = beneath::new_file(&folder, &draft_name, Mode::RUSR | Mode::WUSR).map_err(told)?;
+        let file = File::from(file);
         let name = path.name().to_owned();
         let (owner, measured_at, is_placed) = (root.owner, 0, false);
         // From here on, any failure removes the draft.
@@ -152,8 +149,8 @@ impl Draft {
             measured_at,
             is_placed,
         };
-        beneath::own(&draft.file, owner)?;
-        rustix::fs::fchmod(&draft.file, mode)?;
+        beneath::own(&draft.file, owner).map_err(told)?;
+        rustix::fs::fchmod(&draft.file, mode).map_err(told)?;
         Ok(draft)
     }
 
@@ -169,7 +166,7 @@ impl Draft {
         if wanted > self.room {
             return Err(FileError::DiskFull);
         }
-        self.file.write_all(piece)?;
+        self.file.write_all(piece).map_err(told)?;
         self.written = wanted;
         Ok(())
     }
@@ -179,7 +176,7 @@ impl Draft {
             Ok(()) => self.is_placed = true,
             // Only the program inside removes a draft.
             Err(Errno::NOENT) => return Err(FileError::Disturbed),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(told(error)),
         }
         Ok(Written { size_bytes: self.written })
     }
@@ -199,7 +196,7 @@ impl Drop for Draft {
 /// Removes the drafts of a server that was killed during a write. No write from outside may be in progress.
 pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
     let mut abandoned = Vec::new();
-    walk(beneath::directory(&root.directory, Path::new("."))?, |found| {
+    walk(beneath::directory(&root.directory, Path::new(".")).map_err(told)?, |found| {
         let is_draft = is_draft(found.path) && found.kind == EntryKind::File;
         if let Some(path) = std::str::from_utf8(found.path).ok().filter(|_| is_draft) {
             abandoned.extend(FilePath::parse(path));
@@ -233,13 +230,13 @@ fn mode_of(folder: impl AsFd, name: &str) -> Result<Mode, FileError> {
         },
         // A link is replaced like a file, and its target left alone.
         Err(Errno::NOENT | Errno::LOOP) => Ok(NEW_FILE_MODE),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(told(error)),
     }
 }
 
 fn draft_name() -> Result<String, FileError> {
     let mut random = [0_u8; DRAFT_RANDOM_BYTES];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(told)?;
     let mut name = DRAFT_PREFIX.to_owned();
     for byte in random {
         // Writing to a string does not fail.

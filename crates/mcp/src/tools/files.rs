@@ -85,15 +85,15 @@ pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Ve
         // A file that is no longer a complete picture is not shown. It is still among the artifacts.
         let Ok(part) = workspace.read(&file.path, 0, IMAGE_BYTES_MAX).await else { continue };
         let is_same = part.at_end && part.media_type == file.media_type;
-        if is_same && is_whole_image(part.media_type, &part.bytes) {
-            blocks.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
+        if is_same && is_whole_image(&part.media_type, &part.bytes) {
+            blocks.push(ContentBlock::image(encoded(&part.bytes), part.media_type.as_ref()));
         }
     }
     blocks
 }
 
 pub(super) fn path(text: &str) -> Result<FilePath, Refusal> {
-    FilePath::parse(text).map_err(|error| Box::new(error.to_run_error()))
+    FilePath::parse(text).map_err(|error| Box::new(error.into()))
 }
 
 /// Decodes base64 content.

@@ -1,5 +1,6 @@
 //! `list_files`: lists a directory of a workspace.
 
+use engine::RunError;
 use engine::workspace::{Entry, EntryKind, FilePath, Listing, Reach};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
@@ -30,10 +31,10 @@ pub(super) async fn list(caller: &FileAccess<'_>, given: JsonObject) -> CallTool
         let mut given = Arguments::new("", TOOL.properties, given)?;
         let sandbox_id = given.required_text("sandbox_id")?;
         let path = given.text("path")?.unwrap_or_default();
-        let path = FilePath::of_directory(&path).map_err(|error| error.to_run_error())?;
+        let path = FilePath::of_directory(&path).map_err(RunError::from)?;
         let reach = if given.truth("recursive")?.unwrap_or(false) { Reach::Recursive } else { Reach::Flat };
         let workspace = caller.workspace(&sandbox_id).await?;
-        let listing = workspace.list(path.as_ref(), reach).await.map_err(|error| error.to_run_error())?;
+        let listing = workspace.list(path.as_ref(), reach).await.map_err(RunError::from)?;
         Ok::<_, Refusal>(shown(&listing))
     };
     answered.await.unwrap_or_else(|error| refused(&error))

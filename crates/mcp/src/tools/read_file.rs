@@ -1,5 +1,6 @@
 //! `read_file`: part of a file as text, base64 or a picture.
 
+use engine::RunError;
 use engine::is_whole_image;
 use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
@@ -91,31 +92,31 @@ fn asked(given: JsonObject) -> Result<ReadArguments, Refusal> {
 
 async fn part(caller: &FileAccess<'_>, asked: &ReadArguments) -> Result<FilePart, Refusal> {
     let workspace = caller.workspace(&asked.sandbox_id).await?;
-    let file = workspace.file(&asked.path).await.map_err(|error| error.to_run_error())?;
+    let file = workspace.file(&asked.path).await.map_err(RunError::from)?;
     let is_picture = is_image(file.media_type()) && file.size_bytes() <= IMAGE_BYTES_MAX as u64;
     let is_shown = is_picture && asked.offset == 0 && asked.limit.is_none() && asked.encoding.is_none();
     let limit = if is_shown { IMAGE_BYTES_MAX } else { asked.limit.unwrap_or(BYTES_DEFAULT) };
-    Ok(file.read(asked.offset, limit).await.map_err(|error| error.to_run_error())?)
+    Ok(file.read(asked.offset, limit).await.map_err(RunError::from)?)
 }
 
 fn shown(caller: &FileAccess<'_>, asked: &ReadArguments, part: &FilePart) -> CallToolResult {
     let mut view = ReadView {
         path: asked.path.as_str(),
         uri: resources::file_uri(&asked.sandbox_id, &asked.path),
-        mime_type: part.media_type,
+        mime_type: &part.media_type,
         size_bytes: part.size_bytes,
         offset: part.offset,
         ..ReadView::default()
     };
     let is_whole = part.offset == 0 && part.at_end;
     if is_whole
-        && is_whole_image(part.media_type, &part.bytes)
+        && is_whole_image(&part.media_type, &part.bytes)
         && asked.encoding.is_none()
         && asked.limit.is_none()
     {
         let said = format!("{}: {}, {} bytes", asked.path, part.media_type, part.size_bytes);
         let mut result = answer(&view, said, false);
-        result.content.push(ContentBlock::image(encoded(&part.bytes), part.media_type));
+        result.content.push(ContentBlock::image(encoded(&part.bytes), part.media_type.as_ref()));
         return result;
     }
     let whole = if part.at_end { part.bytes.len() } else { render::whole_characters(&part.bytes) };

@@ -1,6 +1,7 @@
 //! `write_file`: writes a whole file, appends to one, or returns a URL for uploading a large one.
 
 use engine::INPUT_BYTES_MAX;
+use engine::RunError;
 use engine::workspace::{FileError, FilePath};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
@@ -77,7 +78,7 @@ fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
     };
     if content.as_ref().is_some_and(|content| content.len() > INPUT_BYTES_MAX) {
         let error = FileError::TooLarge { bytes_max: INPUT_BYTES_MAX as u64 };
-        return Err(Box::new(error.to_run_error()));
+        return Err(Box::new(error.into()));
     }
     let what = match (content, is_more) {
         (Some(content), false) => What::Whole(content),
@@ -100,7 +101,7 @@ async fn write_asked(caller: &FileAccess<'_>, asked: WriteArguments) -> Result<C
         What::More(content) => workspace.append(&path, content).await,
         What::Url => return upload(caller, &sandbox_id, &path),
     };
-    let size = written.map_err(|error| error.to_run_error())?.size_bytes;
+    let size = written.map_err(RunError::from)?.size_bytes;
     let uri = Some(resources::file_uri(&sandbox_id, &path));
     let view = WriteView { path: path.as_str(), uri, size_bytes: Some(size), ..WriteView::default() };
     Ok(answer(&view, format!("{path} has {size} bytes now"), false))

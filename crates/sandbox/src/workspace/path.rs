@@ -38,30 +38,31 @@ impl FilePath {
     /// Parses a path of a caller, relative or beginning with `/workspace/`. Drops empty names and `.`; refuses
     /// `..` even where it would stay inside.
     pub fn parse(text: &str) -> Result<Self, FileError> {
-        Self::of_directory(text)?.ok_or(FileError::BadPath("it names the workspace itself, not a file in it"))
+        Self::of_directory(text)?
+            .ok_or_else(|| FileError::BadPath("it names the workspace itself, not a file in it".into()))
     }
 
     /// Parses the path of a directory. `None` is the workspace itself.
     pub fn of_directory(text: &str) -> Result<Option<Self>, FileError> {
         if text.len() > FILE_PATH_BYTES_MAX {
-            return Err(FileError::BadPath("it is longer than 1024 bytes"));
+            return Err(FileError::BadPath("it is longer than 1024 bytes".into()));
         }
         if text.contains('\0') {
-            return Err(FileError::BadPath("it contains a NUL character"));
+            return Err(FileError::BadPath("it contains a NUL character".into()));
         }
         let relative = match text.strip_prefix(MOUNT) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
             _ if text.starts_with('/') => {
-                return Err(FileError::BadPath("it leads out of the workspace"));
+                return Err(FileError::BadPath("it leads out of the workspace".into()));
             }
             _ => text,
         };
         let names: Vec<&str> = relative.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
         if names.contains(&"..") {
-            return Err(FileError::BadPath("`..` is not allowed in it"));
+            return Err(FileError::BadPath("`..` is not allowed in it".into()));
         }
         if names.len() > NAMES_MAX || names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(FileError::BadPath("it has too many or too long names"));
+            return Err(FileError::BadPath("it has too many or too long names".into()));
         }
         Ok((!names.is_empty()).then(|| Self(names.join("/").into())))
     }
@@ -76,13 +77,14 @@ impl FilePath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The names of the directories above it.
-    pub(super) fn folders(&self) -> impl Iterator<Item = &str> {
+    /// The names of the directories above it, from the workspace downwards.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
         let folders = self.0.rsplit_once('/').map(|(folders, _)| folders);
         folders.into_iter().flat_map(|folders| folders.split('/'))
     }
 
-    pub(super) fn as_path(&self) -> &Path {
+    /// The path as a relative path of a file system.
+    pub fn as_path(&self) -> &Path {
         Path::new(&*self.0)
     }
 }
@@ -143,24 +145,8 @@ mod tests {
         }
     }
 
-    /// A seeded stream of hostile paths: no accepted path has a part that leads upwards or to the root.
-    #[test]
-    fn random_joins_stay_in_the_workspace() {
-        let parts =
-            ["..", ".", "", "/", "a", "b\0", "//", "...", "ä", "a/..", "../", "%2e%2e", "\\..", "/workspace"];
-        let mut chance = harness::Chance::new(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..200_000 {
-            crate::checks::file_path(&chance.joined(&parts, 6));
-        }
-    }
-
     proptest! {
         #![proptest_config(harness::properties())]
-
-        #[test]
-        fn any_text_is_refused_or_stays_in_the_workspace(text in any::<String>()) {
-            crate::checks::file_path(&text);
-        }
 
         #[test]
         fn plain_names_are_a_path_however_they_are_joined(

@@ -4,7 +4,7 @@
 //! `application/octet-stream`. A file that is handed to a model or a browser as an image therefore is one.
 
 /// How many of the first bytes are examined.
-pub(super) const HEAD_BYTES: usize = 512;
+pub const HEAD_BYTES: usize = 512;
 /// The type of a file that is not recognised.
 const UNKNOWN: &str = "application/octet-stream";
 const TEXT: &str = "text/plain";
