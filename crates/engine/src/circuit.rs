@@ -19,6 +19,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use sandbox::workspace::WorkspaceStore;
 use sandbox::{Backend, BackendError, BoxFuture, Enforced, FailureCounts, Inventory, Sandbox, SandboxSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -230,8 +231,8 @@ impl Backend for Circuit {
         self.0.backend.probe()
     }
 
-    fn owner_of(&self, identity: u32) -> (u32, u32) {
-        self.0.backend.owner_of(identity)
+    fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
+        self.0.backend.workspaces()
     }
 
     fn inventory(&self) -> &dyn Inventory {

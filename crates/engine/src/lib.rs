@@ -98,7 +98,6 @@ pub struct Engine {
     admission: Arc<admission::Admission>,
     builds: builds::Builds,
     failures: Arc<Failures>,
-    state_dir: PathBuf,
     /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
 }
@@ -143,7 +142,6 @@ impl Engine {
             builds: builds::Builds::new(&config.state_dir, &failures),
             policy: config.policy,
             is_warm: config.pool.is_on,
-            state_dir: config.state_dir,
             admission,
             failures,
         }
@@ -212,11 +210,6 @@ impl Engine {
     /// The spares of the default wall at this moment.
     pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
         self.default_wall.pool_snapshot()
-    }
-
-    /// The directory that holds the server's state.
-    pub(crate) fn state_dir(&self) -> &std::path::Path {
-        &self.state_dir
     }
 
     /// The policy in force.

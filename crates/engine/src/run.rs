@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use policy::{Action, Caller, Terms};
-use sandbox::{Ending, LastingWorkspace, Limits, Outcome, SandboxSpec, Usage, WORKSPACE};
+use sandbox::{Ending, Limits, Outcome, SandboxSpec, Usage, WORKSPACE, WorkspaceRef};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
 use wire::{Fork, OpenProcess, ToGuest};
@@ -51,7 +51,7 @@ const LAST_WORDS_BYTES: usize = 64 << 10;
 pub(crate) struct InSandbox<'a> {
     /// The wall that it is behind.
     pub(crate) wall: &'a str,
-    pub(crate) workspace: LastingWorkspace,
+    pub(crate) workspace: WorkspaceRef,
     pub(crate) limits: &'a Limits,
 }
 

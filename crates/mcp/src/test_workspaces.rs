@@ -1,8 +1,9 @@
 //! One sandbox with a workspace, for tests of the modules above it.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use backends::host::workspace::HostWorkspace;
 use engine::workspace::{Quota, Workspace, Workspaces};
 use engine::{Caller, Principal, RunError};
 use sandbox::BoxFuture;
@@ -15,7 +16,7 @@ pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef";
 /// A workspace that belongs to [`Principal::local`].
 pub(crate) struct TestWorkspaces {
     folder: TestFolder,
-    workspace: Mutex<Option<Workspace>>,
+    workspace: Mutex<Option<Arc<dyn Workspace>>>,
 }
 
 impl TestWorkspaces {
@@ -25,8 +26,8 @@ impl TestWorkspaces {
 
     pub(crate) fn with(quota: Quota) -> Self {
         let folder = TestFolder::new();
-        let workspace = Workspace::open(folder.path(), quota, None).unwrap();
-        Self { folder, workspace: Mutex::new(Some(workspace)) }
+        let workspace = HostWorkspace::open(folder.path(), quota, None).unwrap();
+        Self { folder, workspace: Mutex::new(Some(Arc::new(workspace))) }
     }
 
     pub(crate) fn close(&self) {
@@ -51,7 +52,7 @@ impl Workspaces for TestWorkspaces {
         &'a self,
         caller: &'a Caller,
         sandbox_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
+    ) -> BoxFuture<'a, Result<Option<Arc<dyn Workspace>>, RunError>> {
         let is_it = caller.principal == Principal::local() && sandbox_id == SANDBOX;
         let found = is_it.then(|| self.workspace.lock().unwrap().clone()).flatten();
         Box::pin(async { Ok(found) })

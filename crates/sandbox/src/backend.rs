@@ -94,9 +94,6 @@ pub trait Backend: Send + Sync {
     /// What this machine can enforce. The backend finds out by building a sandbox and examining it.
     fn probe(&self) -> BoxFuture<'_, Result<Enforced, BackendError>>;
 
-    /// User and group on the host that own the files of a persistent workspace.
-    fn owner_of(&self, identity: u32) -> (u32, u32);
-
     /// Builds a sandbox whose guest waits on its stream.
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>>;
 

@@ -3,6 +3,8 @@
 //! It keeps the contract (streams, destroy, usage) and enforces nothing. A test chooses which guarantees
 //! [`Backend::probe`] claims.
 
+mod workspaces;
+
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -10,10 +12,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::workspace::WorkspaceStore;
 use crate::{
     Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, Guarantee, Inventory, InventoryError,
     Limits, Mechanism, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage, Warmable,
 };
+
+pub use workspaces::FakeWorkspaces;
 
 type Script = dyn Fn(UnixStream) + Send + Sync;
 
@@ -34,6 +39,7 @@ pub struct FakeBackend {
     away_ms: Arc<Mutex<Option<u64>>>,
     probed: Arc<AtomicUsize>,
     disk_is_fixed: bool,
+    workspaces: Option<FakeWorkspaces>,
     taken: Arc<Mutex<Vec<Limits>>>,
     quiesced: Arc<AtomicUsize>,
 }
@@ -59,6 +65,7 @@ impl FakeBackend {
             away_ms: Arc::default(),
             probed: Arc::default(),
             disk_is_fixed: false,
+            workspaces: Some(FakeWorkspaces::default()),
             taken: Arc::default(),
             quiesced: Arc::default(),
         }
@@ -106,6 +113,20 @@ impl FakeBackend {
     #[must_use]
     pub fn with_fixed_disk(mut self) -> Self {
         self.disk_is_fixed = true;
+        self
+    }
+
+    /// The same fake without files that last.
+    #[must_use]
+    pub fn without_workspaces(mut self) -> Self {
+        self.workspaces = None;
+        self
+    }
+
+    /// The same fake with these files that last, such as those of another fake that stands for another server.
+    #[must_use]
+    pub fn with_workspaces(mut self, workspaces: FakeWorkspaces) -> Self {
+        self.workspaces = Some(workspaces);
         self
     }
 
@@ -182,8 +203,8 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn owner_of(&self, _: u32) -> (u32, u32) {
-        (0, 0)
+    fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
+        self.workspaces.as_ref().map(|workspaces| workspaces as &dyn WorkspaceStore)
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Box<dyn Sandbox>, BackendError>> {

@@ -23,5 +23,5 @@ pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use inventory::{Inventory, InventoryError, Toolchain, ToolchainQuery};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{LastingWorkspace, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
+pub use spec::{Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
 pub use workspace::WorkspaceRef;

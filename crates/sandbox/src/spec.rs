@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::workspace::WorkspaceRef;
 use crate::{Guarantee, Limits};
 
 /// The directory of the program's files, in every sandbox.
@@ -30,9 +31,8 @@ pub struct SandboxSpec {
     pub opening: Vec<u8>,
     /// A warm interpreter, a copy of which may serve as the interpreter that `opening` starts.
     pub zygote: Option<ZygoteSpec>,
-    /// A directory of the host that is the workspace and outlives the sandbox. `None`: the workspace is in
-    /// memory.
-    pub workspace: Option<LastingWorkspace>,
+    /// The files that are the workspace and outlive the sandbox. `None`: the workspace is in memory.
+    pub workspace: Option<WorkspaceRef>,
     /// Guarantees whose absence the operator allowed by name.
     pub absence_allowed: Vec<Guarantee>,
 }
@@ -44,17 +44,6 @@ pub struct ZygoteSpec {
     pub argv: Vec<String>,
     /// Its complete environment, which its copies inherit.
     pub env: Vec<(String, String)>,
-}
-
-/// A workspace on the host's disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastingWorkspace {
-    /// The directory on the host.
-    pub path: PathBuf,
-    /// The parent directory that holds all such workspaces.
-    pub parent: PathBuf,
-    /// Selects the identity that owns its files. It is the same for every sandbox that shows this workspace.
-    pub identity: u32,
 }
 
 /// A read-only directory of the server that appears inside. A local wall binds `path`. A remote wall sends the

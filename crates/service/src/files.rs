@@ -64,7 +64,11 @@ impl Files {
     }
 
     /// The grant of the request's URL and its workspace.
-    async fn allowed(&self, request: &Parts, action: FileAction) -> Result<(Grant, Workspace), Response> {
+    async fn allowed(
+        &self,
+        request: &Parts,
+        action: FileAction,
+    ) -> Result<(Grant, Arc<dyn Workspace>), Response> {
         let path = request.uri.path().strip_prefix(ROUTE_PREFIX).unwrap_or_default();
         let token = path.split('/').next().unwrap_or_default();
         let grant = self.key.grant(token, SystemTime::now()).filter(|grant| grant.action == action);
@@ -120,6 +124,7 @@ async fn handle(State(files): State<Arc<Files>>, request: Request) -> Response {
 async fn download(files: &Files, request: &Parts) -> Result<Response, Response> {
     let (grant, workspace) = files.allowed(request, FileAction::Download).await?;
     let file = workspace.file(&grant.path).await.map_err(|error| refused(&error))?;
+    let file: Arc<dyn OpenFile> = file.into();
     let size = file.size_bytes();
     if size > grant.bytes_max {
         return Err(refused(&FileError::TooLarge { bytes_max: grant.bytes_max }));
@@ -135,7 +140,7 @@ async fn download(files: &Files, request: &Parts) -> Result<Response, Response> 
     };
     let body = match request.method == Method::HEAD || length == 0 {
         true => Body::empty(),
-        false => sent(file.clone(), from, length, files.begin()?),
+        false => sent(Arc::clone(&file), from, length, files.begin()?),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -152,7 +157,7 @@ async fn download(files: &Files, request: &Parts) -> Result<Response, Response> 
 }
 
 /// The body of a download. The task that reads the file does not wait indefinitely for the peer.
-fn sent(file: OpenFile, from: u64, length: u64, permit: OwnedSemaphorePermit) -> Body {
+fn sent(file: Arc<dyn OpenFile>, from: u64, length: u64, permit: OwnedSemaphorePermit) -> Body {
     let (pieces, waiting) = mpsc::channel::<Result<Bytes, FileError>>(PIECES_MAX);
     tokio::spawn(async move {
         let (mut offset, end) = (from, from + length);
@@ -188,7 +193,7 @@ async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, 
         return Err(closing(said(StatusCode::BAD_REQUEST, reason)));
     }
     let _permit = files.begin().map_err(closing)?;
-    let taking = taken(&grant, &workspace, body);
+    let taking = taken(&grant, &*workspace, body);
     let size = match tokio::time::timeout(UPLOAD_MAX, taking).await {
         Ok(taken) => taken.map_err(closing)?,
         Err(_) => return Err(closing(too_slow())),
@@ -201,7 +206,7 @@ async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, 
 }
 
 /// Writes the body into the file. The error is the response to a transfer that does not complete.
-async fn taken(grant: &Grant, workspace: &Workspace, mut body: Body) -> Result<u64, Response> {
+async fn taken(grant: &Grant, workspace: &dyn Workspace, mut body: Body) -> Result<u64, Response> {
     let announced = hyper::body::Body::size_hint(&body).lower();
     let begun = workspace.upload(&grant.path, grant.bytes_max, Some(announced)).await;
     let mut upload = begun.map_err(|error| refused(&error))?;

@@ -1,7 +1,8 @@
-//! What local walls take from the host. The native wall uses it, and so can every wall whose sandboxes show the
-//! host's own directories.
+//! What walls share that run on the server's own machine: the languages of the host and the files of persistent
+//! sandboxes. They differ in how they isolate.
 
 pub mod inventory;
+pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -6,11 +6,12 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
+use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases, WORKSPACE};
 use jail::{Handover, IdMap, JailPlan, Message, Wall, ZygotePlan};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
@@ -97,8 +98,9 @@ impl NativeBackend {
                 self.system.plan(spec, IdMap::Unused { id: 0 }, &self.cgroups, &CgroupSet::default());
             wall.files = self.system.files(spec);
             // Where the server can hand over a mount, the zygote process need not see any workspace.
-            let lasting = spec.workspace.as_ref().filter(|_| !self.identities.are_unused());
-            let workspaces = lasting.map(|lasting| lasting.parent.clone());
+            let workspaces = self.workspaces.as_ref();
+            let workspaces = workspaces.filter(|_| spec.workspace.is_some() && !self.identities.are_unused());
+            let workspaces = workspaces.map(|workspaces| workspaces.folder().to_owned());
             ZygotePlan { wall, ids, workspaces, argv: zygote.argv.clone(), env: zygote.env.clone() }
         })
     }
@@ -112,18 +114,18 @@ impl NativeBackend {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let plan = self.plan(spec, number, origin.as_ref().map(|origin| &**origin.zygote), &cgroups)?;
+        let workspace = self.workspace_path(spec)?;
+        let zygote = origin.as_ref().map(|origin| &**origin.zygote);
+        let plan = self.plan((spec, workspace.as_deref()), number, zygote, &cgroups)?;
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
         stream.write_all(&spec.opening).map_err(at("opening"))?;
         let (report, report_theirs) = report_pair().map_err(at("report"))?;
         match &origin {
             None => self.spawner.spawn(&plan, OwnedFd::from(theirs), report_theirs).map_err(at("spawner"))?,
             Some(Origin { zygote, network }) => {
-                let workspace = self.hand_over(spec).map_err(at("workspace"))?;
-                let handover = Handover {
-                    workspace: workspace.as_ref(),
-                    network: network.as_ref().map(Network::namespace),
-                };
+                let mount = self.hand_over(workspace.as_deref()).map_err(at("workspace"))?;
+                let handover =
+                    Handover { workspace: mount.as_ref(), network: network.as_ref().map(Network::namespace) };
                 zygote
                     .handle
                     .spawn(&plan, &OwnedFd::from(theirs), &report_theirs, handover)
@@ -135,8 +137,15 @@ impl NativeBackend {
         let asked = Instant::now();
         let mut phases = StartPhases::default();
         let deaths = Arc::clone(&self.deaths);
-        let mut wait =
-            Building { report, stream, cgroups: None, process: Unfinished(None), progress, deaths };
+        let mut wait = Building {
+            report,
+            stream,
+            cgroups: None,
+            process: Unfinished(None),
+            progress,
+            deaths,
+            workspace,
+        };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
             if origin.is_some() && cgroups.unified_directory().is_some() {
@@ -161,13 +170,10 @@ impl NativeBackend {
 
     /// The mount of a persistent workspace, for a clone of a zygote process. The server does this as root,
     /// whose directories no zygote process can traverse.
-    fn hand_over(&self, spec: &SandboxSpec) -> io::Result<Option<OwnedFd>> {
-        let Some(lasting) = spec.workspace.as_ref().filter(|_| self.identities.are_unused()) else {
-            return Ok(None);
-        };
+    fn hand_over(&self, workspace: Option<&Path>) -> io::Result<Option<OwnedFd>> {
+        let Some(path) = workspace.filter(|_| self.identities.are_unused()) else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::openat2(CWD, &lasting.path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let copied =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         Ok(Some(rustix::mount::open_tree(&directory, "", copied)?))
@@ -175,19 +181,20 @@ impl NativeBackend {
 
     fn plan(
         &self,
-        spec: &SandboxSpec,
+        (spec, workspace): (&SandboxSpec, Option<&Path>),
         number: u64,
         zygote: Option<&RunningZygote>,
         cgroups: &CgroupSet,
     ) -> Result<JailPlan, BackendError> {
-        let id_map = match &spec.workspace {
-            Some(lasting) => {
-                self.adopt(lasting).map_err(at("workspace"))?;
-                self.identities.lasting(lasting.identity)
+        let id_map = match spec.workspace.as_ref().zip(workspace) {
+            Some((of, path)) => {
+                self.adopt(of, path).map_err(at("workspace"))?;
+                self.identities.lasting(of.identity)
             }
             None => self.identities.next(number),
         };
         let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
+        plan.workspace = workspace.map(|path| (path.to_owned(), PathBuf::from(WORKSPACE)));
         plan.linger_ms = self.deaths.linger_ms();
         match zygote {
             Some(zygote) => zygote.suit(&mut plan).map_err(at("zygote"))?,
@@ -229,6 +236,8 @@ struct Building<'a> {
     process: Unfinished,
     progress: &'a Progress,
     deaths: Arc<Deaths>,
+    /// The directory of the workspace, if its files last.
+    workspace: Option<PathBuf>,
 }
 
 /// A clone that is not a sandbox yet. Dropping it kills the process, because a hanging clone would not notice
@@ -318,6 +327,9 @@ impl Building<'_> {
         self.progress.reach(Stage::Verification);
         // From here on dropping the sandbox kills the process and removes the control groups.
         let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, built.scratch, &self.deaths)?;
+        if let Some(path) = self.workspace.take() {
+            sandbox.watch_workspace(path);
+        }
         let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
         let enforced = seen.enforced(built.landlock_abi)?;
         origin.map_or(Ok(()), |origin| origin.verify_network(pid))?;

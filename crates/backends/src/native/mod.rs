@@ -31,13 +31,14 @@ mod zygotes;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use ::sandbox::workspace::{WorkspaceRef, WorkspaceStore};
 use ::sandbox::{
-    Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, Inventory, LastingWorkspace,
-    Sandbox, SandboxSpec,
+    Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, Inventory, Sandbox, SandboxSpec,
 };
 use jail::{GuestMain, Spawner};
 use tokio::io::Interest;
@@ -51,6 +52,7 @@ use self::plan::System;
 use self::zygotes::Zygotes;
 use crate::host::HostParts;
 use crate::host::inventory::HostInventory;
+use crate::host::workspace::{HostWorkspaces, Owner};
 
 pub use self::cgroup::CgroupState;
 
@@ -58,7 +60,9 @@ pub use self::cgroup::CgroupState;
 pub struct NativeBackend {
     spawner: Arc<Spawner>,
     cgroups: Cgroups,
-    identities: Identities,
+    identities: Arc<Identities>,
+    /// `None`: no persistent sandboxes.
+    workspaces: Option<HostWorkspaces>,
     system: System,
     zygotes: Zygotes,
     inventory: HostInventory,
@@ -81,7 +85,8 @@ impl NativeBackend {
         Self {
             spawner,
             cgroups,
-            identities: Identities::detect(),
+            identities: Arc::new(Identities::detect()),
+            workspaces: None,
             system: System::detect(),
             zygotes: Zygotes::default(),
             inventory: HostInventory::new(&HostParts::default()),
@@ -99,10 +104,17 @@ impl NativeBackend {
         self
     }
 
-    /// Gives it what local walls take from the host. Without it, the backend finds no languages.
+    /// Gives it what local walls take from the host: languages, and the directory of persistent sandboxes.
+    /// Without it, the backend has neither.
     #[must_use]
     pub fn with_host(mut self, parts: HostParts) -> Self {
         self.inventory = HostInventory::new(&parts);
+        let identities = Arc::clone(&self.identities);
+        let owners = move |identity| {
+            let (uid, gid) = identities.lasting(identity).numbers();
+            Owner { uid, gid }
+        };
+        self.workspaces = Some(HostWorkspaces::new(&parts.state_dir, owners, Arc::clone(&self.failures)));
         self.system.set_executable(parts.executable);
         self
     }
@@ -117,13 +129,25 @@ impl NativeBackend {
         self.identities.are_own()
     }
 
+    /// The directory of the workspace that a sandbox shows, if its files last.
+    fn workspace_path(&self, spec: &SandboxSpec) -> Result<Option<PathBuf>, BackendError> {
+        let Some(of) = &spec.workspace else { return Ok(None) };
+        let unsupported = |what: String| BackendError::Unsupported {
+            what,
+            remedy: "give the server a state directory on a disk".to_owned(),
+        };
+        let workspaces = self.workspaces.as_ref();
+        let workspaces = workspaces.ok_or_else(|| unsupported("it has no files that last".to_owned()))?;
+        workspaces.path(of).map(Some).map_err(|error| unsupported(error.to_string()))
+    }
+
     /// Ensures that the top directory of a workspace belongs to its identity. That identity created
     /// everything beneath it.
-    fn adopt(&self, lasting: &LastingWorkspace) -> io::Result<()> {
+    fn adopt(&self, of: &WorkspaceRef, path: &Path) -> io::Result<()> {
         use rustix::fs::{Gid, Mode, OFlags, Uid};
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(&lasting.path, flags, Mode::empty())?;
-        let (uid, gid) = self.owner_of(lasting.identity);
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let (uid, gid) = self.identities.lasting(of.identity).numbers();
         let found = rustix::fs::fstat(&directory)?;
         if (found.st_uid, found.st_gid) != (uid, gid) {
             rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
@@ -146,8 +170,8 @@ impl Backend for NativeBackend {
         })
     }
 
-    fn owner_of(&self, identity: u32) -> (u32, u32) {
-        self.identities.lasting(identity).numbers()
+    fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
+        self.workspaces.as_ref().map(|workspaces| workspaces as &dyn WorkspaceStore)
     }
 
     fn inventory(&self) -> &dyn Inventory {

@@ -89,7 +89,8 @@ impl System {
         binds
     }
 
-    /// Everything except files: a clone of a zygote process finds them in its root already.
+    /// Everything except a workspace that lasts, and files: a clone of a zygote process finds them in its root
+    /// already.
     pub(super) fn plan(
         &self,
         spec: &SandboxSpec,
@@ -104,10 +105,7 @@ impl System {
             binds: self.binds(spec),
             symlinks: self.symlinks.clone(),
             files: Vec::new(),
-            workspace: spec
-                .workspace
-                .as_ref()
-                .map(|lasting| (lasting.path.clone(), PathBuf::from(WORKSPACE))),
+            workspace: None,
             scratch: scratch(spec),
             rlimits: rlimits(spec.headroom.as_ref().unwrap_or(&spec.limits), cgroups.may_limit_processes()),
             memory_counted: cgroups.may_limit_memory(),

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -153,6 +154,11 @@ impl NativeSandbox {
             is_dead: false,
             mortal: Some(Mortal::new(deaths)),
         })
+    }
+
+    /// Watches how much a workspace on disk holds.
+    pub(super) fn watch_workspace(&mut self, path: PathBuf) {
+        self.watch.add_workspace(path);
     }
 
     pub(super) fn cgroups(&self) -> &CgroupSet {

@@ -4,6 +4,7 @@
 //! limit. `sandbox` owns one watch per sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,12 +58,11 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(pid: i32, spec: &SandboxSpec, scratch: OwnedFd) -> Self {
-        let workspace = spec.workspace.as_ref().map(|lasting| DiskUse::new(lasting.path.clone(), pid));
         Self {
             pid,
             limits: spec.limits.clone(),
             scratch,
-            workspace,
+            workspace: None,
             seen: Usage::default(),
             before: Usage::default(),
             memory_now_bytes: 0,
@@ -74,6 +74,11 @@ impl Watch {
             killed: 0,
             looked_at_ns: None,
         }
+    }
+
+    /// Watches a workspace on disk too.
+    pub(super) fn add_workspace(&mut self, path: PathBuf) {
+        self.workspace = Some(DiskUse::new(path, self.pid));
     }
 
     /// Whether no process ran since the last look; then nothing inside can have changed.

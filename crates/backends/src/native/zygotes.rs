@@ -79,14 +79,14 @@ struct Kind {
     layers: Vec<Layer>,
     executable_at: Option<PathBuf>,
     files: Vec<PlacedFile>,
-    workspaces: Option<PathBuf>,
+    /// Whether their workspaces last.
+    lasts: bool,
 }
 
 impl Kind {
     fn is_of(&self, spec: &SandboxSpec, zygote: &ZygoteSpec) -> bool {
-        let workspaces = spec.workspace.as_ref().map(|lasting| &lasting.parent);
         self.zygote == *zygote
-            && self.workspaces.as_ref() == workspaces
+            && self.lasts == spec.workspace.is_some()
             && self.binds == spec.binds
             && self.layers == spec.layers
             && self.executable_at == spec.executable_at
@@ -146,7 +146,7 @@ impl Zygotes {
                     layers: spec.layers.clone(),
                     executable_at: spec.executable_at.clone(),
                     files: spec.files.clone(),
-                    workspaces: spec.workspace.as_ref().map(|lasting| lasting.parent.clone()),
+                    lasts: spec.workspace.is_some(),
                 };
                 slots.push(ZygoteSlot { kind, zygote: None, is_starting: false, used: now, not_before: now });
                 tokio::spawn(sweep(Arc::downgrade(&self.slots), without_opening(spec)));

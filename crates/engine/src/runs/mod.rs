@@ -187,7 +187,7 @@ impl Runs {
     /// Creates a registry over an engine and a store.
     pub fn new(engine: Arc<Engine>, store: Store, config: RunsConfig) -> Arc<Self> {
         let telemetry = Telemetry::new(engine.runtimes().names());
-        let sandboxes = Sandboxes::new(Arc::clone(&engine), store.clone(), engine.state_dir().to_owned());
+        let sandboxes = Sandboxes::new(Arc::clone(&engine), store.clone());
         Arc::new(Self {
             engine,
             store,

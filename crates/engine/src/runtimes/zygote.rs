@@ -32,6 +32,12 @@ impl Runtime {
         self.definition.zygote.is_some()
     }
 
+    /// Names of files and directories that a program would import instead of a package loaded ahead.
+    pub(crate) fn names_of_loaded(&self) -> Vec<String> {
+        let packages = self.definition.zygote.iter().flat_map(|zygote| &zygote.packages);
+        packages.flat_map(|package| [format!("{package}.py"), package.clone()]).collect()
+    }
+
     fn installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
         let is_there =
             |package: &&str| self.packages().keys().any(|known| known.eq_ignore_ascii_case(package));

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use sandbox::{LastingWorkspace, Limits, Sandbox, SandboxSpec};
+use sandbox::workspace::Workspace;
+use sandbox::{Limits, Sandbox, SandboxSpec, WorkspaceRef};
 
 use crate::conversation::GuestChannel;
 use crate::guest_client;
@@ -22,25 +23,26 @@ pub(super) struct AwakeSandbox {
 }
 
 impl AwakeSandbox {
-    /// Builds the wall around a workspace, with everything that any live language needs. `code` is the first
-    /// program.
+    /// Builds the wall around a workspace with these files, with everything that any live language needs.
+    /// `code` is the first program.
     pub(super) async fn wake(
         (engine, wall): (&Engine, &Wall),
-        workspace: LastingWorkspace,
+        (workspace, files): (&WorkspaceRef, &dyn Workspace),
         limits: &Limits,
         code: &str,
     ) -> Result<Self, Unstarted> {
         let runtimes = live_runtimes(wall).await;
-        let brings = |package: &str| {
-            [format!("{package}.py"), package.to_owned()]
-                .iter()
-                .any(|name| workspace.path.join(name).exists())
+        let zygote = match runtimes.iter().find(|runtime| engine.is_warm && runtime.has_zygote()) {
+            Some(runtime) => {
+                let is_hidden = files.holds_any(&runtime.names_of_loaded()).await;
+                runtime.zygote(code, |_| is_hidden)
+            }
+            None => None,
         };
-        let zygote = runtimes.iter().find_map(|runtime| runtime.zygote(code, brings));
         let mut spec = SandboxSpec {
             limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
-            zygote: zygote.filter(|_| engine.is_warm),
-            workspace: Some(workspace),
+            zygote,
+            workspace: Some(workspace.clone()),
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         };

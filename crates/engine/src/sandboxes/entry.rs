@@ -1,19 +1,15 @@
-//! One persistent sandbox as this server knows it: its record, its folder on disk, its queue of runs.
+//! One persistent sandbox as this server knows it: its record, its queue of runs, its hold on the files.
 //!
-//! Runs execute one at a time, in the order in which they arrive. While a server uses a sandbox it holds a lock
-//! on the folder. Another server with the same state directory therefore cannot wake the sandbox a second time.
-//! The kernel releases the lock when the process ends.
+//! Runs execute one at a time, in the order in which they arrive. While a server uses a sandbox it holds the
+//! workspace. Another server with the same store therefore cannot wake the sandbox a second time.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use sandbox::{LastingWorkspace, Limits};
+use sandbox::workspace::{Held, NotHeld, WorkspaceStore};
+use sandbox::{Limits, WorkspaceRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 
 use super::awake::AwakeSandbox;
@@ -22,9 +18,8 @@ use crate::Principal;
 use crate::clock;
 use crate::conversation::Stop;
 use crate::result::RunError;
-use crate::run::OWN_FILES;
 use crate::unstarted::Unstarted;
-use crate::workspace::{Owner, Pace, Quota, Used, Workspace};
+use crate::workspace::{Pace, Quota, Used};
 
 /// How many runs may wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
@@ -33,8 +28,6 @@ const RETRY_MS: u64 = 500;
 const RECENT_MS: u64 = 60_000;
 const SMALL_INODES: u64 = 48;
 const QUICK: Duration = Duration::from_millis(2);
-const LOCK: &str = "lock";
-const WORKSPACE: &str = "workspace";
 
 /// A sandbox as the store records it.
 #[derive(Debug, Clone)]
@@ -52,13 +45,21 @@ pub(crate) struct SandboxRecord {
     pub(crate) disk_bytes: u64,
 }
 
+impl SandboxRecord {
+    /// Its files.
+    pub(super) fn workspace(&self) -> WorkspaceRef {
+        WorkspaceRef { id: self.id.as_str().to_owned(), identity: self.identity }
+    }
+}
+
 /// A sandbox in use.
 pub(super) struct SandboxEntry {
     pub(super) record: SandboxRecord,
-    place: PathBuf,
+    /// Its files.
+    pub(super) workspace: WorkspaceRef,
     slot: Arc<Mutex<Slot>>,
     waiting: AtomicUsize,
-    /// Whether this server holds the lock. While it does, no other server changes or closes the sandbox.
+    /// Whether this server holds the workspace. While it does, no other server changes or closes the sandbox.
     is_held: AtomicBool,
     pub(super) closing: watch::Sender<bool>,
     used_ms: AtomicU64,
@@ -81,24 +82,19 @@ pub(super) struct Slot {
     pub(super) languages: BTreeSet<String>,
     /// Why earlier interpreter states are gone.
     pub(super) lost: &'static str,
-    lock: Option<File>,
+    held: Option<Box<dyn Held>>,
 }
 
 impl SandboxEntry {
-    /// The folder of a sandbox.
-    pub(super) fn place(state_dir: &Path, id: &SandboxId) -> PathBuf {
-        state_dir.join("sandboxes").join(id.as_str())
-    }
-
-    pub(super) fn new(state_dir: &Path, record: SandboxRecord) -> Arc<Self> {
+    pub(super) fn new(record: SandboxRecord) -> Arc<Self> {
         let slot = Slot {
             awake: None,
             languages: record.languages.iter().cloned().collect(),
             lost: "the server was restarted",
-            lock: None,
+            held: None,
         };
         Arc::new(Self {
-            place: Self::place(state_dir, &record.id),
+            workspace: record.workspace(),
             slot: Arc::new(Mutex::new(slot)),
             waiting: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
@@ -114,26 +110,15 @@ impl SandboxEntry {
         })
     }
 
-    /// The workspace directory on the host.
-    pub(super) fn workspace_path(&self) -> PathBuf {
-        self.place.join(WORKSPACE)
-    }
-
-    pub(super) fn workspace(&self) -> LastingWorkspace {
-        let parent = self.place.parent().unwrap_or(&self.place).to_owned();
-        LastingWorkspace { path: self.workspace_path(), parent, identity: self.record.identity }
-    }
-
-    /// Access to its files from outside the sandbox. The files belong to that owner.
-    pub(super) fn files(&self, (uid, gid): (u32, u32)) -> std::io::Result<Workspace> {
-        let limits = &self.record.limits;
-        let quota = Quota { bytes: limits.disk_bytes, inodes: limits.disk_inodes };
-        Workspace::open(&self.workspace_path(), quota, Some(Owner { uid, gid }))
+    /// The limits of its files.
+    pub(super) fn quota(&self) -> Quota {
+        Quota { bytes: self.record.limits.disk_bytes, inodes: self.record.limits.disk_inodes }
     }
 
     /// Waits for its turn. A run that is stopped while it waits leaves the queue.
     pub(super) async fn take_turn(
         &self,
+        workspaces: &dyn WorkspaceStore,
         stop: &mut oneshot::Receiver<Stop>,
     ) -> Result<OwnedMutexGuard<Slot>, Unstarted> {
         if self.waiting.fetch_add(1, Ordering::SeqCst) >= QUEUE_MAX {
@@ -149,33 +134,23 @@ impl SandboxEntry {
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let mut slot = taken?;
-        self.hold(&mut slot).map_err(Unstarted::from)?;
+        self.hold(workspaces, &mut slot).await.map_err(Unstarted::from)?;
         Ok(slot)
     }
 
-    /// Takes the lock of the folder, once.
-    pub(super) fn hold(&self, slot: &mut Slot) -> Result<(), NotHeld> {
-        if slot.lock.is_some() {
-            return Ok(());
+    /// Takes exclusive use of the workspace, once.
+    pub(super) async fn hold(&self, workspaces: &dyn WorkspaceStore, slot: &mut Slot) -> Result<(), NotHeld> {
+        if slot.held.is_none() {
+            slot.held = Some(workspaces.hold(&self.workspace).await?);
+            self.is_held.store(true, Ordering::SeqCst);
         }
-        let path = self.place.join(LOCK);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        file.try_lock().map_err(|_| NotHeld::Elsewhere)?;
-        // A server that closes a sandbox removes the folder while it holds the lock.
-        let (open, named) = (file.metadata()?, fs::metadata(&path)?);
-        if (open.dev(), open.ino()) != (named.dev(), named.ino()) {
-            return Err(NotHeld::Missing);
-        }
-        slot.lock = Some(file);
-        self.is_held.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Releases the lock, so that another server can use the sandbox.
+    /// Releases the workspace, so that another server can use the sandbox.
     pub(super) fn let_go(&self, slot: &mut Slot) {
         self.is_held.store(false, Ordering::SeqCst);
-        slot.lock = None;
+        slot.held = None;
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -186,7 +161,7 @@ impl SandboxEntry {
     pub(super) fn learn(&self, record: &SandboxRecord) {
         self.note_used(record.used_ms);
         self.runs.fetch_max(record.runs, Ordering::Relaxed);
-        if let Some(mut slot) = self.turn_now().filter(|slot| slot.lock.is_none()) {
+        if let Some(mut slot) = self.turn_now().filter(|slot| slot.held.is_none()) {
             slot.languages.extend(record.languages.iter().cloned());
         }
     }
@@ -251,35 +226,6 @@ impl SandboxEntry {
     pub(super) fn tell_sleep(&self, reason: &'static str) {
         tracing::debug!(sandbox_id = self.record.id.as_str(), reason, "sandbox_slept");
     }
-
-    /// Makes its directory accessible to its owner again. A program may have removed the permissions.
-    pub(super) fn open_up(&self) {
-        const OWNER: u32 = 0o700;
-        let path = self.workspace_path();
-        // If the repair fails, the run that needs the directory reports it.
-        let Ok(found) = fs::symlink_metadata(&path) else { return };
-        if found.is_dir() && found.mode() & OWNER != OWNER {
-            let mode = fs::Permissions::from_mode(found.mode() & 0o777 | OWNER);
-            if let Err(error) = fs::set_permissions(&path, mode) {
-                tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "workspace_not_opened_up");
-            }
-        }
-    }
-
-    /// Removes the files that the engine placed for a run.
-    pub(super) fn tidy(&self, names: &[String]) {
-        let path = self.workspace_path();
-        for name in names.iter().filter(|name| name.starts_with(OWN_FILES)) {
-            // The name has no separator, so this reaches only an entry of the workspace directory itself.
-            // Whatever the program put in its place is unlinked, not followed.
-            match std::fs::remove_file(path.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "own_file_not_removed");
-                }
-                _ => {}
-            }
-        }
-    }
 }
 
 impl Slot {
@@ -287,21 +233,6 @@ impl Slot {
     pub(super) fn sleep(&mut self, reason: &'static str) -> Option<AwakeSandbox> {
         self.lost = reason;
         self.awake.take()
-    }
-}
-
-/// Why the lock of a sandbox's folder cannot be taken.
-pub(super) enum NotHeld {
-    /// Another server uses it.
-    Elsewhere,
-    /// The folder no longer exists.
-    Missing,
-    Broken(io::Error),
-}
-
-impl From<io::Error> for NotHeld {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::NotFound { Self::Missing } else { Self::Broken(error) }
     }
 }
 
@@ -313,8 +244,8 @@ impl From<NotHeld> for Unstarted {
             NotHeld::Missing => RunError::new("sandbox_broken", message)
                 .remedy("close it with sandbox_close and open another")
                 .into(),
-            NotHeld::Broken(error) => RunError::new("sandbox_broken", message)
-                .remedy(format!("ask the operator to look at the state directory: {error}"))
+            NotHeld::Broken(reason) => RunError::new("sandbox_broken", message)
+                .remedy(format!("ask the operator to look at the state directory: {reason}"))
                 .into(),
         }
     }

@@ -15,17 +15,15 @@ mod id;
 mod idle_watch;
 mod live_run;
 mod persistent_run;
-mod removal;
 #[cfg(test)]
 mod upkeep_tests;
 
 use std::collections::HashMap;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use policy::{Action, Ask, Call, Caller, Clamp, Floor};
+use sandbox::workspace::{NotHeld, WorkspaceStore};
 use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
 
@@ -33,14 +31,14 @@ pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
 pub(crate) use persistent_run::Ties;
 
-use self::entry::{NotHeld, SandboxEntry, Slot};
+use self::entry::{SandboxEntry, Slot};
 use self::idle_watch::IdleWatch;
 use crate::Principal;
 use crate::clock;
 use crate::result::RunError;
 use crate::store::Store;
 use crate::unstarted::Unstarted;
-use crate::workspace::{Workspace, Workspaces};
+use crate::workspace::{FileError, Workspace, Workspaces};
 use crate::{Engine, handle};
 
 /// The most sandboxes of one principal; the next constant is the most of all principals.
@@ -98,18 +96,16 @@ pub struct SandboxInfo {
 pub struct Sandboxes {
     engine: Arc<Engine>,
     store: Store,
-    state_dir: PathBuf,
     entries: Mutex<HashMap<SandboxId, Arc<SandboxEntry>>>,
     idle_watch: IdleWatch,
     own: Weak<Self>,
 }
 
 impl Sandboxes {
-    pub(crate) fn new(engine: Arc<Engine>, store: Store, state_dir: PathBuf) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, store: Store) -> Arc<Self> {
         let sandboxes = Arc::new_cyclic(|own| Self {
             engine,
             store,
-            state_dir,
             entries: Mutex::default(),
             idle_watch: IdleWatch::default(),
             own: own.clone(),
@@ -128,6 +124,7 @@ impl Sandboxes {
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
         let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
         let terms = self.engine.judge(&Call { caller, action })?;
+        let workspaces = self.workspaces()?;
         let principal = &caller.principal;
         self.check_room(principal).await?;
         let now = clock::unix_ms();
@@ -144,12 +141,15 @@ impl Sandboxes {
             languages: Vec::new(),
             disk_bytes: 0,
         };
-        let entry = SandboxEntry::new(&self.state_dir, record.clone());
-        make_folders(&entry).map_err(|error| no_folder(&error))?;
+        let entry = SandboxEntry::new(record.clone());
+        workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
+        // Held until the record exists: another server removes workspaces without a record.
+        let held = workspaces.hold(&entry.workspace).await.map_err(|error| Unstarted::from(error).error)?;
         if let Err(error) = self.store.open_sandbox(record.clone()).await {
-            removal::remove_later(SandboxEntry::place(&self.state_dir, &record.id), &self.engine.failures);
+            remove(workspaces, &entry).await;
             return Err(error.to_run_error());
         }
+        drop(held);
         self.entries().insert(record.id.clone(), Arc::clone(&entry));
         tracing::debug!(sandbox_id = record.id.as_str(), principal = %principal, "sandbox_opened");
         Ok((info(&entry), terms.clamped))
@@ -163,7 +163,7 @@ impl Sandboxes {
         let entries = self.entries();
         let known = |record: SandboxRecord| match entries.get(&record.id) {
             Some(entry) => info(entry),
-            None => info(&SandboxEntry::new(&self.state_dir, record)),
+            None => info(&SandboxEntry::new(record)),
         };
         Ok(records.into_iter().map(known).collect())
     }
@@ -217,7 +217,7 @@ impl Sandboxes {
                     self.entries().retain(|known, entry| known != id || entry.is_held());
                     return Ok(None);
                 };
-                let new = SandboxEntry::new(&self.state_dir, record.clone());
+                let new = SandboxEntry::new(record.clone());
                 let entry = Arc::clone(self.entries().entry(id.clone()).or_insert(new));
                 entry.learn(&record);
                 entry
@@ -227,10 +227,15 @@ impl Sandboxes {
         Ok(is_usable.then_some(entry))
     }
 
+    /// The files of persistent sandboxes.
+    fn workspaces(&self) -> Result<&dyn WorkspaceStore, RunError> {
+        self.engine.backend().workspaces().ok_or_else(no_persistence)
+    }
+
     /// Access to the files of a sandbox from outside.
-    fn files(&self, entry: &SandboxEntry) -> Result<Workspace, RunError> {
-        let owner = self.engine.backend().owner_of(entry.record.identity);
-        entry.files(owner).map_err(|error| no_folder(&error))
+    async fn files(&self, entry: &SandboxEntry) -> Result<Arc<dyn Workspace>, RunError> {
+        let opened = self.workspaces()?.open(&entry.workspace, entry.quota()).await;
+        opened.map_err(|error| no_folder(&error))
     }
 
     async fn check_room(&self, principal: &Principal) -> Result<(), RunError> {
@@ -250,8 +255,11 @@ impl Sandboxes {
     /// Ends everything that runs in it, deletes its record and removes its files, unless another server uses
     /// it.
     async fn end(&self, entry: &Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
-        // A sandbox with a broken folder can still be closed.
-        if let Err(NotHeld::Elsewhere) = entry.hold(&mut slot) {
+        // A sandbox whose files are broken, or whose wall has none any more, can still be closed.
+        let workspaces = self.workspaces().ok();
+        if let Some(workspaces) = workspaces
+            && let Err(NotHeld::Elsewhere) = entry.hold(workspaces, &mut slot).await
+        {
             return Err(Unstarted::from(NotHeld::Elsewhere).error);
         }
         if let Some(mut awake) = slot.sleep("the sandbox was closed") {
@@ -261,8 +269,9 @@ impl Sandboxes {
         let closed = self.store.close_sandbox(entry.record.id.clone()).await;
         if closed.is_ok() {
             self.entries().remove(&entry.record.id);
-            let folder = SandboxEntry::place(&self.state_dir, &entry.record.id);
-            removal::remove_later(folder, &self.engine.failures);
+            if let Some(workspaces) = workspaces {
+                remove(workspaces, entry).await;
+            }
             tracing::debug!(sandbox_id = entry.record.id.as_str(), "sandbox_closed");
         }
         entry.let_go(&mut slot);
@@ -318,30 +327,30 @@ impl Sandboxes {
         }
     }
 
-    /// Closes sandboxes that expired while no server ran, and removes folders without a record. Returns whether
-    /// the store could be read.
-    async fn sweep(&self) -> bool {
-        let records = match self.store.list_sandboxes(None).await {
-            Ok(records) => records,
-            Err(error) => {
-                self.engine.failures.report(FailureKind::Sweep, EXPIRED, &error);
-                return false;
-            }
-        };
+    /// Closes sandboxes that expired while no server ran, and removes workspaces without a record. Returns
+    /// whether the store could be read.
+    async fn sweep(&self, workspaces: &dyn WorkspaceStore) -> bool {
+        let Some(records) = self.all_records().await else { return false };
         let now = clock::unix_ms();
         for record in &records {
             if now >= record.used_ms.saturating_add(record.ttl_ms) && !self.entries().contains_key(&record.id)
             {
-                let entry = SandboxEntry::new(&self.state_dir, record.clone());
+                let entry = SandboxEntry::new(record.clone());
                 if let Some(slot) = entry.turn_now() {
                     self.expire(&entry, slot, now).await;
                 }
             }
         }
+        // Closing may have taken long. Sandboxes that were opened meanwhile are no strangers.
+        let Some(records) = self.all_records().await else { return false };
         let known = records.into_iter().map(|record| record.id.as_str().to_owned()).collect();
-        let failures = Arc::clone(&self.engine.failures);
-        removal::remove_strangers(self.state_dir.join("sandboxes"), known, failures);
+        workspaces.remove_strangers(known).await;
         true
+    }
+
+    async fn all_records(&self) -> Option<Vec<SandboxRecord>> {
+        let listed = self.store.list_sandboxes(None).await;
+        listed.map_err(|error| self.engine.failures.report(FailureKind::Sweep, EXPIRED, &error)).ok()
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<SandboxEntry>>> {
@@ -354,12 +363,14 @@ impl Workspaces for Sandboxes {
         &'a self,
         caller: &'a Caller,
         sandbox_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Workspace>, RunError>> {
+    ) -> BoxFuture<'a, Result<Option<Arc<dyn Workspace>>, RunError>> {
         Box::pin(async move {
             let principal = self.lookup_of(caller)?;
             let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
-            let entry = self.entry(principal, &id).await?;
-            entry.map(|entry| self.files(&entry)).transpose()
+            match self.entry(principal, &id).await? {
+                Some(entry) => self.files(&entry).await.map(Some),
+                None => Ok(None),
+            }
         })
     }
 }
@@ -370,8 +381,11 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
         tokio::time::sleep(UPKEEP_PAUSE).await;
         let Some(sandboxes) = sandboxes.upgrade() else { return };
         // A server without any sandbox does not open the store for this sweep.
-        if !is_swept && sandboxes.state_dir.join("sandboxes").is_dir() {
-            is_swept = sandboxes.sweep().await;
+        if !is_swept
+            && let Ok(workspaces) = sandboxes.workspaces()
+            && !workspaces.is_empty().await
+        {
+            is_swept = sandboxes.sweep(workspaces).await;
         }
         sandboxes.look_after(clock::unix_ms()).await;
     }
@@ -384,14 +398,31 @@ pub fn unknown_sandbox() -> RunError {
     )
 }
 
-fn make_folders(entry: &SandboxEntry) -> std::io::Result<()> {
-    // The directories above are closed to other users. The identity of the files enters by the mount alone.
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(entry.workspace_path())
+/// The answer of a wall without files that last.
+fn no_persistence() -> RunError {
+    let message = "this server has no persistent sandboxes: its wall keeps no files";
+    RunError::new("no_persistence", message)
+        .remedy("run without sandbox_id, with all files among the inputs of each run")
 }
 
-fn no_folder(error: &std::io::Error) -> RunError {
+/// Removes the files of a sandbox that has no record any more.
+async fn remove(workspaces: &dyn WorkspaceStore, entry: &SandboxEntry) {
+    // The wall reports files that it cannot remove, and the next server sweeps them.
+    if let Err(error) = workspaces.remove(&entry.workspace).await {
+        tracing::debug!(sandbox_id = entry.record.id.as_str(), reason = %error, "workspace_not_removed");
+    }
+}
+
+fn no_folder(error: &FileError) -> RunError {
+    let passing = RunError::from(error);
+    if passing.retryable {
+        return passing;
+    }
     let mut told = RunError::new("disk_failed", "no folder can be made for the sandbox");
-    told.cause = Some(error.kind().to_string());
+    told.cause = Some(match error {
+        FileError::Failed(reason) => reason.clone(),
+        error => error.to_string(),
+    });
     told.remedy("ask the operator to look at the disk of the state directory")
 }
 

@@ -56,6 +56,7 @@ struct Visit<'a> {
     runtime: &'a Runtime,
     caller: &'a Caller,
     wall: &'a Wall,
+    files: &'a dyn Workspace,
     /// The size of the files, if it is known.
     held: Option<DiskHeld>,
 }
@@ -81,9 +82,9 @@ impl Sandboxes {
         let wall = self.engine.known_wall(None)?;
         let runtime = wall.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = entry.take_turn(&mut ties.stop).await?;
-        entry.open_up();
-        let files = self.files(&entry)?;
+        let mut slot = entry.take_turn(self.workspaces()?, &mut ties.stop).await?;
+        let files = self.files(&entry).await?;
+        files.open_up().await;
         let pace = entry.pace();
         let before = files.snapshot(pace).await.map_err(RunError::from)?;
         check_disk(&entry, before.used().bytes, &request)?;
@@ -94,16 +95,17 @@ impl Sandboxes {
             // If the count is incomplete, the disk watch examines the files again.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
-            let visit = Visit { caller, wall, entry: &entry, slot: &mut slot, runtime: &runtime, held };
+            let (slot, files) = (&mut *slot, &*files);
+            let visit = Visit { caller, wall, entry: &entry, slot, runtime: &runtime, files, held };
             self.run_live(visit, request, ties).instrument(tracing::debug_span!("live_run")).await
         } else {
             let limits = &entry.record.limits;
-            let sandbox = InSandbox { wall: wall.name(), workspace: entry.workspace(), limits };
+            let sandbox = InSandbox { wall: wall.name(), workspace: entry.workspace.clone(), limits };
             Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut ties.audience, ties.stop).await)
         };
-        entry.tidy(&own_files);
+        files.tidy(&own_files).await;
         if let Ok(result) = &mut ran {
-            look_at_files(&entry, &files, (before, pace), result).await;
+            look_at_files(&entry, before, pace, result).await;
             suit_remedy(result);
         }
         entry.note_use(&slot);
@@ -133,7 +135,8 @@ impl Sandboxes {
         request: RunRequest,
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
-        let Visit { caller, wall, entry, slot, runtime, held } = visit;
+        let Visit { caller, wall, entry, slot, runtime, files, held } = visit;
+        let workspace = (&entry.workspace, files);
         let (ask, of_sandbox) = (&request.ask, &entry.record.limits);
         let (language, floor) = (runtime.name(), Floor::default());
         let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
@@ -148,8 +151,7 @@ impl Sandboxes {
         let awake = match slot.awake.take() {
             Some(awake) => awake,
             None => {
-                let (workspace, limits) = (entry.workspace(), &entry.record.limits);
-                AwakeSandbox::wake((engine, wall), workspace, limits, &request.code).await?
+                AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, &request.code).await?
             }
         };
         let (backend, clamped) = (wall.name(), terms.clamped.clone());
@@ -161,7 +163,7 @@ impl Sandboxes {
         let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
-            let (workspace, limits) = (entry.workspace(), &entry.record.limits);
+            let limits = &entry.record.limits;
             let awake = AwakeSandbox::wake((engine, wall), workspace, limits, &request.code).await?;
             slot.lost = "the sandbox ended unexpectedly";
             played = live_run.play(awake, &mut ties.audience, &mut stops).await;
@@ -231,14 +233,9 @@ fn check_disk(entry: &SandboxEntry, used: u64, request: &RunRequest) -> Result<(
 }
 
 /// Reports which files a run changed, and whether it failed because they fill the disk.
-async fn look_at_files(
-    entry: &SandboxEntry,
-    files: &Workspace,
-    (before, pace): (Snapshot, Pace),
-    result: &mut RunResult,
-) {
+async fn look_at_files(entry: &SandboxEntry, before: Box<dyn Snapshot>, pace: Pace, result: &mut RunResult) {
     let started = Instant::now();
-    let looked = files.changes_since(before, pace).await;
+    let looked = before.changes(pace).await;
     let used = looked.as_ref().ok().map(|changes| changes.used);
     entry.note_size(used, started.elapsed());
     let changes = looked.unwrap_or_else(|error| Changes {

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use policy::Policy;
-use sandbox::fake::FakeBackend;
+use sandbox::fake::{FakeBackend, FakeWorkspaces};
+use sandbox::workspace::{WorkspaceRef, WorkspaceStore};
 use tokio::sync::oneshot;
 use wire::{Exit, FailureKind, FrameBuffer, FromGuest, ToGuest, VERSION};
 
@@ -71,6 +73,7 @@ fn quick(interpreters: Interpreters) -> FakeBackend {
 
 struct Scene {
     fake: FakeBackend,
+    workspaces: FakeWorkspaces,
     sandboxes: Arc<Sandboxes>,
     folder: PathBuf,
 }
@@ -81,6 +84,11 @@ impl Scene {
     }
 
     fn over(name: &str, fake: FakeBackend) -> Self {
+        let workspaces = FakeWorkspaces::default();
+        Self::with(name, fake.with_workspaces(workspaces.clone()), workspaces)
+    }
+
+    fn with(name: &str, fake: FakeBackend, workspaces: FakeWorkspaces) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
             state_dir: folder.clone(),
@@ -90,7 +98,7 @@ impl Scene {
         };
         let engine = Arc::new(Engine::new(Arc::new(fake.clone()), config));
         let store = Store::new(StoreConfig::new(&folder));
-        Self { fake, sandboxes: Sandboxes::new(engine, store, folder.clone()), folder }
+        Self { fake, workspaces, sandboxes: Sandboxes::new(engine, store), folder }
     }
 
     async fn open(&self) -> SandboxId {
@@ -145,7 +153,7 @@ async fn an_expired_sandbox_is_closed_with_everything_in_it() {
     scene.sandboxes.look_after(clock::unix_ms() + TTL_MS_DEFAULT + 1000).await;
     assert_eq!(scene.fake.alive(), 0);
     assert_eq!(scene.sandboxes.list(&Caller::local()).await.unwrap(), Vec::new());
-    assert!(!scene.folder.join("sandboxes").join(id.as_str()).exists());
+    assert_eq!(scene.workspaces.ids(), Vec::<String>::new());
     let error = scene.run(&id).await.error.unwrap();
     assert_eq!(error.code, "unknown_sandbox");
 }
@@ -167,4 +175,66 @@ async fn a_driver_that_says_done_and_goes_on_is_ended_by_the_clock() {
     let result = scene.run_for(&id, Some(100)).await;
     assert_eq!((result.outcome, result.execution().exit), (sandbox::Outcome::TimedOut, None), "{result:?}");
     assert!(result.warnings.iter().any(|warning| warning.contains("was killed")), "{:?}", result.warnings);
+}
+
+#[tokio::test]
+async fn a_wall_without_lasting_files_refuses_to_open_and_says_what_to_do() {
+    let fake = quick(Interpreters::Honest).without_workspaces();
+    let scene = Scene::with("none", fake, FakeWorkspaces::default());
+    let error = scene.sandboxes.open(&Caller::local(), OpenRequest::default()).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.retryable), ("no_persistence", false));
+    assert!(error.remedy.is_some_and(|remedy| remedy.contains("without sandbox_id")));
+    assert_eq!(scene.sandboxes.list(&Caller::local()).await.unwrap(), Vec::new());
+}
+
+#[tokio::test]
+async fn a_sandbox_that_another_server_holds_is_neither_run_nor_closed() {
+    let scene = Scene::new("held");
+    let id = scene.open().await;
+    let of = WorkspaceRef { id: id.as_str().to_owned(), identity: 0 };
+    let held = scene.workspaces.hold(&of).await.unwrap();
+    let error = scene.run(&id).await.error.unwrap();
+    assert!(error.retryable && error.message.contains("another server"), "{error:?}");
+    assert!(scene.sandboxes.close(&Caller::local(), &id).await.unwrap_err().retryable);
+    drop(held);
+    assert_eq!(scene.run(&id).await.outcome, sandbox::Outcome::Completed);
+    assert_eq!(scene.sandboxes.close(&Caller::local(), &id).await, Ok(true));
+    assert_eq!(scene.workspaces.ids(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_sweep_removes_workspaces_without_a_record() {
+    let scene = Scene::new("sweep");
+    let id = scene.open().await;
+    for stranger in ["sbx_stranger", "sbx_held"] {
+        let of = WorkspaceRef { id: stranger.to_owned(), identity: 0 };
+        scene.workspaces.create(&of).await.unwrap();
+    }
+    let held = WorkspaceRef { id: "sbx_held".to_owned(), identity: 0 };
+    let _held = scene.workspaces.hold(&held).await.unwrap();
+    assert!(scene.sandboxes.sweep(&scene.workspaces).await);
+    assert_eq!(scene.workspaces.ids(), [id.as_str(), "sbx_held"]);
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_files_are_gone_says_so_and_can_be_closed() {
+    let scene = Scene::new("gone");
+    let id = scene.open().await;
+    let of = WorkspaceRef { id: id.as_str().to_owned(), identity: 0 };
+    scene.workspaces.remove(&of).await.unwrap();
+    assert_eq!(scene.run(&id).await.error.unwrap().code, "sandbox_broken");
+    assert_eq!(scene.sandboxes.close(&Caller::local(), &id).await, Ok(true));
+}
+
+#[tokio::test]
+async fn files_are_reached_from_outside_while_the_sandbox_sleeps() {
+    let scene = Scene::new("files");
+    let id = scene.open().await;
+    let path = crate::workspace::FilePath::parse("data/in.csv").unwrap();
+    let workspace = scene.sandboxes.workspace(&Caller::local(), id.as_str()).await.unwrap().unwrap();
+    workspace.write(&path, b"a,b".to_vec()).await.unwrap();
+    let result = scene.run(&id).await;
+    assert_eq!(result.lasting.unwrap().files, Vec::new(), "the run changed nothing");
+    let part = workspace.read(&path, 0, 10).await.unwrap();
+    assert_eq!((part.bytes.as_slice(), part.media_type.as_ref()), (b"a,b".as_slice(), "text/csv"));
 }

@@ -1,7 +1,7 @@
 //! The file tools over a real workspace.
 
 use engine::Principal;
-use engine::workspace::{Pace, Quota, Snapshot};
+use engine::workspace::{Pace, Quota};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Value, json};
 
@@ -200,9 +200,9 @@ async fn large_files_go_by_url_where_there_are_any() {
 async fn artifacts_have_addresses_digests_and_urls() {
     let bench = Bench::over_http();
     let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
-    let before: Snapshot = workspace.snapshot(Pace::Aside).await.unwrap();
+    let before = workspace.snapshot(Pace::Aside).await.unwrap();
     bench.workspaces.put("out/a b.csv", "1,2\n");
-    let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
+    let changes = before.changes(Pace::Aside).await.unwrap();
     let (fields, blocks) = artifacts(&bench.caller(), SANDBOX, &changes.files);
     let fields = json!(fields);
     assert_eq!(fields[0]["uri"], format!("palisade://sandboxes/{SANDBOX}/files/out/a%20b.csv"));
@@ -224,8 +224,8 @@ async fn small_pictures_among_the_artifacts_are_shown() {
     bench.workspaces.put("fake.png", "text");
     bench.workspaces.put("a-header.png", &PNG[..PNG_HEADER_BYTES]);
     bench.workspaces.put("a-large.png", [PNG, &vec![0; IMAGE_BYTES_MAX]].concat());
-    let changes = workspace.changes_since(before, Pace::Aside).await.unwrap();
-    let blocks = pictures(&workspace, &changes.files).await;
+    let changes = before.changes(Pace::Aside).await.unwrap();
+    let blocks = pictures(&*workspace, &changes.files).await;
     assert_eq!(blocks.len(), PICTURES_MAX);
     assert_eq!(serde_json::to_value(&blocks[0]).unwrap()["data"], encoded(PNG));
 }

@@ -1,5 +1,7 @@
 //! Shared by the file tools: the workspace of a sandbox, and addresses and URLs of its files.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::is_whole_image;
@@ -29,7 +31,7 @@ pub(crate) struct FileAccess<'a> {
 
 impl FileAccess<'_> {
     /// The workspace of that sandbox, if the caller owns it.
-    pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Workspace, Refusal> {
+    pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Arc<dyn Workspace>, Refusal> {
         let found = match resources::is_sandbox_id(sandbox_id) {
             true => self.workspaces.workspace(self.caller, sandbox_id).await?,
             false => None,
@@ -74,7 +76,7 @@ pub(crate) fn artifacts<'a>(
 }
 
 /// The first few small pictures that a run created or changed, to be shown in the answer.
-pub(crate) async fn pictures(workspace: &Workspace, files: &[ChangedFile]) -> Vec<ContentBlock> {
+pub(crate) async fn pictures(workspace: &dyn Workspace, files: &[ChangedFile]) -> Vec<ContentBlock> {
     let is_shown =
         |file: &&ChangedFile| is_image(&file.media_type) && file.size_bytes <= IMAGE_BYTES_MAX as u64;
     let mut blocks = Vec::new();

@@ -79,7 +79,7 @@ async fn made<'a>(access: &FileAccess<'_>, result: &RunResult, lasting: &'a Last
     if result.execution().displays.is_empty()
         && let Ok(workspace) = access.workspace(lasting.sandbox.as_str()).await
     {
-        blocks.extend(files::pictures(&workspace, &lasting.files).await);
+        blocks.extend(files::pictures(&*workspace, &lasting.files).await);
     }
     Made { listed, blocks }
 }

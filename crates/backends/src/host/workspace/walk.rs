@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
 
-use sandbox::workspace::{Entry, EntryKind, LIST_ENTRIES_MAX, Listing, Reach, Used, is_set_aside};
+use sandbox::workspace::{
+    Entry, EntryKind, FileError, FilePath, LIST_ENTRIES_MAX, Listing, Reach, Used, is_set_aside,
+};
 
 use super::errno::told;
 use super::read::modified_ms;
-use super::{FileError, FilePath, Root, beneath};
+use super::{Root, beneath};
 
 /// The most names that are counted for the quota, whatever the quota is.
 const USAGE_ENTRIES_MAX: u64 = 1 << 20;

@@ -9,8 +9,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use sandbox::workspace::FileError;
+
+use super::Owner;
 use super::errno::told;
-use super::{FileError, Owner};
 
 /// How often to retry when the kernel reports that a parent directory was moved during the lookup.
 const TRIES_MAX: usize = 16;
@@ -97,4 +99,18 @@ pub(super) fn own(file: impl AsFd, owner: Option<Owner>) -> Result<(), Errno> {
     let Some(Owner { uid, gid }) = owner else { return Ok(()) };
     let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
     rustix::fs::chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+}
+
+/// Restores the owner's permissions of a directory that cannot be opened for reading.
+pub(super) fn open_up(path: &Path) -> Result<(), Errno> {
+    let place = rustix::fs::openat(CWD, path, LOOK | OFlags::DIRECTORY, Mode::empty())?;
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) | Mode::RWXU;
+    // Through the file descriptor in /proc: a descriptor opened with O_PATH has no other way.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), mode)
+}
+
+/// Restores the owner's permissions of an open directory, if the program removed them.
+pub(super) fn open_up_directory(directory: impl AsFd) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(directory.as_fd())?.st_mode);
+    if mode.contains(Mode::RWXU) { Ok(()) } else { rustix::fs::fchmod(directory, mode | Mode::RWXU) }
 }

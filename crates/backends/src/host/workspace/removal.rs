@@ -1,61 +1,64 @@
-//! Removes the files of closed sandboxes, and folders that have no record. `sandboxes` calls it.
+//! Removes the files of closed sandboxes, and folders that have no record. `store` calls it.
 //!
 //! A hostile program made these files. Directories may be nested deeper than any stack and may have no
 //! permissions. The removal therefore does not recurse: it moves the entries of each directory up to the top,
 //! so that every directory is empty when its turn comes.
 
 use std::collections::HashSet;
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use sandbox::workspace::WorkspaceRef;
 use sandbox::{FailureKind, Failures};
 
-use super::id::SandboxId;
+use super::store::{LOCK, WORKSPACE, lock};
 
 /// The suffix of folders in removal. The next start removes every folder that has it.
 const TRASH: &str = ".removed";
 /// The subject under which failures of the removal are reported.
-const SUBJECT: &str = "files of closed sandboxes";
+pub(super) const SUBJECT: &str = "files of closed sandboxes";
+/// A folder exists before its record. It is kept for this long without one.
+const MAKING: Duration = Duration::from_secs(60);
 
-/// Renames a folder at once and removes it in the background, so that the answer does not wait for it.
-pub(super) fn remove_later(folder: PathBuf, failures: &Arc<Failures>) {
+/// Renames a folder, so that no sandbox has it any more. If this server does not remove it, the next one does.
+pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
     let trash = folder.with_extension(&TRASH[1..]);
-    // After the rename, no sandbox has this folder. If this server does not remove it, the next one does.
-    if let Err(error) = std::fs::rename(&folder, &trash) {
-        return failures.report(FailureKind::Sweep, SUBJECT, &error);
-    }
-    let failures = Arc::clone(failures);
-    let work = move || tell(&failures, remove(&trash));
-    if tokio::runtime::Handle::try_current().is_ok() {
-        drop(tokio::task::spawn_blocking(work));
-    } else {
-        work();
+    fs::rename(folder, &trash)?;
+    Ok(trash)
+}
+
+/// Removes every folder of a workspace whose id is not in `known`, and what earlier removals left. `now` is
+/// when the ids were looked up: a folder that was made shortly before may have got its record since. A folder
+/// that another server holds is in use, whatever its age.
+pub(super) fn remove_strangers(folder: &Path, known: &HashSet<String>, now: SystemTime, failures: &Failures) {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return tell(failures, Err(error)),
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(TRASH) {
+            remove_told(&entry.path(), failures);
+            continue;
+        }
+        if known.contains(&name) || !is_workspace(&entry, name) || !is_old(&entry, now) {
+            continue;
+        }
+        let Some(_held) = free(&entry.path()) else { continue };
+        match set_aside(&entry.path()) {
+            Ok(trash) => remove_told(&trash, failures),
+            Err(error) => tell(failures, Err(error)),
+        }
     }
 }
 
-/// Removes every folder of a sandbox that the store does not know. The folder exists before the record, so the
-/// folder of a sandbox that another server is opening may be unknown. Recent folders are therefore kept.
-pub(super) fn remove_strangers(folder: PathBuf, known: HashSet<String>, failures: Arc<Failures>) {
-    drop(tokio::task::spawn_blocking(move || {
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) => return tell(&failures, Err(error)),
-        };
-        for entry in entries.filter_map(Result::ok) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_stranger = SandboxId::parse(&name).is_some() && !known.contains(&name) && is_old(&entry);
-            if is_stranger {
-                // If this fails, the removal below finds nothing and reports that.
-                std::fs::rename(entry.path(), entry.path().with_extension(&TRASH[1..])).ok();
-            }
-            if is_stranger || name.ends_with(TRASH) {
-                tell(&failures, remove(&entry.path().with_extension(&TRASH[1..])));
-            }
-        }
-    }));
+/// Removes a folder that was set aside, and reports a failure.
+pub(super) fn remove_told(trash: &Path, failures: &Failures) {
+    tell(failures, remove(trash));
 }
 
 fn tell(failures: &Failures, removed: io::Result<()>) {
@@ -65,15 +68,30 @@ fn tell(failures: &Failures, removed: io::Result<()>) {
     }
 }
 
+/// The lock of a folder, unless a server holds it. While it is held here, no server begins to use the folder.
+fn free(folder: &Path) -> Option<File> {
+    lock(folder).map_err(|error| tracing::debug!(reason = %error, "unknown_workspace_kept")).ok()
+}
+
+/// Whether this is the folder of a workspace: a directory with a plain name that contains nothing else.
+fn is_workspace(entry: &DirEntry, id: String) -> bool {
+    let is_plain = WorkspaceRef { id, identity: 0 }.plain_id().is_ok();
+    let is_own = |inner: io::Result<DirEntry>| {
+        inner.is_ok_and(|inner| inner.file_name() == LOCK || inner.file_name() == WORKSPACE)
+    };
+    is_plain
+        && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        && fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.all(is_own))
+}
+
 /// Whether the folder is old enough that its record would exist.
-fn is_old(entry: &std::fs::DirEntry) -> bool {
-    const MAKING: std::time::Duration = std::time::Duration::from_secs(60);
+fn is_old(entry: &DirEntry, now: SystemTime) -> bool {
     let made = entry.metadata().and_then(|found| found.modified());
-    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MAKING))
+    made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > MAKING))
 }
 
 /// Removes a directory and everything in it.
-fn remove(top: &PathBuf) -> io::Result<()> {
+fn remove(top: &Path) -> io::Result<()> {
     let directory = enter(CWD, top.as_os_str().as_encoded_bytes())?;
     let mut moved: u64 = 0;
     let mut queue = vec![Vec::new()];
@@ -146,22 +164,6 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, bool)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_events::Heard;
-
-    #[test]
-    fn files_that_cannot_be_removed_are_told_without_their_path_and_counted() {
-        let heard = Heard::begin();
-        let failures = Arc::<Failures>::default();
-        (0..2).for_each(|_| remove_later(PathBuf::from("/nonexistent/sbx_1"), &failures));
-        assert_eq!(failures.counts()[FailureKind::Sweep as usize], 2);
-        let told = heard.events();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(
-            told[0].starts_with("sweep_failed subject=files of closed sandboxes reason=No such file"),
-            "{told:?}"
-        );
-        assert!(!told[0].contains("nonexistent"), "{told:?}");
-    }
 
     #[test]
     fn a_tree_deeper_than_any_path_is_removed() {

@@ -1,4 +1,4 @@
-//! What the errors of the operating system mean for a file of a workspace.
+//! What errors of the operating system mean for a file of a workspace.
 
 use std::io;
 

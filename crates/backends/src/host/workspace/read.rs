@@ -5,21 +5,22 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, Stat};
 
-use sandbox::workspace::{FilePart, HEAD_BYTES, READ_BYTES_MAX, media_type};
+use sandbox::BoxFuture;
+use sandbox::workspace::{FileError, FilePart, FilePath, HEAD_BYTES, OpenFile, READ_BYTES_MAX, media_type};
 
 use super::errno::told;
-use super::{FileError, FilePath, Work, beneath, blocking};
+use super::{Work, beneath, blocking};
 
 /// An open regular file. Later changes of its name have no effect.
 #[derive(Debug, Clone)]
-pub struct OpenFile {
+pub(super) struct HostFile {
     file: Arc<OwnedFd>,
     size_bytes: u64,
     modified_ms: u64,
     media_type: &'static str,
 }
 
-impl OpenFile {
+impl HostFile {
     pub(super) fn open(root: &OwnedFd, path: &FilePath) -> Result<Self, FileError> {
         let (file, stat) = beneath::regular(root, path.as_path(), OFlags::RDONLY)?;
         let mut head = [0_u8; HEAD_BYTES];
@@ -32,25 +33,8 @@ impl OpenFile {
         })
     }
 
-    /// The size when the file was opened.
-    pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// When it was last changed, in milliseconds since the epoch.
-    pub fn modified_ms(&self) -> u64 {
-        self.modified_ms
-    }
-
-    /// The media type, by its name and first bytes.
-    pub fn media_type(&self) -> &'static str {
+    pub(super) fn known_media_type(&self) -> &'static str {
         self.media_type
-    }
-
-    /// Reads at most [`READ_BYTES_MAX`] bytes from `offset`.
-    pub async fn read(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
-        let file = self.clone();
-        blocking(Work::Quick, move || file.part(offset, limit)).await
     }
 
     pub(super) fn part(&self, offset: u64, limit: usize) -> Result<FilePart, FileError> {
@@ -71,6 +55,25 @@ impl OpenFile {
         let at_end = is_cut || offset.saturating_add(filled as u64) >= self.size_bytes;
         let media_type = self.media_type.into();
         Ok(FilePart { bytes, offset, size_bytes: self.size_bytes, at_end, media_type })
+    }
+}
+
+impl OpenFile for HostFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn modified_ms(&self) -> u64 {
+        self.modified_ms
+    }
+
+    fn media_type(&self) -> &str {
+        self.media_type
+    }
+
+    fn read(&self, offset: u64, limit: usize) -> BoxFuture<'_, Result<FilePart, FileError>> {
+        let file = self.clone();
+        Box::pin(blocking(Work::Quick, move || file.part(offset, limit)))
     }
 }
 

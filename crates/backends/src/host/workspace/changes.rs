@@ -2,27 +2,29 @@
 //!
 //! Snapshots and descriptions are bounded. The notes of [`Changes`] say what was left out.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Stat;
 use rustix::time::ClockId;
+use sandbox::BoxFuture;
 use sandbox::workspace::{
-    CHANGED_FILES_MAX, ChangedFile, Changes, EntryKind, HASH_BYTES_MAX, READ_BYTES_MAX, Used,
+    CHANGED_FILES_MAX, ChangedFile, Changes, EntryKind, FileError, FilePath, HASH_BYTES_MAX, OpenFile, Pace,
+    READ_BYTES_MAX, Snapshot, Used,
 };
 use sha2::{Digest, Sha256};
 
 use super::errno::told;
+use super::read::HostFile;
 use super::walk::{Then, WALK_PATIENCE, WalkedEntry, count, walk_for};
 use super::write::is_draft;
-use super::{FileError, FilePath, OpenFile, Root, beneath};
-use crate::handle::hex;
+use super::{Root, Work, beneath, blocking};
 
 /// The most files in a snapshot.
-pub const SNAPSHOT_FILES_MAX: usize = 20_000;
+const SNAPSHOT_FILES_MAX: usize = 20_000;
 /// The most bytes of their paths together.
 const SNAPSHOT_PATH_BYTES_MAX: usize = 4 << 20;
 /// The most names in a small workspace. The next constant is how long walking through it may take.
@@ -33,8 +35,9 @@ const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
 /// The regular files at one moment, except those in directories that are set aside, and except the host's
 /// drafts. The same walk measures the whole workspace.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
+#[derive(Debug)]
+pub(super) struct HostSnapshot {
+    root: Arc<Root>,
     files: HashMap<Box<[u8]>, Stamp>,
     path_bytes: usize,
     is_complete: bool,
@@ -55,27 +58,28 @@ struct Stamp {
 
 /// Names of changed files, and whether there may be more.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
+struct Changed {
     paths: Vec<FilePath>,
     nameless: usize,
     is_complete: bool,
 }
 
-impl Snapshot {
+impl HostSnapshot {
     /// Takes a snapshot of the whole workspace.
-    pub(super) fn take(root: &Root) -> Result<Self, FileError> {
+    pub(super) fn take(root: &Arc<Root>) -> Result<Self, FileError> {
         Self::within(WALK_PATIENCE, root, root.entries_max())
     }
 
     /// Takes a snapshot if the workspace is small.
-    pub(super) fn take_small(root: &Root) -> Result<Option<Self>, FileError> {
+    pub(super) fn take_small(root: &Arc<Root>) -> Result<Option<Self>, FileError> {
         let taken = Self::within(SMALL_PATIENCE, root, SMALL_NAMES_MAX)?;
         Ok(taken.used.is_complete.then_some(taken))
     }
 
-    fn within(patience: Duration, root: &Root, names_max: u64) -> Result<Self, FileError> {
+    fn within(patience: Duration, root: &Arc<Root>, names_max: u64) -> Result<Self, FileError> {
         let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
         let mut snapshot = Self {
+            root: Arc::clone(root),
             files: HashMap::new(),
             path_bytes: 0,
             is_complete: true,
@@ -107,15 +111,39 @@ impl Snapshot {
         self.files.insert(found.path.into(), Stamp::of(found.stat));
     }
 
-    /// The size of the whole workspace at that moment.
-    pub fn used(&self) -> Used {
+    fn described(&self, changed: &Changed, after: &Self) -> Changes {
+        Changes { used: after.used, ..describe(&self.root.directory, changed) }
+    }
+}
+
+impl Snapshot for HostSnapshot {
+    fn used(&self) -> Used {
         self.used
+    }
+
+    fn changes(self: Box<Self>, pace: Pace) -> BoxFuture<'static, Result<Changes, FileError>> {
+        Box::pin(async move {
+            if pace == Pace::AtOnce
+                && let Some(after) = Self::take_small(&self.root)?
+            {
+                let changed = between(&self, &after);
+                if changed.is_nothing() {
+                    // Without changes this reads nothing.
+                    return Ok(self.described(&changed, &after));
+                }
+            }
+            let described = move || {
+                let after = Self::take(&self.root)?;
+                Ok(self.described(&between(&self, &after), &after))
+            };
+            blocking(Work::Walk, described).await
+        })
     }
 }
 
 impl Changed {
     /// Whether describing the changes needs no read.
-    pub(super) fn is_nothing(&self) -> bool {
+    fn is_nothing(&self) -> bool {
         self.paths.is_empty()
     }
 }
@@ -133,7 +161,7 @@ impl Stamp {
 }
 
 /// Returns the new and changed files. If the first snapshot is incomplete, the time of the last change decides.
-pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Changed {
+fn between(before: &HostSnapshot, after: &HostSnapshot) -> Changed {
     let is_changed = |path: &[u8], stamp: &Stamp| match before.files.get(path) {
         Some(earlier) => earlier != stamp,
         None => before.is_complete || stamp.changed >= before.taken,
@@ -150,13 +178,13 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Changed {
 }
 
 /// Reads the files as far as needed to describe them.
-pub(super) fn describe(root: &OwnedFd, changed: &Changed) -> Changes {
+fn describe(root: &OwnedFd, changed: &Changed) -> Changes {
     let mut changes = Changes::default();
     let (mut hashed, mut unhashed) = (0_u64, 0_usize);
     for path in changed.paths.iter().take(CHANGED_FILES_MAX) {
         // A file that can no longer be opened is not reported.
-        let Ok(file) = OpenFile::open(root, path) else { continue };
-        let (size_bytes, media_type) = (file.size_bytes(), Cow::Borrowed(file.media_type()));
+        let Ok(file) = HostFile::open(root, path) else { continue };
+        let (size_bytes, media_type) = (file.size_bytes(), file.known_media_type().into());
         let is_hashed = size_bytes <= HASH_BYTES_MAX && hashed + size_bytes <= HASH_TOGETHER_BYTES_MAX;
         let sha256 = if is_hashed { digest(&file) } else { None };
         hashed += if is_hashed { size_bytes } else { 0 };
@@ -176,7 +204,7 @@ pub(super) fn describe(root: &OwnedFd, changed: &Changed) -> Changes {
 }
 
 /// Returns `None` when the file changed while it was read.
-fn digest(file: &OpenFile) -> Option<String> {
+fn digest(file: &HostFile) -> Option<String> {
     let (mut hash, mut offset) = (Sha256::new(), 0);
     while offset < file.size_bytes() {
         let part = file.part(offset, READ_BYTES_MAX).ok()?;
@@ -186,5 +214,5 @@ fn digest(file: &OpenFile) -> Option<String> {
         offset += part.bytes.len() as u64;
         hash.update(&part.bytes);
     }
-    Some(hex(&hash.finalize()))
+    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

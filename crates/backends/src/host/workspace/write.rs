@@ -15,11 +15,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use sandbox::workspace::{EntryKind, Written};
+use sandbox::BoxFuture;
+use sandbox::workspace::{EntryKind, FileError, FilePath, Upload, Written};
 
 use super::errno::told;
 use super::walk::{Then, usage, walk};
-use super::{FileError, FilePath, Root, Work, beneath, blocking};
+use super::{Root, Work, beneath, blocking};
 
 /// The name prefix of drafts.
 pub(super) const DRAFT_PREFIX: &str = ".palisade-draft-";
@@ -33,12 +34,12 @@ const MEASURE_BYTES: u64 = 4 << 20;
 
 /// A file that arrives piece by piece. If it is dropped before its end, it leaves nothing behind.
 #[derive(Debug)]
-pub struct Upload {
+pub(super) struct HostUpload {
     /// `None` while a piece is being written, and after a failure.
     draft: Option<Draft>,
 }
 
-impl Upload {
+impl HostUpload {
     pub(super) fn begin(
         root: Arc<Root>,
         path: &FilePath,
@@ -48,19 +49,23 @@ impl Upload {
         let draft = Draft::begin(root, path, bytes_max, announced.unwrap_or(0))?;
         Ok(Self { draft: Some(draft) })
     }
+}
 
-    /// Appends a piece.
-    pub async fn write(&mut self, piece: impl AsRef<[u8]> + Send + 'static) -> Result<(), FileError> {
-        let mut draft = self.draft.take().ok_or(FileError::Disturbed)?;
-        let draft = blocking(Work::Quick, move || draft.write(piece.as_ref()).map(|()| draft)).await?;
-        self.draft = Some(draft);
-        Ok(())
+impl Upload for HostUpload {
+    fn write(&mut self, piece: Vec<u8>) -> BoxFuture<'_, Result<(), FileError>> {
+        Box::pin(async move {
+            let mut draft = self.draft.take().ok_or(FileError::Disturbed)?;
+            let draft = blocking(Work::Quick, move || draft.write(&piece).map(|()| draft)).await?;
+            self.draft = Some(draft);
+            Ok(())
+        })
     }
 
-    /// Renames the draft to the file's name.
-    pub async fn finish(mut self) -> Result<Written, FileError> {
-        let draft = self.draft.take().ok_or(FileError::Disturbed)?;
-        blocking(Work::Quick, move || draft.place()).await
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Written, FileError>> {
+        Box::pin(async move {
+            let draft = self.draft.take().ok_or(FileError::Disturbed)?;
+            blocking(Work::Quick, move || draft.place()).await
+        })
     }
 }
 

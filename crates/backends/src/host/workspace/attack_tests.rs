@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
 
+use sandbox::workspace::{EntryKind, LIST_ENTRIES_MAX, READ_BYTES_MAX};
+
 use super::tests::{TestPlace, path};
 use super::*;
 
@@ -153,7 +155,7 @@ async fn pipes_sockets_and_devices_are_not_opened_and_nothing_waits_for_them() {
         assert_eq!(appending.await.unwrap().unwrap_err().code(), "not_a_file", "{asked}");
     }
     let before = place.workspace.snapshot(Pace::Aside).await.unwrap();
-    assert!(place.workspace.changes_since(before, Pace::Aside).await.unwrap().files.is_empty());
+    assert!(before.changes(Pace::Aside).await.unwrap().files.is_empty());
 }
 
 #[tokio::test]
@@ -201,7 +203,7 @@ async fn names_that_are_not_text_are_shown_and_lead_nowhere() {
     fs::write(place.inside("").join(std::ffi::OsStr::from_bytes(b"a\xff\n")), "x").unwrap();
     let list = place.workspace.list(None, Reach::Flat).await.unwrap();
     assert_eq!((list.entries[0].path.as_str(), list.entries[0].is_nameless), ("a\\xff\n", true));
-    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
+    let changes = before.changes(Pace::Aside).await.unwrap();
     assert!(changes.files.is_empty() && changes.notes[0].contains("not text"), "{changes:?}");
 }
 
@@ -214,7 +216,7 @@ async fn a_file_of_holes_costs_neither_memory_nor_time() {
     let part = place.workspace.read(&path("holes"), 1 << 41, usize::MAX).await.unwrap();
     assert_eq!((part.bytes.len(), part.size_bytes), (READ_BYTES_MAX, 1 << 42));
     assert!(place.workspace.usage().await.unwrap().bytes < 1 << 20);
-    let changes = place.workspace.changes_since(before, Pace::Aside).await.unwrap();
+    let changes = before.changes(Pace::Aside).await.unwrap();
     assert_eq!((changes.files[0].size_bytes, &changes.files[0].sha256), (1 << 42, &None));
     assert!(began.elapsed() < Duration::from_secs(5));
 }
