@@ -22,12 +22,23 @@ function drive(    total, at, fields) {
     printf "1%cready%c", 0, 0 > "/dev/fd/5"
     fflush("/dev/fd/5")
     RS = "\0"
+    total = receive(fields)
+    # The environment of the run that follows: Awk passes it on to the process that it starts.
+    if (fields[1] == "given") {
+        for (at = 2; at < total; at += 2) ENVIRON[fields[at]] = fields[at + 1]
+        total = receive(fields)
+    }
+    if (fields[1] != "run") exit 0
+    start(fields, total)
+}
+
+function receive(fields,    total, at) {
+    delete fields
     if ((getline total < "/dev/fd/3") <= 0) exit 0
     for (at = 1; at <= total; at++) {
         if ((getline fields[at] < "/dev/fd/3") <= 0) exit 0
     }
-    if (fields[1] != "run") exit 0
-    start(fields, total)
+    return total
 }
 
 function start(fields, total,    program, at, status) {
@@ -47,7 +58,7 @@ function command(fields,    source, names) {
     source = word(fields[4])
     names = "BEGIN {" arrays(fields) " }"
     # Standard output line by line: what was printed before a kill is kept.
-    return "exec 3>&- 5>&- 7<&0; stdbuf=$(command -v stdbuf); " \
+    return "exec 3>&- 5>&- 7<&0; stdbuf=$(PATH=/usr/local/bin:/usr/bin:/bin; command -v stdbuf); " \
         "${stdbuf:+\"$stdbuf\" -oL} " word(PROCINFO["argv"][0]) " -v palisade::role=program -f " word(PROCINFO["argv"][2]) \
         " -e " word(names) " -f " source " 0<&6 2>&1 >&4 4>&- 6<&-; printf '\\001%d\\001\\n' $?"
 }
@@ -124,7 +135,9 @@ function bind(    kept, left, name, kind, count, at, key, value) {
     close("/dev/fd/7")
     RS = kept
     RT = ""
-    delete ENVIRON["LD_PRELOAD"]
+    # What stdbuf put behind what was there.
+    sub(/:?[^:]*libstdbuf\.so$/, "", ENVIRON["LD_PRELOAD"])
+    if (ENVIRON["LD_PRELOAD"] == "") delete ENVIRON["LD_PRELOAD"]
     delete ENVIRON["_STDBUF_O"]
 }
 

@@ -72,8 +72,54 @@ __palisade_bind_map() {
   done
 }
 
+# Exports the pairs of the message `given`, which precedes the run that they are for. What the names stood for before is
+# kept in __palisade_given. A name is unset first: an integer or a reference would evaluate the value.
+__palisade_give() {
+  builtin local IFS=$' \t\n' __palisade_at __palisade_name
+  for ((__palisade_at = 1; __palisade_at < ${#__palisade_message[@]}; __palisade_at += 2)); do
+    __palisade_name=${__palisade_message[__palisade_at]}
+    [[ $__palisade_name == [a-zA-Z_]*([a-zA-Z_0-9]) ]] || builtin continue
+    __palisade_given[$__palisade_name]=
+    # A process is started only where there is something to remember.
+    if builtin declare -p "$__palisade_name" &>/dev/null; then
+      __palisade_given[$__palisade_name]=$(builtin declare -p "$__palisade_name")
+    fi
+    __palisade_unset "$__palisade_name" &&
+      builtin export "$__palisade_name=${__palisade_message[__palisade_at + 1]}"
+  done
+  __palisade_message=()
+}
+
+# Unsets a variable in every scope; false if it is read-only.
+__palisade_unset() {
+  builtin local __palisade_i
+  for ((__palisade_i = 0; __palisade_i < 64; __palisade_i++)); do
+    builtin declare -p "$1" &>/dev/null || builtin return 0
+    builtin unset -n "$1" || builtin return 1
+    builtin unset -v "$1" || builtin return 1
+  done
+  builtin return 1
+}
+
+# After a kept run: every given name is what it was before, whatever the program did with it. A shell whose program made
+# one of them read-only cannot forget it, so it ends.
+__palisade_take_back() {
+  builtin local __palisade_name
+  for __palisade_name in "${!__palisade_given[@]}"; do
+    if ! __palisade_unset "$__palisade_name"; then
+      builtin trap - EXIT
+      builtin exit "$1"
+    fi
+    # The shell's own words about its variable.
+    [[ -z ${__palisade_given[$__palisade_name]} ]] ||
+      builtin eval "builtin declare -g ${__palisade_given[$__palisade_name]#declare }"
+  done 2>/dev/null
+  __palisade_given=()
+}
+
 # The end of a run: input away, then the answer. Arguments: status, exit code.
 __palisade_finish() {
+  ((${#__palisade_given[@]} == 0)) || __palisade_take_back "$2"
   __palisade_last=$2 __palisade_running='' __palisade_interrupted=''
   [[ -z ${__palisade_message[5]} ]] || exec </dev/null
   __palisade_send done "${__palisade_message[1]}" "$1" "$2" '' '' '' '' '' ''
@@ -109,8 +155,9 @@ __palisade_leave() {
 }
 
 __palisade_functions=(__palisade_receive __palisade_send __palisade_bind __palisade_bind_map
-  __palisade_finish __palisade_leave)
+  __palisade_give __palisade_unset __palisade_take_back __palisade_finish __palisade_leave)
 __palisade_flags='' __palisade_last=0 __palisade_running='' __palisade_interrupted='' __palisade_mode=''
+builtin declare -A '__palisade_given=()'
 builtin trap : INT
 if [[ $1 == --resume ]]; then
   IFS='' builtin read -r -d '' -u 98 __palisade_state
@@ -123,7 +170,11 @@ else
   builtin printf '1\0ready\0' >&99
 fi
 
-while __palisade_receive && [[ ${__palisade_message[0]} == run ]]; do
+while __palisade_receive && [[ ${__palisade_message[0]} == @(run|given) ]]; do
+  if [[ ${__palisade_message[0]} == given ]]; then
+    __palisade_give
+    builtin continue
+  fi
   __palisade_bind
   if [[ -n ${__palisade_message[5]} ]]; then
     exec <"${__palisade_message[5]}"
@@ -174,7 +225,7 @@ BASH_ARGV0=$__palisade_source
 builtin set -- "${__palisade_args[@]}"
 builtin unset -f "${__palisade_functions[@]}"
 builtin unset -v __palisade_functions __palisade_message __palisade_args __palisade_last __palisade_running \
-  __palisade_interrupted __palisade_mode __palisade_driver __palisade_flags __palisade_saved __palisade_code
+  __palisade_interrupted __palisade_mode __palisade_given __palisade_driver __palisade_flags __palisade_saved __palisade_code
 # Before 5.0 the shell cannot rename itself: $0 stays the driver's and one name of ours remains.
 if ((BASH_VERSINFO[0] < 5)); then
   builtin . "$__palisade_source"

@@ -27,6 +27,7 @@ const preparedPath = process.argv[2];
 // What a live interpreter's programs may put other things in the place of, for themselves.
 const { writeSync, readSync, fstatSync, readFileSync, unlinkSync, openSync, closeSync } = fs;
 const JSON = globalThis.JSON;
+const environment = process.env;
 
 // -- the channel --------------------------------------------------------------------------------------
 
@@ -73,8 +74,15 @@ function fieldText(text) {
   return bytes.toString('utf8', 0, end);
 }
 
-// The next complete message in `pending`, or undefined; null for nonsense.
+// The next complete message in `pending`, or undefined; null for nonsense. What a run is given is put aside.
 function takeMessage() {
+  const message = takeAnyMessage();
+  if (message?.[0] !== 'given') return message;
+  given = message.slice(1);
+  return takeMessage();
+}
+
+function takeAnyMessage() {
   const head = pending.indexOf(0);
   if (head < 0) return undefined;
   const count = Number(pending.toString('latin1', 0, head));
@@ -165,12 +173,36 @@ function readPrepared(code) {
 
 function prepareProcess(source, stdinPath, variables, args) {
   shownCount = shownBytes = 0;
+  if (given.length > 0) give();
   process.argv = [process.execPath, source, ...args];
   if (stdinPath) openStdin(stdinPath);
   if (variables) {
     const values = parseVariables(variables);
     for (const name of Object.keys(values)) define(name, values[name], true);
   }
+}
+
+// -- what a run is given --------------------------------------------------------------------------------
+
+// The variables of the message `given`, until the run begins that they are for; then what they stood for before.
+let given = [];
+const before = new Map();
+
+function give() {
+  for (let at = 0; at + 1 < given.length; at += 2) {
+    before.set(given[at], environment[given[at]]);
+    environment[given[at]] = given[at + 1];
+  }
+  given = [];
+}
+
+// After a kept run: every given name is what it was before, whatever the program did with it.
+function takeBack() {
+  for (const [name, value] of before) {
+    if (value === undefined) delete environment[name];
+    else environment[name] = value;
+  }
+  before.clear();
 }
 
 function define(name, value, enumerable) {
@@ -836,6 +868,7 @@ class Session {
     if (status === 'ok' && report.exitCode !== 0) report.status = 'exit';
     this.exitCode = report.exitCode;
     process.exitCode = undefined;
+    takeBack();
     if (stdinPath) {
       openStdin('/dev/null');
       renewStdin();

@@ -6,8 +6,9 @@
 --
 -- Holds: variables are bound as values, never as text; the program's globals are Lua's own and its variables.
 
-local RECEIVE = "exec dd bs=65536 count=1 <&3 2>/dev/null"
-local SEND = "exec cat >&3 2>/dev/null"
+-- Their place does not depend on the PATH that the program was given.
+local RECEIVE = "PATH=/usr/local/bin:/usr/bin:/bin exec dd bs=65536 count=1 <&3 2>/dev/null"
+local SEND = "PATH=/usr/local/bin:/usr/bin:/bin exec cat >&3 2>/dev/null"
 local READY = "printf '1\\0ready\\0' >&3"
 local FIELD_BYTES_MAX = 65536
 

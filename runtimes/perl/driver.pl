@@ -127,7 +127,12 @@ BEGIN {
 
     open_channel();
     send_message('ready');
-    my (undef, @message) = receive();
+    my ($kind, @message) = receive();
+    # The environment of the run that follows.
+    if (defined $kind && $kind eq 'given') {
+        while (my ($name, $value) = splice @message, 0, 2) { $ENV{$name} = $value }
+        ($kind, @message) = receive();
+    }
     exit 0 unless @message;
     ($id, my (undef, $path, undef, $stdin, $count)) = @message;
     $source = $path;

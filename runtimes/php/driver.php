@@ -131,11 +131,24 @@ final class PalisadeDriver
         return json_decode($json, true, self::JSON_DEPTH_MAX, JSON_BIGINT_AS_STRING | JSON_THROW_ON_ERROR);
     }
 
+    // The environment of the run that follows, wherever PHP shows it.
+    private static function give(array $pairs): void
+    {
+        foreach (array_chunk($pairs, 2) as [$name, $value]) {
+            putenv("$name=$value");
+            $_ENV[$name] = $_SERVER[$name] = $value;
+        }
+    }
+
     // Waits for the program; gives its variables, and tells it who it is.
     public static function begin(): array
     {
         self::open();
         $message = self::receive();
+        if (($message[0] ?? '') === 'given') {
+            self::give(array_slice($message, 1));
+            $message = self::receive();
+        }
         if (($message[0] ?? '') !== 'run') {
             exit(0);
         }

@@ -13,7 +13,7 @@ import sys
 from _thread import allocate_lock
 from posix import (
     O_CLOEXEC, O_RDONLY, O_RDWR, _exit as leave_now, close, dup, dup2, fstat, getpid, open as open_fd, read,
-    register_at_fork, set_inheritable, write,
+    register_at_fork, set_inheritable, unsetenv, write,
 )
 
 CONTROL_FD = 3
@@ -307,14 +307,17 @@ class Session:
         self.keeps = 0
         self.handler = None
         self.stdin = None
+        self.environ, self.before = None, {}
         sys.modules["__main__"] = self.module
 
     # -- one run ------------------------------------------------------------------------------------
 
-    def run(self, mode, source, code, stdin_path, variables, args):
+    def run(self, mode, source, code, stdin_path, variables, args, given):
         report = Report()
         keep = mode == "keep"
         try:
+            if given:
+                self.give(given)
             self.prepare(source, stdin_path, variables, args)
             if not code and not keep:
                 code = read_source(source)
@@ -322,6 +325,8 @@ class Session:
             report.status, report.exit_code, report.leave_with = "error", 1, 1
             report.message = "the driver could not prepare the run: " + describe(exc)
             print(report.message, file=sys.stderr, flush=True)
+            if keep:
+                self.take_back()
             return report
         code = code[1:] if code[:1] == "\ufeff" else code
         name = self.remember(source, code) if keep else source
@@ -338,6 +343,7 @@ class Session:
             # Arrived in the few instructions between the program's end and the handler's.
             report.status, report.exit_code = "interrupted", 130
         if keep:
+            self.take_back()
             self.settle(stdin_path)
         return report
 
@@ -397,6 +403,29 @@ class Session:
             report.leave_with, report.exit_code = leave.code, exit_code(leave.code)
 
     # -- around a run -------------------------------------------------------------------------------
+
+    def give(self, given):
+        """Sets the environment of one run, and remembers what was there."""
+        # Python without -S has loaded it, so a program cannot tell.
+        from os import environ
+
+        self.environ = environ
+        for name, value in zip(given[::2], given[1::2]):
+            self.before[name] = environ.get(name)
+            environ[name] = value
+
+    def take_back(self):
+        """After a kept run: every given name is what it was before, whatever the program did with it."""
+        for name in list(self.before):
+            value = self.before.pop(name)
+            try:
+                # Both, because a program may have changed one without the other.
+                unsetenv(name)
+                self.environ.pop(name, None)
+                if value is not None:
+                    self.environ[name] = value
+            except Exception:
+                pass
 
     def prepare(self, source, stdin_path, variables, args):
         folder = source.rpartition("/")[0] or "/"
@@ -787,7 +816,7 @@ def drive(dunders, packages):
 
 
 def serve(session, channel):
-    leave_with = None
+    leave_with, given = None, ()
     while True:
         message = channel.receive()
         if message is not None and message[0] == "rehearse":
@@ -795,13 +824,17 @@ def serve(session, channel):
             rehearse(session.dunders)
             sys.modules["__main__"] = session.module
             continue
+        if message is not None and message[0] == "given":
+            given = message[1:]
+            continue
         if message is None or message[0] != "run":
             return leave_with
         _, run_id, mode, source, code, stdin_path, count, *rest = message
         split = int(count)
         variables = rest[0] if split else ""
-        report = session.run(mode, source, code, stdin_path, variables, rest[split:])
+        report = session.run(mode, source, code, stdin_path, variables, rest[split:], given)
         del message, code, rest, variables
+        given = ()
         if mode != "keep" and report.status == "ok" and nothing_waits(session.names):
             channel.held = message_bytes(report.fields(run_id), FIELD_BYTES_MAX)
         else:

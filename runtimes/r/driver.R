@@ -11,11 +11,13 @@
 local({
   FIELD_BYTES_MAX <- 65536L
   # Together with the first question, because each command takes a millisecond.
+  # Their place does not depend on the PATH that the program was given.
+  path <- "PATH=/usr/local/bin:/usr/bin:/bin "
   ready <- "printf '1\\0ready\\0' >&3; "
   pending <- raw(0)
 
   more <- function() {
-    channel <- pipe(paste0(ready, "exec dd bs=65536 count=1 <&3 2>/dev/null"), "rb")
+    channel <- pipe(paste0(ready, path, "exec dd bs=65536 count=1 <&3 2>/dev/null"), "rb")
     ready <<- ""
     part <- readBin(channel, "raw", 65536L)
     close(channel)
@@ -33,12 +35,14 @@ local({
       }
       more()
     }
-    vapply(seq_len(count), function(i) {
+    fields <- vapply(seq_len(count), function(i) {
       bytes <- pending[seq.int(ends[i] + 1L, length.out = ends[i + 1L] - ends[i] - 1L)]
       text <- rawToChar(bytes)
       Encoding(text) <- "UTF-8"
       text
     }, "")
+    pending <<- pending[-seq_len(ends[count + 1L])]
+    fields
   }
 
   send <- function(fields) {
@@ -48,7 +52,7 @@ local({
       text
     }, "")
     bytes <- unlist(lapply(c(length(fields), fields), function(text) c(charToRaw(as.character(text)), as.raw(0))))
-    channel <- pipe("exec cat >&3 2>/dev/null", "wb")
+    channel <- pipe(paste0(path, "exec cat >&3 2>/dev/null"), "wb")
     writeBin(bytes, channel)
     close(channel)
   }
@@ -198,6 +202,12 @@ local({
   }
 
   message <- receive()
+  # The environment of the run that follows.
+  if (message[1] == "given") {
+    odd <- seq(2L, length(message), by = 2L)
+    do.call(Sys.setenv, setNames(as.list(message[odd + 1L]), message[odd]))
+    message <- receive()
+  }
   if (message[1] != "run") quit("no")
   count <- as.integer(message[7])
   if (count > 0L) list2env(parse_json(message[8]), globalenv())

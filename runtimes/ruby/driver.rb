@@ -152,6 +152,11 @@ module PalisadeDriver
     $stdout.sync = true
     channel.send("ready")
     message = channel.receive
+    # The environment of the run that follows.
+    if message && message[0] == "given"
+      message.drop(1).each_slice(2) { |name, value| ENV[name] = value }
+      message = channel.receive
+    end
     return unless message && message[0] == "run"
     _, id, _mode, source, code, stdin, count, *rest = message
     variables = rest.shift(count.to_i)

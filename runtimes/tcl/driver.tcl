@@ -9,12 +9,15 @@
 namespace eval ::palisade {
     variable pending {}
     variable ready "printf '1\\0ready\\0' >&3; "
+    # Where the small commands are, whatever the program's own PATH.
+    variable path /usr/local/bin:/usr/bin:/bin
 
     # One read of the channel. The first one says that the driver is ready: each command takes a millisecond.
     proc more {} {
         variable pending
         variable ready
-        set channel [open |[list sh -c "${ready}exec dd bs=65536 count=1 <&3 2>/dev/null"] rb]
+        variable path
+        set channel [open |[list /bin/sh -c "${ready}PATH=$path exec dd bs=65536 count=1 <&3 2>/dev/null"] rb]
         set ready ""
         set part [read $channel]
         close $channel
@@ -37,12 +40,13 @@ namespace eval ::palisade {
     }
 
     proc send {args} {
+        variable path
         set data "[llength $args]\0"
         foreach text $args {
             append data [string range [string map [list \0 ""] $text] 0 16383] \0
         }
         catch {
-            set channel [open |[list sh -c "exec cat >&3 2>/dev/null"] wb]
+            set channel [open |[list /bin/sh -c "PATH=$path exec cat >&3 2>/dev/null"] wb]
             puts -nonewline $channel [encoding convertto utf-8 $data]
             close $channel
         }
@@ -66,6 +70,11 @@ namespace eval ::palisade {
 
     proc run {} {
         set message [receive]
+        # The environment of the run that follows.
+        if {[lindex $message 0] eq "given"} {
+            foreach {name value} [lrange $message 1 end] { set ::env($name) $value }
+            set message [receive]
+        }
         if {[lindex $message 0] ne "run"} { exit 0 }
         lassign $message - id - source - - count
         bind [lrange $message 7 6+$count]

@@ -25,6 +25,8 @@ pub(crate) struct DriverRun<'a> {
     pub(crate) code: &'a str,
     pub(crate) variables: &'a [String],
     pub(crate) args: &'a [String],
+    /// Environment variables that the driver sets for this run: names and values.
+    pub(crate) given: &'a [(String, String)],
 }
 
 /// The order for a fresh run: run, then close.
@@ -52,11 +54,22 @@ pub(crate) fn prepare_order(id: &str, words: &[String]) -> Vec<u8> {
 }
 
 fn order(run: &DriverRun<'_>, id: &str, mode: &str, stdin_path: &str) -> Vec<u8> {
+    let mut bytes = given(run.given);
     let count = run.variables.len().to_string();
     let mut fields = vec!["run", id, mode, run.source, run.code, stdin_path, count.as_str()];
     fields.extend(run.variables.iter().map(String::as_str));
     fields.extend(run.args.iter().map(String::as_str));
-    message(&fields)
+    bytes.extend(message(&fields));
+    bytes
+}
+
+/// The message that precedes the order of a run that is given something. It applies to that run only.
+fn given(pairs: &[(String, String)]) -> Vec<u8> {
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let fields = pairs.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+    message(&["given"].into_iter().chain(fields).collect::<Vec<_>>())
 }
 
 fn message(fields: &[&str]) -> Vec<u8> {
@@ -272,9 +285,14 @@ mod tests {
             code: "x",
             variables: &["{}".to_owned()],
             args: &["a".to_owned()],
+            given: &[],
         };
         let text = String::from_utf8(fresh_run(&run)).unwrap();
-        assert_eq!(text, "9\0run\x001\0last\0/w/m.py\0x\0\x001\0{}\0a\x001\0close\0");
+        let plain = "9\0run\x001\0last\0/w/m.py\0x\0\x001\0{}\0a\x001\0close\0";
+        assert_eq!(text, plain);
+        let pairs = [("A".to_owned(), "x y".to_owned()), ("B".to_owned(), String::new())];
+        let text = String::from_utf8(fresh_run(&DriverRun { given: &pairs, ..run })).unwrap();
+        assert_eq!(text, format!("5\0given\0A\0x y\0B\0\0{plain}"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod display;
 mod driver;
 mod feed;
 mod gatekeeper;
+mod given;
 mod guest_client;
 mod guest_stream;
 mod handle;
@@ -62,6 +63,7 @@ pub use conversation::{RunEvent, Stop};
 pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
 };
+pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
 pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};
 pub use pool::PoolConfig;
 pub use request::{

@@ -9,6 +9,7 @@ use policy::Ask;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
+use crate::given::Given;
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxId;
@@ -38,8 +39,11 @@ pub struct RunRequest {
     pub args: Vec<String>,
     /// Its standard input.
     pub stdin: Stdin,
-    /// Variables bound to native values of the language.
+    /// Variables bound to native values of the language. A name that begins with `$` sets the environment
+    /// instead: the check moves it to `given`.
     pub variables: Map<String, Value>,
+    /// What the run is given besides: environment, proxies, secrets.
+    pub given: Given,
     /// Files placed in the workspace before the run.
     pub inputs: Vec<InputFile>,
     /// The persistent sandbox to run in. `None` asks for a fresh sandbox.
@@ -79,8 +83,9 @@ pub struct InputFile {
 }
 
 impl RunRequest {
-    /// Checks everything that does not depend on the machine.
-    pub(crate) fn check(&self) -> Result<(), RunError> {
+    /// Checks everything that does not depend on the machine, and moves the variables that set the environment
+    /// to [`Self::given`].
+    pub(crate) fn check(&mut self) -> Result<(), RunError> {
         bounded("code", self.code.len(), CODE_BYTES_MAX)?;
         if self.code.contains('\0') {
             return Err(RunError::bad(
@@ -111,15 +116,17 @@ impl RunRequest {
         }
     }
 
-    fn check_variables(&self) -> Result<(), RunError> {
+    fn check_variables(&mut self) -> Result<(), RunError> {
+        let bytes = serde_json::to_string(&self.variables).map_or(usize::MAX, |text| text.len());
+        bounded("variables", bytes, VARIABLES_BYTES_MAX)?;
+        self.given.take_marked(&mut self.variables)?;
         for name in self.variables.keys() {
             if let Some(rule) = variables::broken_rule(name) {
                 let message = format!("`{}` cannot be a variable: {rule}", name.escape_debug());
                 return Err(RunError::bad("variables", &message, "rename it"));
             }
         }
-        let bytes = serde_json::to_string(&self.variables).map_or(usize::MAX, |text| text.len());
-        bounded("variables", bytes, VARIABLES_BYTES_MAX)
+        self.given.check()
     }
 
     fn check_inputs(&self) -> Result<(), RunError> {
@@ -153,13 +160,14 @@ pub(crate) fn is_plain_path(path: &str) -> bool {
     !path.is_empty() && path.len() <= PATH_BYTES_MAX && !path.contains('\0') && names
 }
 
-/// Refuses names that the language reserves.
+/// Refuses names that the language reserves, and environment variables that cannot take effect.
 pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(), RunError> {
     if let Some(name) = request.variables.keys().find(|name| runtime.reserves(name)) {
         let message =
             format!("`{name}` cannot be a variable: {} keeps that name for itself", request.language);
         return Err(RunError::bad("variables", &message, "rename it"));
     }
+    request.given.check_for(runtime, request.sandbox.is_some() && runtime.is_live())?;
     let source = runtime.source();
     if request.inputs.iter().any(|input| input.path == source) {
         let message = format!("`{source}` is where the program itself goes");
@@ -176,7 +184,7 @@ mod tests {
         RunRequest { language: "python".to_owned(), code: "1".to_owned(), ..RunRequest::default() }
     }
 
-    fn code_of(request: &RunRequest) -> String {
+    fn code_of(mut request: RunRequest) -> String {
         request.check().unwrap_err().code
     }
 
@@ -187,15 +195,17 @@ mod tests {
 
     #[test]
     fn too_much_and_malformed_is_refused_by_name() {
-        assert_eq!(code_of(&RunRequest { code: "x".repeat(CODE_BYTES_MAX + 1), ..request() }), "bad_code");
-        assert_eq!(code_of(&RunRequest { code: "a\0b".to_owned(), ..request() }), "bad_code");
-        assert_eq!(code_of(&RunRequest { args: vec!["a\0".to_owned()], ..request() }), "bad_args");
-        assert_eq!(code_of(&RunRequest { args: vec![String::new(); ARGS_MAX + 1], ..request() }), "bad_args");
+        assert_eq!(code_of(RunRequest { code: "x".repeat(CODE_BYTES_MAX + 1), ..request() }), "bad_code");
+        assert_eq!(code_of(RunRequest { code: "a\0b".to_owned(), ..request() }), "bad_code");
+        assert_eq!(code_of(RunRequest { args: vec!["a\0".to_owned()], ..request() }), "bad_args");
+        assert_eq!(code_of(RunRequest { args: vec![String::new(); ARGS_MAX + 1], ..request() }), "bad_args");
         let variables = Map::from_iter([("a b".to_owned(), Value::Null)]);
-        assert_eq!(code_of(&RunRequest { variables, ..request() }), "bad_variables");
+        assert_eq!(code_of(RunRequest { variables, ..request() }), "bad_variables");
+        let variables = Map::from_iter([("$A B".to_owned(), Value::from("x"))]);
+        assert_eq!(code_of(RunRequest { variables, ..request() }), "bad_variables");
         for path in ["/etc/passwd", "../x", "a/../../b", "", "x\0y"] {
             let inputs = vec![InputFile { path: path.to_owned(), content: Vec::new() }];
-            assert_eq!(code_of(&RunRequest { inputs, ..request() }), "bad_inputs", "{path:?}");
+            assert_eq!(code_of(RunRequest { inputs, ..request() }), "bad_inputs", "{path:?}");
         }
     }
 }

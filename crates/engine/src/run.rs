@@ -20,16 +20,18 @@ use crate::admission::Permit;
 use crate::compile::Built;
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{
-    Audience, Conversation, MAIN, Overflow, PREPARE, Preparation, RunEvent, Said, Stop, StopSignals,
+    Audience, Conversation, MAIN, Overflow, PREPARE, Preparation, RunEvent, Said, StartedProcess, Stop,
+    StopSignals,
 };
 use crate::driver::{self, Done, DriverRun};
 use crate::feed::Feed;
+use crate::given::{Given, Giving};
 use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
-use crate::runtimes::{DriverCall, Runtime, is_among};
+use crate::runtimes::{DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_refusal};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, variables};
@@ -76,6 +78,7 @@ impl Engine {
         audience: &mut Audience,
         mut stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
+        let mut request = request;
         // A persistent sandbox stays behind its wall.
         let named = match &sandbox {
             Some(sandbox) => Some(sandbox.wall),
@@ -89,7 +92,7 @@ impl Engine {
             biased;
             // A run that is stopped while it waits for admission leaves the queue at once.
             Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
-            prepared = self.prepare(caller, wall, &request, sandbox) => prepared,
+            prepared = self.prepare(caller, wall, &mut request, sandbox) => prepared,
         };
         match prepared {
             Ok(prepared) => {
@@ -104,10 +107,11 @@ impl Engine {
         &self,
         caller: &Caller,
         wall: &Wall,
-        request: &RunRequest,
+        request: &mut RunRequest,
         sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
         request.check()?;
+        let request: &RunRequest = request;
         let runtime = wall.runtimes().find(&request.language).await?;
         check_names(request, &runtime)?;
         let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
@@ -126,8 +130,9 @@ impl Engine {
         // In a persistent workspace, a file of the caller may already have the customary name.
         let prefix = if workspace.is_some() { OWN_FILES } else { "" };
         let source = format!("{prefix}{}", runtime.source());
+        let giving = Giving::of(&request.given, &runtime);
         let mut spec = match &built {
-            None => self.spec(&runtime, &terms.limits, opening(&runtime, &source)?),
+            None => self.spec(&runtime, &terms.limits, opening(&runtime, &source, giving)?),
             Some(built) => SandboxSpec {
                 limits: terms.limits.clone(),
                 binds: runtime.run_binds(),
@@ -139,15 +144,17 @@ impl Engine {
         };
         spec.workspace = workspace;
         // A persistent workspace may see other interpreters later, and its wall is built for all interpreters.
-        if self.is_warm && !request.cold && built.is_none() && spec.workspace.is_none() {
+        let is_anew =
+            request.cold || built.is_some() || giving == Giving::AtStart || spec.workspace.is_some();
+        if self.is_warm && !is_anew {
             spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
         }
-        let lease = if built.is_some() || spec.workspace.is_some() || request.cold {
+        let lease = if is_anew {
             Lease::cold(wall.create(&spec).await?)
         } else {
             self.lease_for_run(wall, &spec, &runtime).await?
         };
-        Ok(Prepared { runtime, terms, permit, built, spec, lease, source, started })
+        Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started })
     }
 
     async fn lease_for_run(
@@ -178,8 +185,12 @@ impl Engine {
 }
 
 /// The messages that start the interpreter and its preparer. Neither needs the program, so both can start while
-/// the backend verifies the wall.
-fn opening(runtime: &Runtime, source: &str) -> Result<Vec<u8>, RunError> {
+/// the backend verifies the wall. An interpreter that starts with what the run is given starts after that, and
+/// its environment is not part of the spec.
+fn opening(runtime: &Runtime, source: &str, giving: Giving) -> Result<Vec<u8>, RunError> {
+    if giving == Giving::AtStart {
+        return Ok(Vec::new());
+    }
     let call = DriverCall { mode: FRESH, source: &in_workspace(source) };
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
@@ -203,6 +214,7 @@ struct Prepared {
     permit: Permit,
     /// The compiled program, where the language is compiled. Holding it keeps the build cache from removing it.
     built: Option<Built>,
+    giving: Giving,
     spec: SandboxSpec,
     lease: Lease,
     /// File name of the program in the workspace.
@@ -349,9 +361,13 @@ impl Prepared {
         }
         if self.built.is_some() {
             // A driver is already open at this point. A compiled program has no driver.
-            let argv = self.runtime.run_command(&request.args, &self.terms.limits);
-            conversation.start(argv, &self.runtime)?;
+            let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);
+            let env = self.runtime.environment_with(&request.given);
+            conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: false })?;
         } else {
+            if self.giving == Giving::AtStart {
+                self.start_with_given(&mut conversation, &request.given)?;
+            }
             self.order(&mut conversation, request).await?;
         }
         if stdin.is_over() {
@@ -359,6 +375,20 @@ impl Prepared {
         }
         conversation.send().await?;
         Ok(conversation)
+    }
+
+    /// Starts the interpreter with what the run is given, and the preparer without it.
+    fn start_with_given(&self, conversation: &mut Conversation<'_>, given: &Given) -> Result<(), GuestError> {
+        let call = DriverCall { mode: FRESH, source: &in_workspace(&self.source) };
+        let (argv, env) = (self.runtime.command(&call), self.runtime.environment_with(given));
+        conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: true })?;
+        match self.runtime.preparing(&call) {
+            None => Ok(()),
+            Some(Preparing { command: argv, .. }) => {
+                let env = self.runtime.environment();
+                conversation.open(StartedProcess { process: PREPARE, argv, env, has_channel: false })
+            }
+        }
     }
 
     /// Sends the program to its driver. Where the language needs a preparer, the preparer gets the program
@@ -373,7 +403,12 @@ impl Prepared {
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is also in the file: some drivers read it from the file much faster than from the channel.
         let code = self.runtime.told(&request.code);
-        let run = DriverRun { source: &path, code, variables: &variables, args: &request.args };
+        let given = match self.giving {
+            Giving::ByMessage => request.given.pairs(),
+            Giving::AtStart => Vec::new(),
+        };
+        let (variables, args, given) = (&variables, &request.args, &given);
+        let run = DriverRun { source: &path, code, variables, args, given };
         let order = driver::fresh_run(&run);
         match self.runtime.preparing(&DriverCall { mode: FRESH, source: &path }) {
             None => conversation.order(order),

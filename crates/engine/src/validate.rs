@@ -92,7 +92,7 @@ impl Engine {
         language: &str,
         code: &str,
     ) -> Result<Validation, RunError> {
-        let request =
+        let mut request =
             RunRequest { language: language.to_owned(), code: code.to_owned(), ..RunRequest::default() };
         request.check()?;
         let found = wall.runtimes().find(language).await.map_err(Unstarted::from);

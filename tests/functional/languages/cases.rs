@@ -13,8 +13,19 @@ use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-const REQUIRED: [&str; 10] =
-    ["hello", "args", "stdin", "variables", "files", "unicode", "exit", "failure", "timeout", "memory"];
+const REQUIRED: [&str; 11] = [
+    "hello",
+    "args",
+    "stdin",
+    "variables",
+    "environment",
+    "files",
+    "unicode",
+    "exit",
+    "failure",
+    "timeout",
+    "memory",
+];
 const REQUIRED_OF_COMPILED: &str = "compile_error";
 const PAGE: &str = "docs/LANGUAGES.md";
 const BEGIN: &str = "<!-- made by tests/functional/languages/cases.rs -->\n";

@@ -60,7 +60,7 @@ pub(crate) use self::kept::{InterpreterFate, KeptEnd};
 pub use self::listener::RunEvent;
 pub(crate) use self::listener::{Audience, Listener};
 use self::opening::Input;
-pub(crate) use self::opening::Preparation;
+pub(crate) use self::opening::{Preparation, StartedProcess};
 pub use self::stop::Stop;
 pub(crate) use self::stop::StopSignals;
 use crate::display::Display;

@@ -11,6 +11,15 @@ use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::runtimes::{Preparing, Runtime};
 
+/// A process that starts after the lease, never as a copy of a zygote process.
+pub(crate) struct StartedProcess {
+    pub(crate) process: u32,
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    /// Whether it is a driver.
+    pub(crate) has_channel: bool,
+}
+
 /// A program in the hands of the preparer.
 pub(crate) struct Preparation {
     pub(super) how: Preparing,
@@ -49,9 +58,14 @@ impl Conversation<'_> {
 
     /// Queues the start of a program that has no driver.
     pub(crate) fn start(&mut self, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
-        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
-        let (process, after) = (MAIN, self.placed);
-        let open = OpenProcess { process, after, argv, env, cwd, has_channel: false, fork: Fork::Never };
+        self.open(StartedProcess { process: MAIN, argv, env: runtime.environment(), has_channel: false })
+    }
+
+    /// Queues the start of a process of a fresh sandbox, after the files.
+    pub(crate) fn open(&mut self, started: StartedProcess) -> Result<(), GuestError> {
+        let StartedProcess { process, argv, env, has_channel } = started;
+        let (after, cwd, fork) = (self.placed, WORKSPACE.to_owned(), Fork::Never);
+        let open = OpenProcess { process, after, argv, env, cwd, has_channel, fork };
         self.channel.writer.queue(&ToGuest::Open(open))
     }
 

@@ -9,6 +9,7 @@ use super::{DriverCall, Runtime, inside};
 use crate::InputFile;
 use crate::builds::{Build, KeyMaker};
 use crate::diagnostics::{self, Said};
+use crate::given::Given;
 use crate::typed;
 
 /// Where a compiler leaves its product, relative to the workspace.
@@ -17,6 +18,8 @@ pub(crate) const BUILD_FOLDER: &str = ".palisade-build";
 const BUILD_INSIDE: &str = "/palisade/build";
 /// Where the program finds the values of its variables.
 const VALUES: &str = "/palisade/variables";
+/// The part of a command that stands for the arguments of its proxies.
+const PROXIES: &str = "{proxies}";
 
 /// One compilation.
 #[derive(Debug)]
@@ -126,13 +129,22 @@ impl Runtime {
         argv
     }
 
-    /// The command that starts the program.
-    pub(crate) fn run_command(&self, args: &[String], limits: &Limits) -> Vec<String> {
+    /// The command that starts the program. The part `{proxies}` becomes the arguments for its proxies.
+    pub(crate) fn run_command(&self, args: &[String], given: &Given, limits: &Limits) -> Vec<String> {
         let source = self.source_path();
         let memory_mb = (limits.memory_bytes >> 20).to_string();
         let filled = self.command(&DriverCall { mode: "last", source: &source });
         let fill = |part: String| part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb);
-        filled.into_iter().map(fill).chain(args.iter().cloned()).collect()
+        let mut argv = Vec::with_capacity(filled.len() + args.len());
+        for part in filled {
+            if part == PROXIES {
+                argv.extend(given.proxies().arguments(&self.definition.environment.proxy_arguments));
+            } else {
+                argv.push(fill(part));
+            }
+        }
+        argv.extend(args.iter().cloned());
+        argv
     }
 
     /// The paths of the wall that a compiled program needs.

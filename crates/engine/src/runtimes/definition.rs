@@ -8,6 +8,7 @@ use policy::Floor;
 use serde::Deserialize;
 
 use crate::diagnostics::Pattern;
+use crate::given::EnvironmentRules;
 use crate::typed::Declarations;
 use crate::variables::VariableStyle;
 
@@ -35,6 +36,9 @@ pub(crate) struct Definition {
     #[serde(default)]
     pub(crate) compile: Option<Compile>,
     pub(crate) drive: Drive,
+    /// How its runs get environment variables.
+    #[serde(default)]
+    pub(crate) environment: EnvironmentRules,
     /// How its zygote process is started, where the language supports one.
     #[serde(default)]
     pub(crate) zygote: Option<ZygoteCommand>,
@@ -221,6 +225,7 @@ fn parse(content: &[u8]) -> Result<Definition, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::given::Way;
 
     #[test]
     fn every_folder_has_a_sound_definition() {
@@ -239,6 +244,8 @@ mod tests {
             assert!(tool.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no tool");
             let script = definition.check.as_ref().and_then(|check| check.script.as_deref());
             assert!(script.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no check");
+            // The interpreter of a live language runs before there is a variable for it.
+            assert!(!definition.drive.live || definition.environment.given == Way::Message, "{language}");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
         }
         let names: Vec<_> = names().collect();

@@ -25,6 +25,7 @@ pub use self::error::RuntimeError;
 use self::slot::Slot;
 pub(crate) use self::zygote::is_among;
 use crate::diagnostics::{self, Said};
+use crate::given::{Given, Way};
 use crate::variables::VariableStyle;
 
 /// The directory of the drivers inside a sandbox.
@@ -118,6 +119,21 @@ impl Runtime {
     /// Whether the language reserves that name.
     pub(crate) fn reserves(&self, name: &str) -> bool {
         self.definition.drive.reserved.iter().any(|reserved| reserved == name)
+    }
+
+    /// Whether its driver sets environment variables of a run while the interpreter runs.
+    pub(crate) fn takes_environment_by_message(&self) -> bool {
+        self.definition.environment.given == Way::Message
+    }
+
+    /// Whether an environment variable has an effect only if the interpreter starts with it.
+    pub(crate) fn reads_at_start(&self, name: &str) -> bool {
+        self.definition.environment.reads_at_start(name)
+    }
+
+    /// Whether its driver cannot work with that environment variable.
+    pub(crate) fn refuses_environment(&self, name: &str) -> bool {
+        self.definition.environment.refuses(name)
     }
 
     pub(crate) fn variable_style(&self) -> VariableStyle {
@@ -232,6 +248,13 @@ impl Runtime {
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.extend(self.definition.env.clone());
         env.extend(self.found.env.clone());
+        env.into_iter().collect()
+    }
+
+    /// The environment of a program that starts with what it is given.
+    pub(crate) fn environment_with(&self, given: &Given) -> Vec<(String, String)> {
+        let mut env: BTreeMap<String, String> = self.environment().into_iter().collect();
+        env.extend(given.pairs());
         env.into_iter().collect()
     }
 }

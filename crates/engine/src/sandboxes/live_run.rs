@@ -65,9 +65,11 @@ impl LiveRun<'_> {
             Stdin::Empty | Stdin::Stream(_) => String::new(),
         };
         let variables = variables::fields(runtime.variable_style(), &request.variables);
+        let given = request.given.pairs();
         let source = runtime.source_path();
         let order = |code: &str| {
-            let run = DriverRun { source: &source, code, variables: &variables, args: &request.args };
+            let (variables, args, given) = (&variables, &request.args, &given);
+            let run = DriverRun { source: &source, code, variables, args, given };
             driver::kept_run(&run, &id, &stdin_path)
         };
         let hidden = format!("{OWN_FILES}{}", runtime.source());

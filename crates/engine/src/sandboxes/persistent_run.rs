@@ -73,7 +73,7 @@ impl Sandboxes {
     async fn run_or_not(
         &self,
         caller: &Caller,
-        request: RunRequest,
+        mut request: RunRequest,
         mut ties: Ties,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;

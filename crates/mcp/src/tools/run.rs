@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::{
-    Caller, FinishedRun, InputFile, LiveRun, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
+    Caller, FinishedRun, Given, InputFile, LiveRun, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
 };
 use policy::Policy;
 use rmcp::RoleServer;
@@ -165,6 +165,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         args: arguments.texts("args")?,
         stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
         variables: arguments.open_object("variables")?,
+        given: Given::default(),
         inputs: inputs.into_iter().map(input_file).collect::<Result<_, _>>()?,
         sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
         wall: None,
@@ -219,7 +220,7 @@ fn input(offer: &Offer<'_>) -> JsonObject {
             "stdin": { "type": "string", "description": "Its standard input; absent: empty" },
             "variables": {
                 "type": "object",
-                "description": "Name to any JSON value, bound as native values before the program starts",
+                "description": "Name to any JSON value, bound as native values before the program starts; $NAME sets the environment variable NAME",
                 "additionalProperties": true
             },
             "inputs": {

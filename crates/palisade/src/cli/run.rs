@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use engine::{Caller, InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
+use engine::{Caller, Given, InputFile, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
 use policy::Ask;
 use sandbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
@@ -62,6 +62,9 @@ pub(crate) struct RunArguments {
     /// Bind a variable, given as JSON (repeatable)
     #[arg(long = "var", value_name = "NAME=JSON")]
     variables: Vec<String>,
+    /// Set an environment variable of the program (repeatable)
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
     /// Wall-clock limit, for example 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", value_parser = parse_time_ms)]
     timeout: Option<u64>,
@@ -257,12 +260,16 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
             return Err(error.remedy("give a FILE, - for standard input, or -c CODE"));
         }
     };
+    let bound = arguments.variables.iter().map(|text| variable(text));
+    let set = arguments.environment.iter().map(|text| environment_variable(text));
+    let variables = bound.chain(set).collect::<Result<_, _>>()?;
     Ok(RunRequest {
         language: arguments.language.clone(),
         code,
         args,
         stdin,
-        variables: arguments.variables.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
+        variables,
+        given: Given::default(),
         inputs: arguments.inputs.iter().map(|text| input(text)).collect::<Result<_, _>>()?,
         sandbox: None,
         wall: None,
@@ -304,6 +311,15 @@ fn variable(text: &str) -> Result<(String, serde_json::Value), RunError> {
     let value = serde_json::from_str(json)
         .map_err(|error| bad(format!("the value of {name} is not JSON: {error}")))?;
     Ok((name.to_owned(), value))
+}
+
+/// An environment variable as `run` of the MCP server takes it: a variable whose name begins with `$`.
+pub(crate) fn environment_variable(text: &str) -> Result<(String, serde_json::Value), RunError> {
+    let (name, value) = text.split_once('=').ok_or_else(|| {
+        RunError::new("bad_variables", "an environment variable has no value")
+            .remedy("give NAME=VALUE, for example --env API_URL=http://localhost")
+    })?;
+    Ok((format!("${name}"), value.into()))
 }
 
 fn input(text: &str) -> Result<InputFile, RunError> {

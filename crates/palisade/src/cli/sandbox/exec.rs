@@ -9,7 +9,7 @@ use serde_json::json;
 use super::interrupt::Interrupts;
 use super::live::{self, Show};
 use super::print_json;
-use crate::cli::run::parse_time_ms;
+use crate::cli::run::{environment_variable, parse_time_ms};
 use crate::client::{Client, ClientError};
 use terminal::{BAD_USAGE, complain};
 
@@ -45,6 +45,9 @@ pub(crate) struct ExecArguments {
     /// Arguments of the program
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
+    /// Set an environment variable of the program, for this run (repeatable)
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
     /// Wall-clock limit: milliseconds, or for example 500ms, 10s, 2m
     #[arg(long, value_name = "MS", value_parser = time_ms)]
     timeout: Option<u64>,
@@ -69,6 +72,15 @@ pub(super) async fn exec(client: &Client, arguments: &ExecArguments) -> Result<E
     let mut asked = json!({ "language": arguments.language, "code": code, "sandbox_id": arguments.id });
     if !args.is_empty() {
         asked["args"] = json!(args);
+    }
+    for text in &arguments.environment {
+        match environment_variable(text) {
+            Ok((name, value)) => asked["variables"][name] = value,
+            Err(error) => {
+                complain(&error.message, error.remedy.as_deref());
+                return Ok(ExitCode::from(BAD_USAGE));
+            }
+        }
     }
     if let Some(timeout) = arguments.timeout {
         asked["timeout_ms"] = json!(timeout);
