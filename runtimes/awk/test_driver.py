@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "BEGIN { print 6 * 7 }"
     exit_7 = "BEGIN { exit 7 }"
     show_args = "BEGIN { for (i = 1; i < ARGC; i++) print ARGV[i] }"
+    show_given = 'BEGIN { print ENVIRON["GIVEN"]; system("printenv GIVEN") }'
     show_texts = "BEGIN { for (i = 1; i <= length(texts); i++) printf \"%s\\002\\n\", texts[i] }"
     show_numbers = "BEGIN { for (i = 1; i <= length(numbers); i++) print numbers[i] }"
     fails = ("function f(n) {\n  return 1 / n\n}\nBEGIN { f(0) }", 2, "division by zero")

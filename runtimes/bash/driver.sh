@@ -104,15 +104,20 @@ __palisade_unset() {
 # After a kept run: every given name is what it was before, whatever the program did with it. A shell whose program made
 # one of them read-only cannot forget it, so it ends.
 __palisade_take_back() {
-  builtin local __palisade_name
+  builtin local __palisade_name __palisade_was __palisade_kind
   for __palisade_name in "${!__palisade_given[@]}"; do
     if ! __palisade_unset "$__palisade_name"; then
       builtin trap - EXIT
       builtin exit "$1"
     fi
-    # The shell's own words about its variable.
-    [[ -z ${__palisade_given[$__palisade_name]} ]] ||
-      builtin eval "builtin declare -g ${__palisade_given[$__palisade_name]#declare }"
+    # The shell's own words about its variable. `builtin` takes those of an array as one word only.
+    __palisade_was=${__palisade_given[$__palisade_name]#declare }
+    __palisade_kind=${__palisade_was%% *}
+    case $__palisade_kind in
+      '') ;;
+      *[aA]*) builtin declare -g "$__palisade_kind" "${__palisade_was#* }" ;;
+      *) builtin eval "builtin declare -g $__palisade_was" ;;
+    esac
   done 2>/dev/null
   __palisade_given=()
 }

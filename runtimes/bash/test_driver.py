@@ -103,6 +103,13 @@ class DriverTest(unittest.TestCase):
         status, out, err = self.fresh("ls; echo $ok", variables={"a[$(touch hit)]": "x", "ok": "1"})
         self.assertEqual((status, out), (0, "main.sh\n1\n"))
 
+    def test_what_is_given_is_exported_and_never_evaluated(self):
+        evil = "$(touch hit)`touch hit`\\ \"'\n;* ü🐍"
+        guest = self.guest()
+        guest.give({"GIVEN": evil, "EMPTY": "", "PATH": "/nowhere:/usr/bin:/bin", "a[$(touch hit)]": "x"})
+        guest.run('printf "<%s>" "$GIVEN" "${EMPTY-unset}"; printenv GIVEN; ls; compgen -v | grep -i palisade')
+        self.assertEqual(guest.end(), (1, "<%s><>%s\nmain.sh\n" % (evil, evil), ""))
+
     def test_stdin_from_a_file(self):
         guest = self.guest()
         path = os.path.join(guest.workspace, "in")
@@ -112,6 +119,33 @@ class DriverTest(unittest.TestCase):
         self.assertEqual(guest.end()[:2], (0, "two\none\n"))
 
     # -- a live shell --
+
+    def test_what_a_run_was_given_is_taken_back_however_it_ends(self):
+        guest = self.guest()
+        guest.keep("export OLD=old; plain=p; declare -ai list=(1 2)")
+        look = 'echo "${GIVEN-unset} ${OLD-unset} $(declare -p plain list)"; printenv GIVEN OLD plain'
+        for code, end in (
+            ("printenv GIVEN OLD plain list >&2", ("ok", "0")),
+            ("GIVEN=mine; unset OLD; f() { local GIVEN=inner; exit 3; }; f", ("exit", "3")),
+            ("set -e; false", ("error", "1")),
+            ("set +e; kill -INT $$; sleep 60", ("interrupted", "130")),
+            ("unset GIVEN", ("ok", "0")),
+            ("break", ("exit", "0")),
+        ):
+            with self.subTest(code=code):
+                guest.give({"GIVEN": "secret", "OLD": "new", "plain": "P", "list": "a[$(touch hit)]"})
+                self.assertEqual(guest.keep(code), end)
+                before = len(guest.streams()[0])
+                self.assertEqual(guest.keep(look), ("error", "1"))
+                self.assertEqual(guest.streams()[0][before:], 'unset old declare -- plain="p"\ndeclare -ai list=([0]="1" [1]="2")\nold\n')
+        self.assertEqual(guest.streams()[1], "secret\nnew\nP\na[$(touch hit)]\n")
+        self.assertEqual(os.listdir(guest.workspace), ["main.sh"])
+
+    def test_a_shell_that_cannot_forget_what_it_was_given_ends(self):
+        guest = self.guest()
+        guest.give({"GIVEN": "secret"})
+        self.assertEqual(guest.keep("readonly GIVEN"), None)
+        self.assertEqual(guest.end(), (0, "", ""))
 
     def test_state_stays(self):
         for by_file in (True, False):

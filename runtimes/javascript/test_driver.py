@@ -266,6 +266,40 @@ class DriverCase:
         self.assertEqual(self.kept(guest, read, stdin=path)["json"], '"one"')
         self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')")["json"], '""')
 
+    def test_what_is_given_is_in_the_environment(self):
+        value = "ü€😀 '\"\\ $HOME"
+        guest = self.guest()
+        guest.give({"GIVEN": value, "EMPTY": ""})
+        guest.run("const { GIVEN, EMPTY } = process.env; console.log(GIVEN, EMPTY); process.stdout.write(require('child_process').execFileSync('/usr/bin/printenv', ['GIVEN']))")
+        self.assertEqual(guest.end(), (0, "%s \n%s\n" % (value, value), ""))
+
+    def test_what_a_run_was_given_is_taken_back_however_it_ends(self):
+        guest = self.guest()
+        self.kept(guest, "process.env.OLD = 'old'; const run = require('child_process').spawnSync")
+        look = "[process.env.GIVEN ?? null, process.env.OLD, run('/usr/bin/printenv', ['GIVEN', 'OLD']).stdout.toString()]"
+        for code, status in (
+            ("if (process.env.GIVEN !== 'secret' || process.env.OLD !== 'new') throw 1", "ok"),
+            ("throw new Error('x')", "error"),
+            ("let (", "error"),
+            ("process.exit(3)", "exit"),
+            ("console.log('on'); for (;;) {}", "interrupted"),
+            ("delete process.env.GIVEN; process.env.OLD = 'mine'", "ok"),
+            ("process.env = {}", "ok"),
+        ):
+            with self.subTest(code=code):
+                guest.give({"GIVEN": "secret", "OLD": "new"})
+                guest.run(code, mode="keep")
+                end = time.monotonic() + DEADLINE_S
+                while status == "interrupted" and "on" not in guest.streams()[0] and time.monotonic() < end:
+                    select.select([], [], [], 0.01)
+                if status == "interrupted":
+                    guest.process.send_signal(signal.SIGINT)
+                self.assertEqual(guest.done()["status"], status)
+                if code != "process.env = {}":
+                    self.assertEqual(self.kept(guest, look)["json"], '[null,"old","old\\n"]')
+                with open("/proc/%d/environ" % guest.process.pid) as file:
+                    self.assertNotIn("secret", file.read())
+
     def test_interrupt_keeps_the_state(self):
         guest = self.guest()
         self.kept(guest, "globalThis.x = 1")

@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "print 6 * 7, \"\\n\";"
     exit_7 = "exit 7;"
     show_args = "print \"$_\\n\" for @ARGV;"
+    show_given = 'utf8::decode(my $text = $ENV{GIVEN});\nprint "$text\\n";\nsystem("printenv", "GIVEN");'
     show_texts = "print \"$_\\x02\\n\" for @texts;"
     show_numbers = "print \"$_\\n\" for @numbers;"
     fails = ("use strict;\nsub f {\n  die 'boom';\n}\nf();", 3, "boom")

@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "<?php echo 6 * 7, PHP_EOL;"
     exit_7 = "<?php exit(7);"
     show_args = "<?php foreach (array_slice($argv, 1) as $word) { echo $word, PHP_EOL; }"
+    show_given = '<?php echo getenv("GIVEN") === $_ENV["GIVEN"] ? $_SERVER["GIVEN"] : "differs", "\\n"; system("printenv GIVEN");'
     show_texts = "<?php foreach ($texts as $text) { echo $text, \"\\x02\\n\"; }"
     show_numbers = "<?php foreach ($numbers as $number) { echo $number, PHP_EOL; }"
     fails = ("<?php\nfunction f() {\n  throw new Exception('boom');\n}\nf();", 3, "boom")

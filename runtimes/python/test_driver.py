@@ -454,6 +454,32 @@ class DriverCase:
         self.assertEqual(self.kept(guest, "raise SystemExit(await asyncio.sleep(0, 3))")["exit_code"], "3")
         self.assertEqual(self.kept(guest, "await asyncio.sleep(0, 4)")["json"], "4")
 
+    def test_what_is_given_is_in_the_environment(self):
+        value = "ü€😀 '\"\\ $HOME"
+        guest = self.guest()
+        guest.give({"GIVEN": value, "EMPTY": ""})
+        guest.run("import os, sys, subprocess\nprint(os.environ['GIVEN'], os.getenv('EMPTY'), flush=True)\nsubprocess.run(['/usr/bin/printenv', 'GIVEN'])")
+        self.assertEqual(guest.end(), (0, "%s \n%s\n" % (value, value), ""))
+
+    def test_what_a_run_was_given_is_taken_back_however_it_ends(self):
+        guest = self.guest()
+        self.kept(guest, "import os, subprocess\nos.environ['OLD'] = 'old'")
+        look = "[os.environ.get('GIVEN'), os.environ['OLD'], subprocess.run(['/usr/bin/printenv', 'GIVEN', 'OLD'], capture_output=True, text=True).stdout]"
+        for code, status in (
+            ("assert os.environ['GIVEN'] == 'secret' and os.environ['OLD'] == 'new'", "ok"),
+            ("1 / 0", "error"),
+            ("def x(:", "error"),
+            ("import sys; sys.exit(3)", "exit"),
+            ("import time; os.kill(os.getpid(), 2); time.sleep(60)", "interrupted"),
+            ("del os.environ['GIVEN']; os.environ['OLD'] = 'mine'; os.putenv('GIVEN', 'hidden')", "ok"),
+            ("os.environ = {}", "ok"),
+        ):
+            with self.subTest(code=code):
+                guest.give({"GIVEN": "secret", "OLD": "new"})
+                self.assertEqual(self.kept(guest, code)["status"], status)
+                self.kept(guest, "import importlib; importlib.reload(os) if type(os.environ) is dict else None")
+                self.assertEqual(self.kept(guest, look)["json"], json.dumps([None, "old", "old\n"], separators=(",", ":")))
+
     def test_interrupt_keeps_the_state(self):
         guest = self.guest()
         self.kept(guest, "x = 1")

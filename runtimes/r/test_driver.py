@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "cat(6 * 7, '\\n', sep = '')"
     exit_7 = "quit(status = 7)"
     show_args = "for (word in commandArgs(TRUE)) cat(word, '\\n', sep = '')"
+    show_given = 'cat(Sys.getenv("GIVEN"), "\\n", sep = "")\nsystem("printenv GIVEN")'
     show_texts = "for (text in texts) cat(text, '\\x02\\n', sep = '')"
     show_numbers = "for (number in numbers) cat(if (is.character(number)) number else format(number, digits = 17), '\\n')"
     fails = ("f <- function() {\n  stop('boom')\n}\nf()", 2, "boom")

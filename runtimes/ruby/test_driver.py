@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "puts 6 * 7"
     exit_7 = "exit 7"
     show_args = "puts ARGV"
+    show_given = 'puts ENV["GIVEN"]\nsystem("printenv", "GIVEN")'
     show_texts = "texts.each { |text| print text, \"\\x02\\n\" }"
     show_numbers = "puts numbers"
     fails = ("def f\n  raise ArgumentError, 'boom'\nend\nf", 2, "boom")

@@ -18,6 +18,7 @@ class DriverTest(player.DriverTests, unittest.TestCase):
     hello = "puts [expr {6 * 7}]"
     exit_7 = "exit 7"
     show_args = "foreach word $argv { puts $word }"
+    show_given = 'puts $env(GIVEN)\nputs [exec printenv GIVEN]'
     show_texts = "foreach text $texts { puts \"$text\\x02\" }"
     show_numbers = "foreach number $numbers { puts $number }"
     fails = ("proc f {} {\n  error boom\n}\nf", 4, "boom")

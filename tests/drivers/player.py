@@ -68,6 +68,10 @@ class Player:
         """Sends a run; without code the driver reads the file. `fields` are the variables as its runtime wants them."""
         self.send("run", run_id, mode, self.source, code, stdin, str(len(fields)), *fields, *args)
 
+    def give(self, variables):
+        """Sends the environment of the run that follows."""
+        self.send("given", *(part for pair in variables.items() for part in pair))
+
     def done(self):
         """What the run said at its end; `shown` has what it showed until then."""
         self.shown = []
@@ -182,6 +186,7 @@ class DriverTests:
     show_args:      print each argument on a line of its own.
     show_texts:     print each item of the list `texts`, each followed by a character 2 and a newline.
     show_numbers:   print each item of the list `numbers` on a line of its own, all digits of integers.
+    show_given:     print the environment variable GIVEN, then what `printenv GIVEN` prints as a child process.
     fails:          (program, line, part of the message) of a program that fails while it runs.
     broken:         (program, line) of a program that cannot be read.
     speaks:         writes to every descriptor above 2 that it can, then ends with status 6; None if the language cannot.
@@ -209,10 +214,12 @@ class DriverTests:
         self.addCleanup(guest.kill)
         return guest
 
-    def fresh(self, code, variables=None, args=()):
+    def fresh(self, code, variables=None, args=(), given=None):
         """(status, stdout, stderr, done or None) of one run."""
         guest = self.guest()
         guest.write(code)
+        if given:
+            guest.give(given)
         guest.order(fields=self.language.flatten(variables), args=args)
         status, out, err = guest.process.wait(DEADLINE_S), *guest.streams()
         guest.host.setblocking(False)
@@ -231,6 +238,20 @@ class DriverTests:
     def test_arguments_arrive_as_they_are(self):
         args = ["a b", "ü€😀", "", "-x", "$HOME", "'\"\\"]
         self.assertEqual(self.fresh(self.show_args, args=args)[1].splitlines(), args)
+
+    def test_what_is_given_is_in_the_environment_of_the_program_and_its_children(self):
+        if self.language.definition["environment"]["given"] != "message":
+            self.skipTest("the interpreter is started with its variables")
+        value = "ü€😀 '\"\\ $HOME `id` #{x} %s"
+        given = {"EMPTY": "", "GIVEN": value, "PATH": "/nowhere:/usr/bin:/bin"}
+        self.assertEqual(self.fresh(self.show_given, given=given)[:3], (0, (value + "\n") * 2, ""))
+
+    def test_a_path_that_leads_nowhere_does_not_disturb_the_driver(self):
+        if self.language.definition["environment"]["given"] != "message":
+            self.skipTest("the interpreter is started with its variables")
+        code, line, _ = self.fails
+        done = self.fresh(code, given={"PATH": "/nowhere"})[3]
+        self.assertEqual((done["status"], done["line"]), ("error", str(line)))
 
     def test_hostile_text_arrives_as_it_is(self):
         chance = random.Random(7)
