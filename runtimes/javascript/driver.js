@@ -194,6 +194,7 @@ function give() {
     environment[given[at]] = given[at + 1];
   }
   given = [];
+  useProxies();
 }
 
 // After a kept run: every given name is what it was before, whatever the program did with it.
@@ -203,6 +204,126 @@ function takeBack() {
     else environment[name] = value;
   }
   before.clear();
+}
+
+// -- proxies ----------------------------------------------------------------------------------------------
+
+// Node before 24 reads no proxy variables, and later ones read them at start only. So `fetch` and the global agents of
+// `http` and `https` ask here for each request, once a run was given such a variable. A program's own agents are its own.
+
+const PROXY_NAMES = ['http_proxy', 'https_proxy', 'all_proxy'];
+let hasProxies = false;
+
+function proxyVariable(name) {
+  return environment[name] || environment[name.toUpperCase()];
+}
+
+function useProxies() {
+  if (hasProxies || !PROXY_NAMES.some(proxyVariable)) return;
+  hasProxies = true;
+  proxyPlainAgent(require('http').globalAgent);
+  proxyTlsAgent(require('https').globalAgent);
+  const { fetch: direct } = globalThis;
+  let isReady = false;
+  define('fetch', function fetch(...request) {
+    // Not before: what fetch is made of takes long to load.
+    if (!isReady) proxyFetch();
+    isReady = true;
+    return direct.apply(this, request);
+  }, true);
+}
+
+// The proxy for a host, or null.
+function proxyFor(scheme, host, port) {
+  const address = proxyVariable(`${scheme}_proxy`) || proxyVariable('all_proxy');
+  if (!address || isExempt(proxyVariable('no_proxy') ?? '', host.toLowerCase(), String(port))) return null;
+  try {
+    const url = new URL(address.includes('://') ? address : `http://${address}`);
+    return url.protocol === 'http:' ? { host: url.hostname, port: Number(url.port || 80) } : null;
+  } catch {
+    return null;
+  }
+}
+
+function isExempt(list, host, port) {
+  return list.toLowerCase().split(/[\s,]+/).filter(Boolean).some((entry) => {
+    const [, name, only] = /^(.*?)(?::(\d+))?$/.exec(entry);
+    if (only !== undefined && only !== port) return false;
+    const end = name.replace(/^\*?\./, '');
+    return name === '*' || host === end || host.endsWith(`.${end}`);
+  });
+}
+
+// Absolute form (RFC 9112, section 3.2.2): the proxy reads the whole address in the request line.
+function proxyPlainAgent(agent) {
+  const { addRequest } = agent;
+  agent.addRequest = function addProxied(request, options, ...more) {
+    const { host = 'localhost', port = 80, socketPath } = options;
+    const proxy = socketPath ? null : proxyFor('http', host, port);
+    if (!proxy) return addRequest.call(this, request, options, ...more);
+    const path = `http://${request.getHeader('host') ?? `${host}:${port}`}${request.path}`;
+    if (request._header) request._header = request._header.replace(request.path, () => path);
+    request.path = path;
+    return addRequest.call(this, request, { ...options, ...proxy, hostname: proxy.host }, ...more);
+  };
+}
+
+function proxyTlsAgent(agent) {
+  const { createConnection } = agent;
+  agent.createConnection = function connectThrough(options, done) {
+    const proxy = options.socketPath ? null : proxyFor('https', options.host, options.port);
+    if (!proxy) return createConnection.call(this, options, done);
+    tunnel(proxy, options.host, options.port, (error, socket) => {
+      if (error) done(error);
+      else done(null, createConnection.call(this, { ...options, socket }));
+    });
+    return undefined;
+  };
+}
+
+// A connection to the host, through the proxy (RFC 9110, section 9.3.6).
+function tunnel(proxy, host, port, done) {
+  const path = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+  const request = require('http').request({ ...proxy, method: 'CONNECT', path, headers: { host: path }, agent: false });
+  request.once('connect', ({ statusCode }, socket) => {
+    if (statusCode === 200) return done(null, socket);
+    socket.destroy();
+    return done(new Error(`the proxy refused the connection to ${path} with status ${statusCode}`));
+  });
+  request.once('error', done);
+  request.end();
+}
+
+function proxyFetch() {
+  const place = Symbol.for('undici.globalDispatcher.1');
+  // To mention it is to load it.
+  void globalThis.Headers;
+  const direct = globalThis[place];
+  const Agent = direct?.constructor;
+  if (typeof Agent !== 'function') return;
+  const connect = ({ hostname, port, servername }, done) => {
+    const host = hostname.replace(/^\[(.*)\]$/, '$1');
+    const number = Number(port || 443);
+    tunnel(proxyFor('https', host, number) ?? {}, host, number, (error, socket) => {
+      if (error) return done(error, null);
+      const options = { socket, servername: servername || (require('net').isIP(host) ? '' : host), ALPNProtocols: ['http/1.1'] };
+      const secure = require('tls').connect(options);
+      return secure.once('secureConnect', () => done(null, secure)).once('error', (problem) => done(problem, null));
+    });
+  };
+  const tunnelled = new Agent({ connect });
+  const dispatch = (options, handler) => {
+    const { protocol, hostname, host, port } = new URL(options.origin);
+    const isTls = protocol === 'https:';
+    const proxy = proxyFor(isTls ? 'https' : 'http', hostname.replace(/^\[(.*)\]$/, '$1'), port || (isTls ? 443 : 80));
+    if (!proxy) return direct.dispatch(options, handler);
+    if (isTls) return tunnelled.dispatch(options, handler);
+    const { headers } = options;
+    const more = Array.isArray(headers) ? [...headers, 'host', host] : { ...headers, host };
+    const path = `${protocol}//${host}${options.path}`;
+    return direct.dispatch({ ...options, origin: `http://${proxy.host}:${proxy.port}`, path, headers: more }, handler);
+  };
+  globalThis[place] = { dispatch, close: () => direct.close(), destroy: () => direct.destroy() };
 }
 
 function define(name, value, enumerable) {
@@ -982,6 +1103,8 @@ function main() {
   };
   process.execArgv = [];
   define('display', display, false);
+  // Of a run whose interpreter was started with its variables.
+  useProxies();
   send(['ready']);
   warmUp();
   const message = receiveSync();

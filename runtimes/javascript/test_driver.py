@@ -21,6 +21,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(FOLDER, "..", "..", "tests", "drivers"))
 
 import player  # noqa: E402
+import proxies  # noqa: E402
 from player import DEADLINE_S  # noqa: E402
 
 DRIVER = os.path.join(FOLDER, "driver.js")
@@ -272,6 +273,26 @@ class DriverCase:
         guest.give({"GIVEN": value, "EMPTY": ""})
         guest.run("const { GIVEN, EMPTY } = process.env; console.log(GIVEN, EMPTY); process.stdout.write(require('child_process').execFileSync('/usr/bin/printenv', ['GIVEN']))")
         self.assertEqual(guest.end(), (0, "%s \n%s\n" % (value, value), ""))
+
+    def test_requests_go_through_the_proxies_that_a_run_was_given(self):
+        with proxies.Web() as web:
+            guest = self.guest()
+            given = {**web.variables(), "NODE_TLS_REJECT_UNAUTHORIZED": "0", "NODE_NO_WARNINGS": "1"}
+            guest.give(given)
+            guest.run(
+                "const of = (name, url) => new Promise((resolve, reject) => require(name).get(url, (answer) => {"
+                " let text = ''; answer.on('data', (part) => { text += part; }).on('end', () => resolve(text)); }).on('error', reject));"
+                "(async () => { for (const scheme of ['http', 'https']) {"
+                " console.log(await of(scheme, `${scheme}://origin.test/a?b`)); console.log(await (await fetch(`${scheme}://origin.test/c`)).text());"
+                " await of(scheme, `${scheme}://exempt.test/`).catch((error) => console.log(error.code)); }"
+                " await fetch('https://refused.test/').catch((error) => console.log(error.cause.message)); process.exit() })()"
+            )
+            status, out, err = guest.end()
+        words = ["plain /a?b", "plain /c", "ENOTFOUND", "tls /a?b", "tls /c", "ENOTFOUND"]
+        refused = "the proxy refused the connection to refused.test:443 with status 403"
+        self.assertEqual((status, [line.replace("EAI_AGAIN", "ENOTFOUND") for line in out.splitlines()]), (0, [*words, refused]), err)
+        seen = ["GET http://origin.test/a?b", "GET http://origin.test/c", "CONNECT origin.test:443", "CONNECT origin.test:443", "CONNECT refused.test:443"]
+        self.assertEqual(web.seen, seen)
 
     def test_what_a_run_was_given_is_taken_back_however_it_ends(self):
         guest = self.guest()
