@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod crash;
+mod given;
 mod lying_guest;
 mod runs;
 mod spares;
