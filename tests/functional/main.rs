@@ -9,6 +9,7 @@ mod bench;
 mod command_line;
 mod compiled;
 mod displays;
+mod given;
 mod http_connections;
 mod http_requests;
 mod http_runs;
