@@ -244,6 +244,9 @@ mod tests {
             assert!(tool.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no tool");
             let script = definition.check.as_ref().and_then(|check| check.script.as_deref());
             assert!(script.is_none_or(|name| !definition.file(name).is_empty()), "{language} has no check");
+            let takes_proxies = definition.drive.command.iter().any(|part| part == "{proxies}");
+            let has_arguments = !definition.environment.proxy_arguments.http.is_empty();
+            assert_eq!(takes_proxies, has_arguments, "{language}");
             // The interpreter of a live language runs before there is a variable for it.
             assert!(!definition.drive.live || definition.environment.given == Way::Message, "{language}");
             assert!(!definition.interpreter.commands.is_empty() && !definition.drive.command.is_empty());
