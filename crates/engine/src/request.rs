@@ -35,6 +35,9 @@ pub struct RunRequest {
     pub language: String,
     /// The program.
     pub code: String,
+    /// The file name that the program has in a fresh sandbox, and in its error messages. `None`, and any name
+    /// that is no plain file name, selects that of the language. A compiled language always has its own.
+    pub source_name: Option<String>,
     /// Its arguments.
     pub args: Vec<String>,
     /// Its standard input.
@@ -146,6 +149,20 @@ impl RunRequest {
     }
 }
 
+impl RunRequest {
+    /// The file name of the program in the sandbox.
+    pub(crate) fn source_in<'a>(&'a self, runtime: &'a Runtime) -> &'a str {
+        let chosen = self.source_name.as_deref().filter(|name| is_source_name(name));
+        chosen.filter(|_| !runtime.is_compiled()).unwrap_or(runtime.source())
+    }
+}
+
+/// Whether a program can have that file name. Names with a dot in front are Palisade's own.
+fn is_source_name(name: &str) -> bool {
+    const NAME_BYTES_MAX: usize = 200;
+    is_plain_path(name) && !name.contains('/') && !name.starts_with('.') && name.len() <= NAME_BYTES_MAX
+}
+
 fn bounded(what: &str, found: usize, most: usize) -> Result<(), RunError> {
     if found <= most {
         return Ok(());
@@ -168,7 +185,7 @@ pub(crate) fn check_names(request: &RunRequest, runtime: &Runtime) -> Result<(),
         return Err(RunError::bad("variables", &message, "rename it"));
     }
     request.given.check_for(runtime, request.sandbox.is_some() && runtime.is_live())?;
-    let source = runtime.source();
+    let source = request.source_in(runtime);
     if request.inputs.iter().any(|input| input.path == source) {
         let message = format!("`{source}` is where the program itself goes");
         return Err(RunError::bad("inputs", &message, "give the input another name"));
@@ -186,6 +203,14 @@ mod tests {
 
     fn code_of(mut request: RunRequest) -> String {
         request.check().unwrap_err().code
+    }
+
+    #[test]
+    fn only_a_plain_name_becomes_the_name_of_the_program() {
+        assert!(is_source_name("a.py") && is_source_name("my script"));
+        for bad in ["", ".", "..", "a/b", "/a", ".palisade-main.py", "a\0", &"x".repeat(201)] {
+            assert!(!is_source_name(bad), "{bad:?}");
+        }
     }
 
     #[test]

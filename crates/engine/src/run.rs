@@ -128,8 +128,10 @@ impl Engine {
         let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         // In a persistent workspace, a file of the caller may already have the customary name.
-        let prefix = if workspace.is_some() { OWN_FILES } else { "" };
-        let source = format!("{prefix}{}", runtime.source());
+        let source = match &workspace {
+            Some(_) => format!("{OWN_FILES}{}", runtime.source()),
+            None => request.source_in(&runtime).to_owned(),
+        };
         let giving = Giving::of(&request.given, &runtime);
         let mut spec = match &built {
             None => self.spec(&runtime, &terms.limits, opening(&runtime, &source, giving)?),
@@ -257,7 +259,7 @@ impl Prepared {
         match end {
             End::Unplaced(errno) => return self.fail(begun, &GuestError::Refused { errno }).await,
             End::NotStarted(errno) => return self.fail(begun, &GuestError::NotStarted { errno }).await,
-            End::Compile(_) => conversation.tell_compile_failure(self.runtime.source()),
+            End::Compile(_) => conversation.tell_compile_failure(request.source_in(&self.runtime)),
             _ => {}
         }
         execution.usage.wall_ms = millis(running.elapsed());

@@ -52,7 +52,7 @@ use self::checks::Checks;
 pub use self::progress::RUN_ID_KEY;
 pub use self::signals::Signals;
 pub use self::stdio::serve_stdio;
-pub use self::tools::scope_needed;
+pub use self::tools::{scope_needed, vocabulary};
 use crate::file_urls::FileUrls;
 
 /// Name of this server in the protocol.

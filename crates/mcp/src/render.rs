@@ -18,6 +18,22 @@ pub fn display_line(number: usize, display: &Display) -> String {
     format!("{noun} {number}: {}{pixels}, {size}{words}", display.kind.mime())
 }
 
+/// Names of the signals 1 to 31 on Linux (signal(7)).
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// The end of a program by a signal: `killed by signal 11 (SIGSEGV)`.
+pub fn killed_by(signal: i32) -> String {
+    let index = usize::try_from(signal).ok().and_then(|number| number.checked_sub(1));
+    match index.and_then(|index| SIGNALS.get(index)) {
+        Some(name) => format!("killed by signal {signal} (SIG{name})"),
+        None => format!("killed by signal {signal}"),
+    }
+}
+
 /// Whether a stream is longer than the part that is shown.
 pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
     result.execution().stdout.len().max(result.execution().stderr.len()) > inline_bytes_max
@@ -86,6 +102,17 @@ mod tests {
         assert_eq!(timestamp(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(timestamp(951_782_400_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(timestamp(1_794_744_218_420), "2026-11-15T12:03:38.420Z");
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(killed_by(11), "killed by signal 11 (SIGSEGV)");
+        assert_eq!(killed_by(31), "killed by signal 31 (SIGSYS)");
+        assert_eq!(killed_by(34), "killed by signal 34");
+        assert_eq!(
+            (killed_by(0).as_str(), killed_by(-1).as_str()),
+            ("killed by signal 0", "killed by signal -1")
+        );
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(crate) fn of_error(error: &RunError) -> String {
 fn headline(result: &RunResult) -> String {
     let how = match result.execution().exit {
         Some(Exit::Code(code)) => format!(" (exit status {code})"),
-        Some(Exit::Signal(signal)) => format!(" (signal {signal})"),
+        Some(Exit::Signal(signal)) => format!(" ({})", render::killed_by(signal)),
         None => String::new(),
     };
     format!("outcome: {}{how}", result.outcome.name())

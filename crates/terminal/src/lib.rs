@@ -4,10 +4,12 @@
 //! a separate crate, because those crates must not depend on each other.
 
 mod paint;
+mod visible;
 
 use std::io::{self, Write};
 
 pub use self::paint::{Paint, Spinner};
+pub use self::visible::{Visible, visible};
 
 /// The command line is invalid; the same code as the parser's.
 pub const BAD_USAGE: u8 = 2;
@@ -24,14 +26,15 @@ pub const REFUSED: u8 = 126;
 /// The caller interrupted the command.
 pub const INTERRUPTED: u8 = 130;
 
-/// Writes a message and its remedy to standard error.
+/// Writes a message and its remedy to standard error. Either may repeat foreign text, so control characters
+/// are made visible.
 pub fn complain(message: &str, remedy: Option<&str>) {
     let paint = Paint::for_stream(&io::stderr());
     // The terminal may be closed; the command continues.
     let mut error = io::stderr().lock();
-    writeln!(error, "{} {message}", paint.bold("palisade:")).ok();
+    writeln!(error, "{} {}", paint.bold("palisade:"), visible(message)).ok();
     if let Some(remedy) = remedy {
-        writeln!(error, "          {}", paint.dim(remedy)).ok();
+        writeln!(error, "          {}", paint.dim(&visible(remedy))).ok();
     }
 }
 

@@ -112,6 +112,13 @@ pub fn scope_needed(tool: &str) -> Option<Scope> {
     find(tool).map(|entry| entry.scope)
 }
 
+/// Names of all tools, of their arguments and of the limits: the words that messages for models use.
+pub fn vocabulary() -> Vec<String> {
+    let names =
+        TOOLS.iter().flat_map(|entry| [entry.name].into_iter().chain(entry.properties.iter().copied()));
+    names.chain(run::LIMITS).map(str::to_owned).collect()
+}
+
 /// All tools that work on this machine, by name.
 pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
     let offer = Offer { languages, policy };

@@ -26,7 +26,8 @@ pub(crate) const NAME: &str = "run";
 /// Properties of one of its `inputs`.
 const INPUT: [&str; 3] = ["path", "text", "base64"];
 /// Properties of its `limits`.
-const LIMITS: [&str; 7] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
+pub(super) const LIMITS: [&str; 7] =
+    ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
 const RETRY_MS: u64 = 1000;
 
 /// The tool.
@@ -162,6 +163,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     let request = RunRequest {
         language: arguments.required_text("language")?,
         code: arguments.required_text("code")?,
+        source_name: None,
         args: arguments.texts("args")?,
         stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
         variables: arguments.open_object("variables")?,

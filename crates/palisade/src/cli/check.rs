@@ -1,13 +1,14 @@
 //! `palisade check`: reports errors of a program without running it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 use engine::{Caller, RunError, Validation};
 
-use terminal::Paint;
+use terminal::{OWN_FAILURE, REFUSED, complain};
 
+use super::{program, words};
 use crate::machine::{self, ServerMode};
 use crate::options::Options;
 
@@ -16,8 +17,6 @@ Exit status: 0 when nothing is wrong, 1 when something is, 125 when Palisade its
 Modules that are missing are told, and are no error: a file may come with the run.";
 
 const WRONG: u8 = 1;
-const OWN_FAILURE: u8 = 125;
-const REFUSED: u8 = 126;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -40,7 +39,7 @@ pub(crate) struct CheckArguments {
 pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
     let code = match read(arguments) {
         Ok(code) => code,
-        Err(message) => return fail(&RunError::new("unreadable", message), OWN_FAILURE),
+        Err(error) => return fail(&error, OWN_FAILURE),
     };
     let language = &arguments.language;
     let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
@@ -60,19 +59,11 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
     }
 }
 
-fn read(arguments: &CheckArguments) -> Result<String, String> {
-    if let Some(code) = &arguments.code {
-        return Ok(code.clone());
+fn read(arguments: &CheckArguments) -> Result<String, RunError> {
+    match &arguments.code {
+        Some(code) => Ok(code.clone()),
+        None => program::read_text(arguments.file.as_deref().unwrap_or("-")),
     }
-    let file = arguments.file.as_deref().unwrap_or("-");
-    let mut bytes = Vec::new();
-    let limit = engine::CODE_BYTES_MAX as u64 + 1;
-    let read = match file {
-        "-" => io::stdin().lock().take(limit).read_to_end(&mut bytes),
-        _ => std::fs::File::open(file).and_then(|open| open.take(limit).read_to_end(&mut bytes)),
-    };
-    read.map_err(|error| format!("{file} cannot be read: {error}"))?;
-    String::from_utf8(bytes).map_err(|_| format!("{file} is not UTF-8 text"))
 }
 
 fn print_json(validation: &Validation) {
@@ -104,11 +95,8 @@ fn print(validation: &Validation, language: &str) {
 }
 
 fn fail(error: &RunError, status: u8) -> ExitCode {
-    let paint = Paint::for_stream(&io::stderr());
     let cause = error.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
-    eprintln!("{} {}{cause}", paint.bold("palisade:"), error.message);
-    if let Some(remedy) = &error.remedy {
-        eprintln!("          {}", paint.dim(remedy));
-    }
+    let message = words::of_command_line(&format!("{}{cause}", error.message));
+    complain(&message, error.remedy.as_deref().map(words::of_command_line).as_deref());
     ExitCode::from(status)
 }

@@ -4,12 +4,18 @@ pub(crate) mod bench;
 pub(crate) mod check;
 #[cfg(test)]
 mod help_tests;
+mod inputs;
 pub(crate) mod mcp;
+mod program;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
+mod screen;
 pub(crate) mod serve;
 pub(crate) mod shell;
+mod time;
+mod tree;
+mod words;
 
 use clap::{Args, Parser, Subcommand};
 

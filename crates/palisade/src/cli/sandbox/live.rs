@@ -6,25 +6,28 @@
 //! Ctrl-C: the run is cancelled by its id, or by disconnecting while its id is unknown; a second one does not wait
 //! ```
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
 use super::interrupt::{Interrupts, Wish};
+use crate::cli::screen::{ControlSequences, Screen};
+use crate::cli::words;
 use crate::client::{Client, ClientError, News, PendingCall};
+use mcp::render;
 use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
+use wire::Stream;
 
 /// The longest time that a server waits before the client must ask again.
 const WAIT_MS: u64 = 600_000;
-const STREAMS: [&str; 2] = ["stdout", "stderr"];
+const STREAMS: [(&str, Stream); 2] = [("stdout", Stream::Stdout), ("stderr", Stream::Stderr)];
 /// The exit status after signal N is this plus N.
 const SIGNAL_BASE: u64 = 128;
 
 /// Whether output is shown as it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
-    Live,
+    Live(ControlSequences),
     /// Only the answer is needed.
     Nothing,
 }
@@ -46,8 +49,9 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
 ) -> Result<Ended, ClientError> {
     arguments["limits"]["wait_ms"] = json!(WAIT_MS);
+    let screen = if let Show::Live(sequences) = show { Some(Screen::new(sequences)) } else { None };
     let mut watched =
-        Watched { client, show, run_id: None, offsets: [0; STREAMS.len()], is_line_open: false };
+        Watched { client, screen, run_id: None, offsets: [0; STREAMS.len()], is_line_open: false };
     let mut call = client.call("run", arguments).await?;
     loop {
         let result = match watched.follow(call, interrupts).await? {
@@ -75,7 +79,8 @@ fn result_of(mut answer: Value) -> Result<Value, ClientError> {
 
 struct Watched<'a> {
     client: &'a Client,
-    show: Show,
+    /// Where output is shown, if it is.
+    screen: Option<Screen>,
     run_id: Option<String>,
     /// How much of each stream was shown.
     offsets: [u64; STREAMS.len()],
@@ -87,7 +92,10 @@ impl Watched<'_> {
         Ended { result, is_line_open: self.is_line_open }
     }
 
-    fn note(&mut self, text: &str) {
+    fn show(&mut self, stream: Stream, text: &str) {
+        if let Some(screen) = &mut self.screen {
+            screen.show(stream, text.as_bytes());
+        }
         self.is_line_open = text.bytes().next_back().map_or(self.is_line_open, |last| last != b'\n');
     }
 
@@ -136,13 +144,12 @@ impl Watched<'_> {
 
     /// Shows the output since the last call.
     async fn show_more(&mut self) -> Result<(), ClientError> {
-        let Some(run_id) = self.run_id.clone().filter(|_| self.show == Show::Live) else { return Ok(()) };
-        for (index, stream) in STREAMS.iter().enumerate() {
+        let Some(run_id) = self.run_id.clone().filter(|_| self.screen.is_some()) else { return Ok(()) };
+        for (index, (name, stream)) in STREAMS.into_iter().enumerate() {
             loop {
                 let offset = self.offsets[index];
-                let part = self.client.log(&run_id, stream, offset).await?;
-                show(stream, &part.text);
-                self.note(&part.text);
+                let part = self.client.log(&run_id, name, offset).await?;
+                self.show(stream, &part.text);
                 let is_stuck = part.next_offset <= offset;
                 self.offsets[index] = part.next_offset;
                 if part.at_end || is_stuck {
@@ -157,7 +164,7 @@ impl Watched<'_> {
     /// shown before. It also uses the answer if the log cannot be read, because a lost log does not change
     /// the result.
     async fn show_rest(&mut self, result: &Value) {
-        if self.show == Show::Nothing {
+        if self.screen.is_none() {
             return;
         }
         let is_new = self.offsets.iter().all(|offset| *offset == 0);
@@ -168,21 +175,17 @@ impl Watched<'_> {
         if self.offsets.iter().any(|offset| *offset > 0) {
             return;
         }
-        for stream in STREAMS {
-            let text = result[stream].as_str().unwrap_or_default();
-            show(stream, text);
-            self.note(text);
+        for (name, stream) in STREAMS {
+            self.show(stream, result[name].as_str().unwrap_or_default());
         }
     }
 }
 
-fn show(stream: &str, text: &str) {
-    // The reader of the output may be gone; that does not affect the program.
-    if stream == "stdout" {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
-    } else {
-        io::stderr().lock().write_all(text.as_bytes()).ok();
+/// Tells which limits are other than asked for.
+pub(crate) fn tell_clamps(result: &Value) {
+    for clamp in result["clamped"].as_array().into_iter().flatten() {
+        let limit = words::option_of(clamp["limit"].as_str().unwrap_or_default());
+        complain(&format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]), None);
     }
 }
 
@@ -195,26 +198,26 @@ impl Ended {
     /// A failed program prints its own error. This explains what Palisade did to the run.
     pub(crate) fn explain(&self) {
         for warning in self.result["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            complain(&format!("warning: {warning}"), None);
+            complain(&words::of_command_line(&format!("warning: {warning}")), None);
         }
-        for clamp in self.result["clamped"].as_array().into_iter().flatten() {
-            let limit = clamp["limit"].as_str().unwrap_or_default();
-            let message =
-                format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]);
-            complain(&message, None);
-        }
+        tell_clamps(&self.result);
         let outcome = self.outcome();
+        if let ("failed", Some(signal)) = (outcome, self.signal()) {
+            complain(&render::killed_by(signal), None);
+        }
         if matches!(outcome, "completed" | "failed") {
             return;
         }
         let error = &self.result["error"];
         let cause = error["cause"].as_str().map(|cause| format!(" ({cause})")).unwrap_or_default();
-        match error["message"].as_str() {
-            Some(message) => {
-                complain(&format!("{outcome}: {message}{cause}"), error["remedy"].as_str());
-            }
-            None => complain(outcome, None),
-        }
+        let message = error["message"].as_str().map(|message| format!(": {message}{cause}"));
+        let remedy = error["remedy"].as_str().map(words::of_command_line);
+        let message = format!("{outcome}{}", message.unwrap_or_default());
+        complain(&words::of_command_line(&message), remedy.as_deref());
+    }
+
+    fn signal(&self) -> Option<i32> {
+        self.result["signal"].as_i64().and_then(|signal| i32::try_from(signal).ok())
     }
 
     /// The same exit status as `palisade run`.

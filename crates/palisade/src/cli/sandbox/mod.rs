@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
+use crate::cli::time::parse_time_s;
+use crate::cli::words;
 use crate::client::{Client, ClientError};
 use crate::options::Options;
 use crate::{config, state};
@@ -19,12 +21,12 @@ use terminal::{BAD_USAGE, INTERRUPTED, OWN_FAILURE, REFUSED, complain};
 
 const AFTER_HELP: &str = "\
 Examples:
-  id=$(palisade sandbox open --name analysis)
-  palisade sandbox cp data.csv $id:data.csv
-  palisade sandbox exec $id python -c 'rows = open(\"data.csv\").readlines()'
-  palisade sandbox exec $id python -c 'print(len(rows))'     what was there before is still there
-  palisade sandbox cp $id:plot.png .
-  palisade sandbox rm $id
+  palisade sandbox open --name analysis      prints its id; the name serves as well
+  palisade sandbox cp data.csv analysis:data.csv
+  palisade sandbox exec analysis python -c 'rows = open(\"data.csv\").readlines()'
+  palisade sandbox exec analysis python -c 'print(len(rows))'     what was there before is still there
+  palisade sandbox cp analysis:out .         a folder with all its files
+  palisade sandbox rm analysis
 
 They talk to the `palisade serve` of the same state directory and the same user, over its control socket.
 Exit status: 0; 2 a mistake in the command; 125 Palisade itself failed, or no server runs; 126 the server refused.
@@ -71,7 +73,7 @@ enum Verb {
     Cp(copy::CopyArguments),
     /// Close sandboxes: everything in them ends and their files are removed
     Rm {
-        /// Sandboxes to close
+        /// Sandboxes to close, by id or name
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
@@ -95,9 +97,9 @@ pub(crate) struct OpenArguments {
     /// Processes and threads
     #[arg(long, value_name = "N")]
     processes: Option<u64>,
-    /// Seconds without use after which it is closed
-    #[arg(long, value_name = "SECONDS")]
-    ttl_s: Option<u64>,
+    /// Time without use after which it is closed, for example 30m or 8h
+    #[arg(long, alias = "ttl-s", value_name = "TIME", value_parser = parse_time_s)]
+    ttl: Option<u64>,
     /// Print all about it as JSON
     #[arg(long)]
     json: bool,
@@ -138,7 +140,8 @@ pub(crate) fn with_server(
 
 /// Reports an error.
 pub(crate) fn failed(error: &ClientError) -> ExitCode {
-    complain(&error.to_string(), error.remedy());
+    let remedy = error.remedy().map(words::of_command_line);
+    complain(&words::of_command_line(&error.to_string()), remedy.as_deref());
     ExitCode::from(match error {
         ClientError::Refused { is_ours: false, .. } => REFUSED,
         ClientError::Interrupted => INTERRUPTED,
@@ -170,7 +173,7 @@ pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value
     limit("cpus", asked.cpus.map(Value::from));
     limit("processes", asked.processes.map(Value::from));
     arguments.extend(asked.name.iter().map(|name| ("name".to_owned(), json!(name))));
-    arguments.extend(asked.ttl_s.map(|seconds| ("ttl_s".to_owned(), json!(seconds))));
+    arguments.extend(asked.ttl.map(|seconds| ("ttl_s".to_owned(), json!(seconds))));
     if !limits.is_empty() {
         arguments.insert("limits".to_owned(), Value::Object(limits));
     }
@@ -179,10 +182,7 @@ pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value
 
 async fn opened(client: &Client, asked: &OpenArguments) -> Result<ExitCode, ClientError> {
     let sandbox = open(client, asked).await?;
-    for clamp in sandbox["clamped"].as_array().into_iter().flatten() {
-        let limit = clamp["limit"].as_str().unwrap_or_default();
-        complain(&format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]), None);
-    }
+    live::tell_clamps(&sandbox);
     match asked.json {
         true => print_json(&sandbox),
         false => print(&format!("{}\n", id_of(&sandbox)?)),
@@ -237,7 +237,8 @@ async fn remove(client: &Client, ids: &[String]) -> Result<ExitCode, ClientError
         match client.tool("sandbox_close", json!({ "sandbox_id": id })).await {
             Ok(_) => {}
             Err(ClientError::Refused { message, remedy, .. }) => {
-                complain(&format!("{}: {message}", terminal::plain(id)), remedy.as_deref());
+                let message = words::of_command_line(&format!("{}: {message}", terminal::plain(id)));
+                complain(&message, remedy.as_deref().map(words::of_command_line).as_deref());
                 status = ExitCode::from(REFUSED);
             }
             Err(error) => return Err(error),

@@ -24,11 +24,13 @@ use self::input::{Input, Typed};
 use super::sandbox::interrupt::{Interrupts, Wish};
 use super::sandbox::live::{self, Ended, Show};
 use super::sandbox::{self, OpenArguments, ServerChoice, failed, with_server};
+use crate::cli::screen::{ControlSequences, Screen};
 use terminal::Paint;
 use terminal::{INTERRUPTED, OWN_FAILURE, complain};
 
 use crate::client::{Client, ClientError};
 use crate::options::Options;
+use wire::Stream;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -58,7 +60,7 @@ const COMMAND_NAMES: [&str; 4] = ["%files", "%help", "%lang", "%quit"];
 pub(crate) struct ShellArguments {
     #[command(flatten)]
     server: ServerChoice,
-    /// A sandbox that is open [default: a new one]
+    /// A sandbox that is open, by id or name [default: a new one]
     #[arg(value_name = "ID")]
     id: Option<String>,
     /// The language to begin with
@@ -176,10 +178,12 @@ impl Shell {
 
     async fn run(&mut self, program: &str, input: &mut Input) -> Result<Next, ClientError> {
         let asked = json!({ "language": self.language, "code": program, "sandbox_id": self.sandbox_id });
-        let ended = live::run(&self.client, asked, Show::Live, &mut self.interrupts).await?;
+        let ended =
+            live::run(&self.client, asked, Show::Live(ControlSequences::MadeVisible), &mut self.interrupts)
+                .await?;
         if let Some(value) = ended.result["value"]["repr"].as_str() {
-            // The reader of standard output may be gone.
-            writeln!(io::stdout().lock(), "{value}").ok();
+            let mut screen = Screen::new(ControlSequences::MadeVisible);
+            screen.show(Stream::Stdout, format!("{value}\n").as_bytes());
         } else if ended.is_line_open && input.needs_own_line() {
             say("");
         }
