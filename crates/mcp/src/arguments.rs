@@ -1,11 +1,15 @@
 //! Strict parsing of a tool's arguments.
 //!
 //! Every tool takes its arguments through [`Arguments`]. A property that the schema does not define is
-//! refused by name, and nothing runs.
+//! refused by name, and nothing runs. The remedy says where a misplaced property belongs. A number or a
+//! boolean may be written as a string, because models write them so.
 
 use engine::RunError;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
+
+use crate::suggest::nearest;
+use crate::tools::run::LIMITS;
 
 /// The error code of every refusal in this file.
 const BAD_ARGUMENTS: &str = "bad_arguments";
@@ -27,10 +31,7 @@ impl Arguments {
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
             let name: String = name.chars().take(NAME_CHARS_MAX).collect();
             let message = format!("`{place}{}` is not a property here", name.escape_debug());
-            let remedy = match known {
-                [] => "give no arguments".to_owned(),
-                _ => format!("use only {}", known.join(", ")),
-            };
+            let remedy = remedy(place, &name, known);
             return Err(refusal(message, remedy));
         }
         Ok(Self { place: place.to_owned(), left: given })
@@ -52,23 +53,27 @@ impl Arguments {
         })
     }
 
-    /// Takes a boolean.
+    /// Takes a boolean. `"true"` counts as one.
     pub(crate) fn truth(&mut self, name: &str) -> Result<Option<bool>, Refusal> {
-        self.take(name, "true or false", |value| value.as_bool().ok_or(value))
+        self.take(name, "true or false", |value| match &value {
+            Value::Bool(truth) => Ok(*truth),
+            Value::String(text) => text.trim().to_ascii_lowercase().parse().map_err(|_| value),
+            _ => Err(value),
+        })
     }
 
-    /// Takes a non-negative whole number. `3.0` counts as one.
+    /// Takes a non-negative whole number. `3.0` and `"3"` count as one.
     pub(crate) fn whole(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
-        self.take(name, "a whole number above zero", |value| match (value.as_u64(), value.as_f64()) {
+        self.take(name, "a whole number above zero", |value| match (value.as_u64(), as_number(&value)) {
             (Some(number), _) => Ok(number),
             (None, Some(number)) if number >= 0.0 && number.fract() == 0.0 => Ok(number as u64),
             _ => Err(value),
         })
     }
 
-    /// Takes a number.
+    /// Takes a number. `"0.5"` counts as one.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Refusal> {
-        self.take(name, "a number above zero", |value| value.as_f64().ok_or(value))
+        self.take(name, "a number above zero", |value| as_number(&value).ok_or(value))
     }
 
     /// Takes a list of texts.
@@ -133,6 +138,34 @@ impl Arguments {
     }
 }
 
+/// What to do about a property that is not known at this place.
+fn remedy(place: &str, name: &str, known: &[&str]) -> String {
+    const INSIDE: &str = "limits.";
+    const BESIDE: &str = "timeout_ms";
+    let only = match known {
+        [] => "give no arguments".to_owned(),
+        _ => format!("use only {}", known.join(", ")),
+    };
+    if place.is_empty() && known.contains(&INSIDE.trim_end_matches('.')) && LIMITS.contains(&name) {
+        return format!("it belongs inside `limits`: {{\"limits\": {{\"{name}\": ...}}}}");
+    }
+    if place == INSIDE && name == BESIDE && known.contains(&"output_kb") {
+        return "it belongs beside `limits`, not inside: {\"timeout_ms\": ...}".to_owned();
+    }
+    match nearest(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`? {only}"),
+        None => only,
+    }
+}
+
+/// A number, or a text that is one.
+fn as_number(value: &Value) -> Option<f64> {
+    match value {
+        Value::String(text) => text.trim().parse::<f64>().ok().filter(|number| number.is_finite()),
+        other => other.as_f64(),
+    }
+}
+
 /// Builds a refusal from a message and a remedy.
 pub(crate) fn refusal(message: String, remedy: impl Into<String>) -> Refusal {
     Box::new(RunError::new(BAD_ARGUMENTS, message).remedy(remedy))
@@ -173,14 +206,47 @@ mod tests {
     }
 
     #[test]
-    fn types_are_not_guessed() {
-        let mut given = arguments(json!({"a": "5", "b": null})).unwrap();
-        assert!(given.whole("a").unwrap_err().message.contains("not a string"));
-        assert!(given.text("b").unwrap_err().message.contains("not null"));
-        for bad in [json!(-1), json!(1.5), json!(true)] {
-            assert!(arguments(json!({"a": bad})).unwrap().whole("a").is_err(), "{bad}");
+    fn a_property_at_the_wrong_place_is_told_where_it_belongs() {
+        let refused = |place: &str, known: &[&str], name: &str| {
+            let given = JsonObject::from_iter([(name.to_owned(), json!(1))]);
+            Arguments::new(place, known, given).err().unwrap().remedy.unwrap()
+        };
+        let run = ["language", "code", "timeout_ms", "limits"];
+        assert!(refused("", &run, "memory_mb").starts_with("it belongs inside `limits`"));
+        assert!(refused("limits.", &LIMITS, "timeout_ms").starts_with("it belongs beside `limits`"));
+        assert!(refused("", &run, "timeout").starts_with("did you mean `timeout_ms`?"));
+        assert!(refused("limits.", &LIMITS, "memory").starts_with("did you mean `memory_mb`?"));
+        assert_eq!(refused("", &["sandbox_id"], "memory_mb"), "use only sandbox_id");
+    }
+
+    #[test]
+    fn numbers_and_booleans_may_be_texts() {
+        let whole = |value: Value| arguments(json!({"a": value})).unwrap().whole("a");
+        let number = |value: Value| arguments(json!({"a": value})).unwrap().number("a");
+        let truth = |value: Value| arguments(json!({"a": value})).unwrap().truth("a");
+        assert_eq!(
+            (whole(json!("0")), whole(json!(" 20 ")), whole(json!(3.0))),
+            (Ok(Some(0)), Ok(Some(20)), Ok(Some(3)))
+        );
+        assert_eq!((number(json!("0.5")), number(json!(2))), (Ok(Some(0.5)), Ok(Some(2.0))));
+        assert_eq!((truth(json!("True")), truth(json!("false"))), (Ok(Some(true)), Ok(Some(false))));
+        for bad in [
+            json!(-1),
+            json!(1.5),
+            json!(true),
+            json!("x"),
+            json!(""),
+            json!("-1"),
+            json!("1.5"),
+            json!("inf"),
+        ] {
+            assert!(whole(bad.clone()).is_err(), "{bad}");
         }
-        assert_eq!(arguments(json!({"a": 3.0})).unwrap().whole("a"), Ok(Some(3)));
+        assert!(number(json!("NaN")).is_err() && number(json!("5 MB")).is_err());
+        assert!(truth(json!("yes")).is_err() && truth(json!(1)).is_err());
+        let mut given = arguments(json!({"a": 5, "b": null})).unwrap();
+        assert!(given.text("a").unwrap_err().message.contains("not 5"));
+        assert!(given.text("b").unwrap_err().message.contains("not null"));
     }
 
     #[test]

@@ -27,12 +27,11 @@ use super::{
 const TITLE: &str = "Palisade";
 pub(super) const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
 program; pass data by `variables` or `inputs` rather than pasting it into code. Print what you need, or end with an \
-expression to get its value. Runs share nothing. When a run is cut short, the error says which limit to raise. A run \
+expression to get its value. Runs without a sandbox_id share nothing; to keep files, variables and imports between \
+runs, open a sandbox with `sandbox_open` and pass its sandbox_id (or name) to `run`. When a run is cut short, the error says which limit to raise. A run \
 that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
 read the rest at its palisade:// address.";
 
-/// Number of characters of an unknown tool's name that the error repeats.
-const TOOL_NAME_SHOWN_MAX: usize = 128;
 /// Cache lifetime of lists. They change rarely, and subscribers are notified.
 const LIST_FRESH_MS: u64 = 300_000;
 /// Cache lifetime of check results that can still change. They settle within seconds of the start.
@@ -110,15 +109,17 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(entry) = tools::find(&request.name) else {
-            let name: String = request.name.chars().take(TOOL_NAME_SHOWN_MAX).collect();
-            let message = format!("there is no tool `{}`", name.escape_debug());
-            return Err(ErrorData::invalid_params(message, None));
+            return Err(ErrorData::invalid_params(tools::unknown(&request.name), None));
         };
         let (caller, file_urls) = (caller(&context)?, file_urls(&context));
+        let mut given = request.arguments.unwrap_or_default();
+        if let Err(error) = tools::resolve_sandbox(self, &caller, &mut given).await {
+            return Ok(tools::refused(&error).into());
+        }
         let call = ToolCall {
             server: self,
             caller: &caller,
-            given: request.arguments.unwrap_or_default(),
+            given,
             context: &context,
             file_urls: file_urls.as_ref(),
         };

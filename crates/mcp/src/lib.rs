@@ -18,6 +18,7 @@ mod handler;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod icon;
+pub mod languages;
 pub mod manifest;
 pub mod percent;
 mod progress;
@@ -29,6 +30,7 @@ mod schema;
 mod signals;
 mod stdio;
 mod subscriptions;
+mod suggest;
 mod tasks;
 #[cfg(test)]
 #[allow(dead_code, reason = "tests of `service` use the rest")]

@@ -41,6 +41,7 @@ pub(crate) fn run_output() -> JsonObject {
                 "properties": {
                     "stdout_bytes": { "type": "integer" },
                     "stderr_bytes": { "type": "integer" },
+                    "value_bytes": { "type": "integer" },
                     "uri": { "type": "string" }
                 }
             },

@@ -4,6 +4,7 @@
 //! A [`RunView`] borrows from the result and is serialized once. Its fields depend on the phase. A run that
 //! did not start has no output, no usage and no wall. A run that continues has its output so far.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use engine::{BuildReport, Display, Execution, RunError, RunPhase, RunResult, RunUsage, Value};
@@ -29,7 +30,7 @@ pub struct RunView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<TruncatedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'a Value>,
+    value: Option<ValueView<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     displays: Vec<DisplayView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,14 +53,27 @@ pub struct RunView<'a> {
     sandbox_id: Option<&'a str>,
 }
 
-/// A stream whose shown part is shorter than the whole.
+/// The last value of a program.
 #[derive(Debug, Serialize)]
+struct ValueView<'a> {
+    repr: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<&'a serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mime: Option<&'a str>,
+}
+
+/// Streams and values whose shown part is shorter than the whole.
+#[derive(Debug, Default, Serialize)]
 struct TruncatedView {
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_bytes: Option<usize>,
-    /// The address of the whole stream.
+    /// Size of the value's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_bytes: Option<usize>,
+    /// The address of the whole streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     uri: Option<String>,
 }
@@ -107,9 +121,6 @@ pub(crate) struct IsolationView<'a> {
     /// The mechanism that keeps each guarantee.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     guarantees: BTreeMap<&'static str, GuaranteeView>,
-    /// Deviations of guarantees that are kept.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    notes: BTreeMap<&'static str, String>,
     /// Guarantees that are not kept, and the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     absent: BTreeMap<&'static str, String>,
@@ -165,8 +176,6 @@ impl<'a> RunView<'a> {
             let is_shown = is_known || !output.is_empty();
             is_shown.then(|| render::text(output, inline_bytes_max))
         };
-        let truncated =
-            TruncatedView { stdout_bytes: Some(stdout.len()), stderr_bytes: Some(stderr.len()), uri: None };
         let artifacts = execution.artifacts.iter().map(|file| ArtifactView {
             path: &file.path,
             size_bytes: file.content.len() as u64,
@@ -182,8 +191,8 @@ impl<'a> RunView<'a> {
             signal,
             stdout: shown(stdout),
             stderr: shown(stderr),
-            truncated: render::is_cut(result, inline_bytes_max).then_some(truncated),
-            value: execution.value.as_ref(),
+            truncated: TruncatedView::of(execution, inline_bytes_max),
+            value: execution.value.as_ref().map(|value| ValueView::of(value, inline_bytes_max)),
             displays: execution.displays.iter().map(DisplayView::of).collect(),
             artifacts: (!execution.artifacts.is_empty()).then(|| artifacts.collect()),
             compile: execution.compile.as_ref().map(CompileView::of),
@@ -206,7 +215,7 @@ impl<'a> RunView<'a> {
         log_uri: Option<String>,
     ) -> Self {
         let (stdout, stderr) = output.unzip();
-        let uri = log_uri.map(|uri| TruncatedView { stdout_bytes: None, stderr_bytes: None, uri: Some(uri) });
+        let uri = log_uri.map(|uri| TruncatedView { uri: Some(uri), ..TruncatedView::default() });
         let empty = Self::empty(Outcome::Running);
         Self { run_id: Some(run_id), stdout, stderr, truncated: uri, ..empty }
     }
@@ -214,7 +223,9 @@ impl<'a> RunView<'a> {
     /// Adds addresses of the parts that the answer does not contain.
     pub(crate) fn known_by(mut self, known: KnownBy<'a>) -> Self {
         self.run_id = Some(known.run_id);
-        if let Some(truncated) = &mut self.truncated {
+        // The log has the streams, not the value.
+        if let Some(truncated) = self.truncated.as_mut().filter(|truncated| truncated.stdout_bytes.is_some())
+        {
             truncated.uri = Some(known.log_uri.to_owned());
         }
         for (display, uri) in self.displays.iter_mut().zip(known.display_uris) {
@@ -251,6 +262,37 @@ impl<'a> RunView<'a> {
     }
 }
 
+impl TruncatedView {
+    /// Sizes of the parts that are cut, or `None` if nothing is.
+    fn of(execution: &Execution, inline_bytes_max: usize) -> Option<Self> {
+        let is_stream_cut = execution.stdout.len().max(execution.stderr.len()) > inline_bytes_max;
+        let value_bytes = execution.value.as_ref().map(|value| value.repr.len());
+        let value_bytes = value_bytes.filter(|bytes| *bytes > inline_bytes_max);
+        let of_streams = |bytes: usize| is_stream_cut.then_some(bytes);
+        (is_stream_cut || value_bytes.is_some()).then(|| Self {
+            stdout_bytes: of_streams(execution.stdout.len()),
+            stderr_bytes: of_streams(execution.stderr.len()),
+            value_bytes,
+            uri: None,
+        })
+    }
+}
+
+impl<'a> ValueView<'a> {
+    /// A long text is cut to its head and tail. Cut JSON would be no JSON, so a long one is left out.
+    fn of(value: &'a Value, inline_bytes_max: usize) -> Self {
+        let is_short = |json: &&serde_json::Value| match inline_bytes_max {
+            usize::MAX => true,
+            most => json.to_string().len() <= most,
+        };
+        let repr = match value.repr.len() <= inline_bytes_max {
+            true => Cow::Borrowed(value.repr.as_str()),
+            false => Cow::Owned(render::text(value.repr.as_bytes(), inline_bytes_max)),
+        };
+        Self { repr, json: value.json.as_ref().filter(is_short), mime: value.mime.as_deref() }
+    }
+}
+
 impl CompileView {
     fn of(report: &BuildReport) -> Self {
         Self { cached: report.cached, ms: rounded(report.ms) }
@@ -281,14 +323,13 @@ impl<'a> IsolationView<'a> {
         Self { backend, guarantees: guarantees.collect(), ..Self::default() }
     }
 
-    /// With deviations only; `get_capabilities` has the whole list.
+    /// With absent guarantees only. `get_capabilities` has the whole list with its notes, which are the same for
+    /// every run.
     pub(crate) fn exceptions(backend: &'a str, enforced: &Enforced) -> Self {
         let mut view = Self { backend, ..Self::default() };
         for guarantee in Guarantee::ALL {
-            match enforced.get(guarantee) {
-                Enforcement::By { note: Some(note), .. } => drop(view.notes.insert(guarantee.name(), note)),
-                Enforcement::By { note: None, .. } => {}
-                Enforcement::Absent { reason } => drop(view.absent.insert(guarantee.name(), reason)),
+            if let Enforcement::Absent { reason } = enforced.get(guarantee) {
+                view.absent.insert(guarantee.name(), reason);
             }
         }
         view
@@ -330,11 +371,8 @@ mod tests {
 
     #[test]
     fn the_schema_names_every_field_of_the_result() {
-        let value = Value {
-            repr: String::new(),
-            json: Some(serde_json::Value::Bool(true)),
-            mime: Some(String::new()),
-        };
+        let value =
+            Value { repr: "ab".to_owned(), json: Some(serde_json::json!(1)), mime: Some(String::new()) };
         let mut execution = Execution {
             stdout: vec![b'x'; 10],
             value: Some(value),
@@ -370,6 +408,35 @@ mod tests {
         view.displays[0].width = Some(1);
         view.displays[0].height = Some(1);
         schema::assert_same_fields(&schema::run_output(), &view);
+    }
+
+    #[test]
+    fn a_long_value_is_cut_and_told() {
+        let long = "x".repeat(50_000);
+        let value = Value { repr: format!("'{long}'"), json: Some(long.into()), mime: None };
+        let execution = Execution { value: Some(value), ..Execution::default() };
+        let result = RunResult::finished(Outcome::Completed, "fake", execution);
+        let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris: Vec::new() };
+        let view = serde_json::to_value(RunView::of(&result, 20_000).known_by(known)).unwrap();
+        assert!(view["value"]["repr"].as_str().unwrap().len() < 20_100);
+        assert_eq!(view["value"].get("json"), None);
+        assert_eq!(view["truncated"], serde_json::json!({ "value_bytes": 50_002 }), "the log has no value");
+        let whole = serde_json::to_value(RunView::whole(&result, usize::MAX)).unwrap();
+        assert_eq!(whole["value"]["repr"].as_str().unwrap().len(), 50_002);
+        assert_eq!(whole.get("truncated"), None);
+    }
+
+    #[test]
+    fn notes_of_guarantees_are_not_repeated_in_every_result() {
+        let mut execution = Execution::default();
+        for guarantee in Guarantee::ALL {
+            execution.enforced.keep_with_note(guarantee, &[sandbox::Mechanism::Seccomp], "constant");
+        }
+        execution.enforced.lack(Guarantee::CpuLimited, "a reason");
+        let result = RunResult::finished(Outcome::Completed, "fake", execution);
+        let view = serde_json::to_value(RunView::of(&result, 1)).unwrap();
+        let wanted = serde_json::json!({ "backend": "fake", "absent": { "cpu_limited": "a reason" } });
+        assert_eq!(view["isolation"], wanted);
     }
 
     #[test]

@@ -15,18 +15,23 @@ mod validate;
 mod wait;
 mod write_file;
 
-use engine::{Caller, RunError};
+use engine::{Caller, RunError, SandboxId};
 use policy::{Ask, Policy, Scope};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
 use sandbox::{BoxFuture, Outcome};
 use serde::Serialize;
+use serde_json::Value;
 
 use self::files::FileAccess;
 use super::arguments::{Arguments, Refusal};
 use super::file_urls::FileUrls;
+use super::suggest::nearest;
 use super::{Server, text};
+
+/// The argument that names a sandbox, in every tool that has one.
+const SANDBOX_ID: &str = "sandbox_id";
 
 /// All tools, by name.
 pub(crate) static TOOLS: [&ToolEntry; 10] = [
@@ -105,6 +110,45 @@ impl<'a> ToolCall<'a> {
 /// The tool of that name.
 pub(crate) fn find(name: &str) -> Option<&'static ToolEntry> {
     TOOLS.iter().copied().find(|entry| entry.name == name)
+}
+
+/// The message for a tool that does not exist, with the tools that do.
+pub(crate) fn unknown(name: &str) -> String {
+    /// Number of characters of the name that the message repeats.
+    const NAME_SHOWN_MAX: usize = 128;
+    let shown: String = name.chars().take(NAME_SHOWN_MAX).collect();
+    let known: Vec<&str> = TOOLS.iter().map(|entry| entry.name).collect();
+    let runs =
+        ["exec", "code", "python", "bash", "shell"].iter().any(|word| name.to_lowercase().contains(word));
+    let meant = nearest(name, known.iter().copied()).or(runs.then_some(run::NAME));
+    let asked = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+    format!("there is no tool `{}`; {asked}the tools are {}", shown.escape_debug(), known.join(", "))
+}
+
+/// Replaces the name of a sandbox in `sandbox_id` by its id. A text that is neither stays, and the tool answers
+/// as for an unknown id.
+pub(crate) async fn resolve_sandbox(
+    server: &Server,
+    caller: &Caller,
+    given: &mut JsonObject,
+) -> Result<(), RunError> {
+    let Some(Value::String(name)) = given.get_mut(SANDBOX_ID) else { return Ok(()) };
+    if name.is_empty() || SandboxId::parse(name).is_some() {
+        return Ok(());
+    }
+    // A caller without the right to list sandboxes has none.
+    let sandboxes = server.runs.sandboxes().list(caller).await.unwrap_or_default();
+    let mut named = sandboxes.iter().filter(|sandbox| sandbox.name == *name);
+    match (named.next(), named.next()) {
+        (Some(one), None) => one.id.as_str().clone_into(name),
+        (Some(_), Some(_)) => {
+            let message = format!("several sandboxes are named `{}`", name.escape_debug());
+            let remedy = "use a sandbox_id; sandbox_list shows them";
+            return Err(RunError::new("ambiguous_sandbox", message).remedy(remedy));
+        }
+        (None, _) => {}
+    }
+    Ok(())
 }
 
 /// The scope that a call of that tool needs; `None` for an unknown tool.
@@ -187,7 +231,7 @@ struct RefusedView<'a> {
 }
 
 /// The result of a refused call.
-fn refused(error: &RunError) -> CallToolResult {
+pub(crate) fn refused(error: &RunError) -> CallToolResult {
     let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
     let text = format!("outcome: {outcome}\n{}", text::of_error(error));
     answer(&RefusedView { outcome, error }, text, true)

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 
@@ -114,6 +114,18 @@ fn the_table_is_in_order_and_every_tool_has_a_scope() {
     assert_eq!(scope_needed("run"), Some(Scope::Run));
     assert_eq!(scope_needed("write_file"), Some(Scope::Sandbox));
     assert_eq!(scope_needed("no_such_tool"), None);
+}
+
+#[test]
+fn an_unknown_tool_is_answered_with_the_tools() {
+    for (name, meant) in [("Run", "run"), ("run_code", "run"), ("execute", "run"), ("readfile", "read_file")]
+    {
+        let message = unknown(name);
+        assert!(message.contains(&format!("did you mean `{meant}`?")), "{message}");
+        assert!(message.contains("sandbox_open"), "{message}");
+    }
+    assert!(!unknown("zzz").contains("did you mean"));
+    assert!(unknown(&"\0".repeat(1 << 20)).len() < 2000);
 }
 
 #[test]

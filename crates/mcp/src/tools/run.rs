@@ -11,7 +11,7 @@ use policy::Policy;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, JsonObject};
 use rmcp::service::RequestContext;
-use sandbox::Outcome;
+use sandbox::{Outcome, WORKSPACE};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,14 +19,14 @@ use super::following::{Follower, OnDisconnect, patience};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, limits_of, report};
 use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
-use crate::{file_urls, schema, tasks};
+use crate::{file_urls, languages, schema, tasks};
 
 /// Name of the tool.
 pub(crate) const NAME: &str = "run";
 /// Properties of one of its `inputs`.
 const INPUT: [&str; 3] = ["path", "text", "base64"];
 /// Properties of its `limits`.
-pub(super) const LIMITS: [&str; 7] =
+pub(crate) const LIMITS: [&str; 7] =
     ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
 const RETRY_MS: u64 = 1000;
 
@@ -161,7 +161,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     let mut limits = arguments.object("limits", &LIMITS)?;
     let wait = patience(limits.whole("wait_ms")?);
     let request = RunRequest {
-        language: arguments.required_text("language")?,
+        language: languages::take(&mut arguments)?,
         code: arguments.required_text("code")?,
         source_name: None,
         args: arguments.texts("args")?,
@@ -185,7 +185,7 @@ fn sandbox(text: String) -> Result<SandboxId, Refusal> {
 }
 
 fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
-    let path = given.required_text("path")?;
+    let path = relative(given.required_text("path")?);
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => STANDARD.decode(text.trim()).map_err(|error| {
@@ -198,6 +198,14 @@ fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
         }
     };
     Ok(InputFile { path, content })
+}
+
+/// A path in the workspace, which programs see as `/workspace`. The engine refuses what leads elsewhere.
+fn relative(path: String) -> String {
+    match path.strip_prefix(WORKSPACE).and_then(|rest| rest.strip_prefix('/')) {
+        Some(rest) => rest.trim_start_matches('/').to_owned(),
+        None => path,
+    }
 }
 
 /// Schema of the arguments of `run`, with the languages that work on this machine and the limits in force.
@@ -306,13 +314,39 @@ mod tests {
     }
 
     #[test]
+    fn what_models_write_instead_is_understood() {
+        let run = parse(json!({
+            "language": "Node", "code": "1", "timeout_ms": "5000", "limits": {"cpus": "0.5"},
+            "inputs": [{"path": "/workspace/data/in.csv", "text": ""}, {"path": "/etc/passwd", "text": ""}]
+        }))
+        .unwrap();
+        assert_eq!(
+            (run.language.as_str(), run.ask.timeout_ms, run.ask.cpus),
+            ("javascript", Some(5000), Some(0.5))
+        );
+        assert_eq!(
+            (run.inputs[0].path.as_str(), run.inputs[1].path.as_str()),
+            ("data/in.csv", "/etc/passwd")
+        );
+    }
+
+    #[test]
+    fn a_missing_or_unknown_language_is_answered_with_the_languages() {
+        let missing = parse(json!({"code": "1"})).unwrap_err();
+        assert!(missing.remedy.unwrap().contains("python"));
+        let unknown = parse(json!({"language": "pyhton", "code": "1"})).unwrap_err();
+        assert_eq!(unknown.code, "language_unknown");
+        assert!(unknown.remedy.unwrap().starts_with("did you mean python?"));
+    }
+
+    #[test]
     fn what_the_schema_does_not_say_is_refused() {
         for bad in [
             json!({"code": "1"}),
             json!({"language": "python"}),
             json!({"language": "python", "code": 1}),
             json!({"language": "python", "code": "1", "timeout": 5}),
-            json!({"language": "python", "code": "1", "timeout_ms": "5"}),
+            json!({"language": "python", "code": "1", "timeout_ms": "5s"}),
             json!({"language": "python", "code": "1", "limits": {"memory": 5}}),
             json!({"language": "python", "code": "1", "limits": 5}),
             json!({"language": "python", "code": "1", "args": "a"}),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
 use crate::arguments::Arguments;
-use crate::schema;
+use crate::{languages, schema};
 
 /// The tool.
 pub(super) const TOOL: ToolEntry = ToolEntry {
@@ -25,7 +25,7 @@ available here, without running it.",
 
 async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolResult {
     let taken = Arguments::new("", TOOL.properties, given)
-        .and_then(|mut given| Ok((given.required_text("language")?, given.required_text("code")?)));
+        .and_then(|mut given| Ok((languages::take(&mut given)?, given.required_text("code")?)));
     let validated = match taken {
         Ok((language, code)) => engine.validate(caller, None, &language, &code).await,
         Err(error) => Err(*error),
