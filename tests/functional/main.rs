@@ -28,6 +28,7 @@ mod outcomes;
 mod packages;
 mod pool;
 mod refusals;
+mod run_options;
 mod sandbox_cli;
 mod sandbox_ends;
 mod sandbox_files;

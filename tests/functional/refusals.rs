@@ -31,11 +31,15 @@ fn refused(user: User, code: &str, args: &[&str], program: &[u8]) {
 #[test]
 fn an_unknown_language_is_refused_with_those_there_are() {
     for user in users() {
-        for language in ["cobol", "", "../python", "Python", "python\n", &"x".repeat(1000)] {
+        for language in ["cobol", "", "../python", "pyton", &"x".repeat(1000)] {
             refused(user, "language_unknown", &[language], b"1");
         }
         let ended = run_plain(user, "cobol", "1", &[]);
         assert!(ended.stderr.contains("python") && ended.stderr.contains("bash"), "{}", ended.stderr);
+        let near = run_plain(user, "javscript", "1", &[]);
+        assert!(near.stderr.contains("did you mean javascript?"), "{}", near.stderr);
+        let other_name = run_plain(user, "Py", "print(1)", &[]);
+        assert_eq!(other_name.stdout, "1\n", "{}", other_name.stderr);
     }
 }
 

@@ -74,11 +74,87 @@ fn programs_in_a_sandbox_share_state_and_have_their_own_streams_and_status() {
 }
 
 #[test]
+fn a_sandbox_is_known_by_its_name() {
+    for user in users() {
+        let server = Server::start(user, "names");
+        let id = server.said_by(&["sandbox", "open", "--name", "analysis", "--ttl", "2h"]);
+        server.said_by(&["sandbox", "exec", "analysis", "python", "-c", "x = 41"]);
+        assert_eq!(server.said_by(&["sandbox", "exec", &id, "python", "-c", "print(x)"]), "41");
+        let file = functional::readable_file("named.txt", b"abc");
+        server.said_by(&["sandbox", "cp", file.to_str().unwrap(), "analysis:"]);
+        assert_eq!(server.said_by(&["sandbox", "exec", "analysis", "bash", "-c", "cat named.txt"]), "abc");
+        let unknown = server.end(&["sandbox", "exec", "nobody", "bash", "-c", "echo ran"]);
+        assert_eq!((unknown.status.code(), unknown.stdout.as_str()), (REFUSED, ""));
+        assert!(unknown.stderr.contains("palisade sandbox ls"), "{}", unknown.stderr);
+        server.said_by(&["sandbox", "open", "--name", "analysis"]);
+        let several = server.end(&["sandbox", "rm", "analysis"]);
+        assert_eq!(several.status.code(), REFUSED);
+        assert!(several.stderr.contains("several sandboxes"), "{}", several.stderr);
+        assert_eq!(server.sandboxes().len(), 2, "none of them was closed");
+    }
+}
+
+#[test]
+fn standard_input_reaches_a_program_on_request() {
+    let server = Server::start(users()[0], "stdin");
+    let id = server.open();
+    let ask = |args: &[&str]| {
+        let line = [&["sandbox", "exec"], args, &[&id, "python", "-c", "print(input()[::-1])"]].concat();
+        server.palisade(&line).stdin(b"abc\n").end()
+    };
+    assert_eq!(ask(&["-i"]).stdout, "cba\n");
+    assert!(ask(&[]).stderr.contains("EOFError"));
+}
+
+#[test]
+fn folders_are_copied_both_ways_and_links_lead_nowhere() {
+    for user in users() {
+        let server = Server::start(user, "folders");
+        let id = server.open();
+        let source = own_folder(user, "folder-in");
+        fs::create_dir_all(source.join("deep/.hidden")).unwrap();
+        fs::write(source.join("deep/.hidden/a"), "1").unwrap();
+        fs::write(source.join("large"), vec![b'x'; 3_000_000]).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", source.join("users")).unwrap();
+        let from = source.to_str().unwrap();
+        let ended = server.end(&["sandbox", "cp", from, &format!("{id}:src")]);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+        assert!(ended.stderr.contains("1 symbolic links"), "{}", ended.stderr);
+        let listed =
+            server.said_by(&["sandbox", "exec", &id, "bash", "-c", "find . -mindepth 1 -not -type d | sort"]);
+        assert_eq!(listed, "./src/deep/.hidden/a\n./src/large");
+        server.said_by(&[
+            "sandbox",
+            "exec",
+            &id,
+            "bash",
+            "-c",
+            "ln -s /etc/passwd src/link; mkdir src/empty",
+        ]);
+        let target = own_folder(user, "folder-out");
+        let ended = server.end(&["sandbox", "cp", &format!("{id}:src"), target.to_str().unwrap()]);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+        let files: Vec<_> = functional::files_beneath(&target)
+            .into_iter()
+            .filter(|path| target.join(path).is_file())
+            .collect();
+        assert_eq!(files, [Path::new("src/deep/.hidden/a"), Path::new("src/large")]);
+        assert_eq!(fs::read(target.join("src/large")).unwrap().len(), 3_000_000);
+        // A link of the user's own in the target is not followed.
+        let (outside, trap) = (own_folder(user, "folder-outside"), own_folder(user, "folder-trap"));
+        std::os::unix::fs::symlink(&outside, trap.join("src")).unwrap();
+        let all = server.end(&["sandbox", "cp", &format!("{id}:"), trap.to_str().unwrap()]);
+        assert_eq!(all.status.code(), OWN_FAILURE, "{}", all.stderr);
+        assert!(functional::files_beneath(&outside).is_empty());
+    }
+}
+
+#[test]
 fn a_program_that_takes_too_long_has_the_status_of_a_timeout() {
     let server = Server::start(users()[0], "timeout");
     let id = server.open();
     let code = "while True: pass";
-    let ended = server.end(&["sandbox", "exec", &id, "python", "--timeout", "300", "-c", code]);
+    let ended = server.end(&["sandbox", "exec", &id, "python", "--timeout", "300ms", "-c", code]);
     assert_eq!(ended.status.code(), Some(124), "{}", ended.stderr);
 }
 

@@ -1,10 +1,10 @@
 //! The supported clients: the path and the format of each client's list of servers. This file has only data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::http::{Shape, TokenFrom};
+use super::http::{LOCAL_URL, Shape, TokenFrom};
 
 /// The format of a client's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,15 @@ enum Extra {
 
 const ENV_HEADER: TokenFrom = TokenFrom::Header("${env:", "}");
 const TYPED: Shape = Shape { has_type: true, url: "url", token: TokenFrom::Header("${", "}") };
+
+/// Whether Palisade wrote such an entry: it starts this program, or has the address of a local server.
+pub(crate) fn is_own_entry(entry: &Value) -> bool {
+    let command = entry["command"].as_str().map(Path::new).and_then(Path::file_name);
+    let starts_palisade = command.is_some_and(|name| name == "palisade") && entry["args"] == json!(["mcp"]);
+    let has_env = entry["env"].as_object().is_some_and(|env| !env.is_empty());
+    let has_address = ["url", "serverUrl"].iter().any(|key| entry[*key] == LOCAL_URL);
+    (starts_palisade && !has_env) || has_address
+}
 
 /// All supported clients.
 pub(crate) const CLIENTS: [Client; 8] = [
@@ -207,6 +216,14 @@ impl Client {
             Base::Codex => places.codex.clone().unwrap_or_else(|| places.home.join(".codex")),
         };
         Some(base.join(self.file))
+    }
+
+    /// Whether the client seems to be used here: its own folder or file exists.
+    pub(crate) fn is_found(&self, places: &Places) -> bool {
+        let Some(path) = self.path(Reach::User, places) else { return false };
+        let folder = path.parent().filter(|folder| **folder != *places.home && **folder != *places.config);
+        let of_claude = self.base == Base::Claude && places.home.join(".claude").exists();
+        path.exists() || folder.is_some_and(|folder| folder.exists()) || of_claude
     }
 
     /// The entry for a server that is started as `command mcp`.

@@ -69,11 +69,11 @@ fn the_entries_have_the_shape_that_their_clients_read() {
 }
 
 #[test]
-fn an_address_is_written_once_and_replaces_a_program_only_by_force() {
+fn an_address_is_written_once_and_replaces_another_program_only_by_force() {
     for client in CLIENTS.iter().filter(|client| client.http.is_some()) {
         let folder = TestFolder::new();
         let places = places(&folder);
-        let program = Connection::Program("/opt/palisade".to_owned());
+        let program = Connection::Program("/opt/other".to_owned());
         let local = Task { client, reach: Reach::User, name: "palisade".to_owned(), connection: program };
         local.set_up(&places, false).unwrap();
         let task = task(client, with_token());
@@ -83,7 +83,7 @@ fn an_address_is_written_once_and_replaces_a_program_only_by_force() {
         assert!(task.set_up(&places, false).unwrap().contains("already set up"), "{}", client.name);
         let path = client.path(Reach::User, &places).unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.contains(URL) && !text.contains("/opt/palisade"), "{text}");
+        assert!(text.contains(URL) && !text.contains("/opt/other"), "{text}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 }

@@ -62,6 +62,45 @@ pub(crate) fn put(text: &str, format: Format, path: [&str; 2], entry: &Value) ->
     Ok(format!("{mark}{edited}"))
 }
 
+/// The text without the entry. Comments stay.
+pub(crate) fn remove(text: &str, format: Format, path: [&str; 2]) -> Result<String, FormatError> {
+    let body = without_mark(text);
+    let mark = &text[..text.len() - body.len()];
+    let parsed = Parsed::new(body, format)?;
+    let found = parsed.locate(path)?;
+    let (Some(servers), Some(member)) = (found.container, found.entry) else { return Ok(text.to_owned()) };
+    let member = member.range.start..member.range.end;
+    let comma = parsed.comma_beside(&member, servers);
+    let mut edited = body.to_owned();
+    // From the end, so that the other position stays valid.
+    let mut cuts: Vec<Range<usize>> = comma.into_iter().chain([member]).collect();
+    cuts.sort_by_key(|cut| std::cmp::Reverse(cut.start));
+    for cut in cuts {
+        cut_out(&mut edited, cut);
+    }
+    let mut expected = parsed.root.map_or(Value::Null, Value::from);
+    let [container, name] = path;
+    expected.get_mut(container).and_then(Value::as_object_mut).map(|servers| servers.remove(name));
+    let after = Parsed::new(&edited, format).map_err(|_| FormatError::Unsure)?;
+    match after.root.map(Value::from) == Some(expected) {
+        true => Ok(format!("{mark}{edited}")),
+        false => Err(FormatError::Unsure),
+    }
+}
+
+/// Removes a range, and its line if nothing else is on it.
+fn cut_out(text: &mut String, range: Range<usize>) {
+    let behind = &text[range.end..];
+    let blank = behind.len() - behind.trim_start_matches([' ', '\t', '\r']).len();
+    let is_end_of_line = behind[blank..].starts_with('\n');
+    let start = if is_first_on_line(text, range.start) { line_start(text, range.start) } else { range.start };
+    let is_whole_line = start < range.start || is_first_on_line(text, range.start);
+    match is_whole_line && is_end_of_line {
+        true => text.replace_range(start..range.end + blank + 1, ""),
+        false => text.replace_range(range, ""),
+    }
+}
+
 /// The text to add to an empty file by hand.
 pub(crate) fn fragment(path: [&str; 2], entry: &Value) -> String {
     let [container, name] = path;
@@ -151,6 +190,20 @@ impl<'a> Parsed<'a> {
             _ => format!("{newline}{outer}"),
         };
         format!("{before}{comma}{between}{newline}{inner}{member}{trailing}{closing}{rest}")
+    }
+
+    /// The comma that goes with a member: the one behind it, else the one before it.
+    fn comma_beside(&self, member: &Range<usize>, object: &Object<'_>) -> Option<Range<usize>> {
+        let next = object.properties.iter().map(|other| other.range.start).find(|start| *start >= member.end);
+        let last = object.properties.iter().map(|other| other.range.end).rfind(|end| *end <= member.start);
+        let behind = member.end..next.unwrap_or(object.range.end - 1);
+        let before = last.map(|end| end..member.start);
+        let find = |range: Range<usize>| {
+            let mut commas = self.tokens.iter().filter(|token| token.token == Token::Comma);
+            let comma = commas.find(|comma| range.contains(&comma.range.start))?;
+            Some(comma.range.start..comma.range.end)
+        };
+        find(behind).or_else(|| find(before?))
     }
 
     fn has_comma(&self, range: Range<usize>) -> bool {
@@ -306,6 +359,44 @@ mod tests {
         for (before, after) in cases {
             let edited = put(before, Format::Jsonc, ["c", "palisade"], &json!({ "k": 1 })).unwrap();
             assert_eq!(edited, after, "from {before:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_removed_and_the_rest_stays() {
+        let cases = [
+            ("{\"c\":{\"palisade\":{}},\"b\":2}", "{\"c\":{},\"b\":2}"),
+            ("{\"c\":{\"x\":1,\"palisade\":{}}}", "{\"c\":{\"x\":1}}"),
+            ("{\"c\":{\"palisade\":{},\"x\":1}}", "{\"c\":{\"x\":1}}"),
+            (
+                "{\n  \"c\": {\n    \"x\": 1,\n    \"palisade\": {\n      \"k\": 1\n    }\n  }\n}\n",
+                "{\n  \"c\": {\n    \"x\": 1\n  }\n}\n",
+            ),
+            (
+                "{\r\n\t\"c\": {\r\n\t\t\"palisade\": {},\r\n\t\t\"x\": 1\r\n\t}\r\n}",
+                "{\r\n\t\"c\": {\r\n\t\t\"x\": 1\r\n\t}\r\n}",
+            ),
+            (
+                "{\n  \"c\": {\n    \"x\": 1, // one\n    \"palisade\": 7 // two\n  }\n}",
+                "{\n  \"c\": {\n    \"x\": 1 // one\n     // two\n  }\n}",
+            ),
+            ("{\n  \"c\": {\n    \"palisade\": 7,\n  },\n}", "{\n  \"c\": {\n  },\n}"),
+            ("{\"a\": 1}", "{\"a\": 1}"),
+        ];
+        for (before, after) in cases {
+            let edited = remove(before, Format::Jsonc, ["c", "palisade"]).unwrap();
+            assert_eq!(edited, after, "from {before:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_added_can_be_removed_again() {
+        for before in
+            ["{\"c\": {}}", "{\n  \"c\": {\n    \"x\": {}\n  }\n}\n", "{\n \"c\": { \"x\": 1, },\n}"]
+        {
+            let added = put(before, Format::Jsonc, ["c", "palisade"], &json!({ "k": [1] })).unwrap();
+            let removed = remove(&added, Format::Jsonc, ["c", "palisade"]).unwrap();
+            assert_eq!(find(&removed, Format::Jsonc, ["c", "palisade"]), Ok(None), "{removed}");
         }
     }
 

@@ -32,21 +32,25 @@ const NAME_CHARACTERS_MAX: usize = 64;
 const AFTER_HELP: &str = "\
 Clients: claude-code, claude-desktop, cursor, vscode, codex, gemini, zed, windsurf
 With a project file: claude-code, cursor, vscode, gemini
-By address (--url, --http): all but claude-desktop";
+By address (--url, --http): all but claude-desktop
+Without a client, the clients are listed with their files.";
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct SetupArguments {
     /// The client
-    #[arg(value_name = "CLIENT", required_unless_present = "list")]
+    #[arg(value_name = "CLIENT")]
     client: Option<String>,
-    /// List all clients, their files and whether Palisade is in them
+    /// List all clients, their files and whether Palisade is in them (also without CLIENT)
     #[arg(long, conflicts_with_all = ["client", "print", "force", "http", "url"])]
     list: bool,
     /// Show what would be written and where; write nothing
-    #[arg(long)]
+    #[arg(long, requires = "client")]
     print: bool,
+    /// Take the entry out of the client's configuration again
+    #[arg(long, requires = "client", conflicts_with_all = ["print", "force", "http", "url"])]
+    remove: bool,
     /// Use the client's file in this project instead of the user's own
     #[arg(long)]
     project: bool,
@@ -54,10 +58,10 @@ pub struct SetupArguments {
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     name: String,
     /// Connect to a running `palisade serve` on this machine instead of starting a server
-    #[arg(long)]
+    #[arg(long, requires = "client")]
     http: bool,
     /// Connect to a server with this address (https://tools.example/mcp)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "client")]
     url: Option<String>,
     /// The variable from which the client takes the server's token
     #[arg(long, value_name = "NAME", default_value = TOKEN_VARIABLE)]
@@ -66,7 +70,7 @@ pub struct SetupArguments {
     #[arg(long, conflicts_with = "token_variable")]
     no_auth: bool,
     /// Replace an entry of that name that says something else
-    #[arg(long)]
+    #[arg(long, requires = "client")]
     force: bool,
 }
 
@@ -209,7 +213,10 @@ pub struct UserFolders {
 
 /// Runs `palisade setup`.
 pub fn main(folders: UserFolders, arguments: &SetupArguments) -> ExitCode {
-    let text = if arguments.list { list(folders, arguments) } else { one(folders, arguments) };
+    let text = match arguments.client.is_none() {
+        true => list(folders, arguments),
+        false => one(folders, arguments),
+    };
     match text {
         Ok(text) => {
             // The reader of standard output may be gone.
@@ -233,7 +240,11 @@ fn one(folders: UserFolders, arguments: &SetupArguments) -> Result<String, Failu
     let bare = |error| (error, None);
     let places = Places::of_process(folders).map_err(bare)?;
     let task = Task::new(arguments, executable).map_err(bare)?;
-    let done = if arguments.print { task.print(&places) } else { task.set_up(&places, arguments.force) };
+    let done = match (arguments.remove, arguments.print) {
+        (true, _) => task.remove(&places),
+        (false, true) => task.print(&places),
+        (false, false) => task.set_up(&places, arguments.force),
+    };
     done.map_err(|error| (error, Some(task.fragment())))
 }
 
@@ -320,7 +331,7 @@ impl Task {
         let (title, name, path) = (self.client.title, &self.name, target.path.display());
         let verb = match self.standing(&target)? {
             Standing::Same => return Ok(format!("{title} is already set up: `{name}` is in {path}")),
-            Standing::Differs(old) if !is_forced => {
+            Standing::Differs(old) if !is_forced && !self.switches(&old) => {
                 let diff = diff::of_entries(&old, &self.entry()).trim_end().to_owned();
                 return Err(SetupError::Differs { path: target.path.clone(), name: name.clone(), diff });
             }
@@ -345,6 +356,34 @@ impl Task {
         Ok(text)
     }
 
+    /// Whether an entry of Palisade only gets the other connection: a program, or an address.
+    fn switches(&self, old: &Value) -> bool {
+        let is_program = |entry: &Value| entry.get("command").is_some();
+        clients::is_own_entry(old) && is_program(old) != is_program(&self.entry())
+    }
+
+    fn remove(&self, places: &Places) -> Result<String, SetupError> {
+        let target = self.read(places)?;
+        let (title, name, path) = (self.client.title, &self.name, target.path.display());
+        let Some(found) = &target.found else {
+            return Ok(format!("{title} is not set up: there is no {path}"));
+        };
+        if let Standing::NoEntry = self.standing(&target)? {
+            return Ok(format!("{title} is not set up: `{name}` is not in {path}"));
+        }
+        let edited = match self.client.format {
+            Format::Toml => toml_file::remove(&found.text, self.key()),
+            format => json_edit::remove(&found.text, format, self.key()),
+        };
+        let edited = edited.map_err(|reason| SetupError::Content { path: target.path.clone(), reason })?;
+        let backup = target.write(&edited)?;
+        let mut text = format!("`{name}` was removed from {path}\n");
+        if let Some(backup) = backup {
+            writeln!(text, "  before: {}", backup.display()).ok();
+        }
+        Ok(text)
+    }
+
     fn print(&self, places: &Places) -> Result<String, SetupError> {
         let path = self.path(places)?;
         let standing = match self.read(places).and_then(|target| self.standing(&target)) {
@@ -364,7 +403,8 @@ fn list(folders: UserFolders, arguments: &SetupArguments) -> Result<String, Fail
     let places = Places::of_process(folders).map_err(bare)?;
     let command = executable().map_err(bare)?;
     let reach = if arguments.project { Reach::Project } else { Reach::User };
-    Ok(list_of(&places, reach, &arguments.name, &command))
+    let clients = list_of(&places, reach, &arguments.name, &command);
+    Ok(format!("{clients}\n`palisade setup CLIENT` sets one up; --remove takes the entry out again."))
 }
 
 fn list_of(places: &Places, reach: Reach, name: &str, command: &str) -> String {
@@ -378,6 +418,7 @@ fn list_of(places: &Places, reach: Reach, name: &str, command: &str) -> String {
         };
         let Ok(path) = task.path(places) else { continue };
         let standing = match task.read(places).and_then(|target| task.standing(&target)) {
+            Ok(Standing::NoFile) if !client.is_found(places) => "not found here",
             Ok(Standing::NoFile) => "no file yet",
             Ok(Standing::NoEntry) => "not set up",
             Ok(Standing::Same) => "set up",

@@ -10,6 +10,8 @@ use harness::TestFolder;
 
 const COMMAND: &str = "/opt/palisade/bin/palisade";
 
+mod remove;
+
 struct Scene {
     folder: TestFolder,
     places: Places,
@@ -455,7 +457,7 @@ fn printing_and_listing_write_nothing() {
     assert_eq!(list.lines().count(), CLIENTS.len());
     let standing = |name: &str| list.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     assert!(standing("cursor").contains(" set up ") && standing("zed").contains("cannot be edited"));
-    assert!(standing("codex").contains("no file yet"));
+    assert!(standing("codex").contains("not found here"));
     assert!(!scene.path(client("codex")).exists());
 }
 
@@ -464,6 +466,7 @@ fn names_are_plain_words() {
     let arguments = |client: &str, name: &str| SetupArguments {
         client: Some(client.to_owned()),
         list: false,
+        remove: false,
         print: false,
         project: false,
         name: name.to_owned(),

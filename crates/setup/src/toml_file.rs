@@ -60,7 +60,30 @@ fn edit(text: &str, [container, name]: [&str; 2], entry: &Value) -> Result<Strin
         }
         servers.insert(name, Item::Table(table));
     }
-    let edited = document.to_string();
+    with_line_ends(text, document.to_string())
+}
+
+/// The text without the entry.
+pub(crate) fn remove(text: &str, [container, name]: [&str; 2]) -> Result<String, FormatError> {
+    let mut document = parse(text)?;
+    let mut expected = table_as_json(document.as_table());
+    let servers = document.get_mut(container).and_then(Item::as_table_like_mut);
+    if servers.and_then(|servers| servers.remove(name)).is_none() {
+        return Ok(text.to_owned());
+    }
+    expected.get_mut(container).and_then(Value::as_object_mut).map(|servers| servers.remove(name));
+    let edited = with_line_ends(text, document.to_string())?;
+    let mut after = table_as_json(parse(&edited)?.as_table());
+    // A table that existed only for its entries disappears with the last one.
+    for value in [&mut expected, &mut after] {
+        if let Some(root) = value.as_object_mut() {
+            root.retain(|key, servers| key != container || *servers != json!({}));
+        }
+    }
+    if after == expected { Ok(edited) } else { Err(FormatError::Unsure) }
+}
+
+fn with_line_ends(text: &str, edited: String) -> Result<String, FormatError> {
     // The document was written with LF line ends; a file with mixed line ends would not be preserved.
     let (all, long) = (text.matches('\n').count(), text.matches("\r\n").count());
     match long {
@@ -147,6 +170,19 @@ mod tests {
         assert_eq!(edited, format!("{text}\r\n\r\n[mcp_servers.palisade]\r\ncommand = \"x\"\r\n"));
         let text = "a = 1\r\nmcp_servers = {}\n";
         assert_eq!(put(text, PATH, &json!({ "command": "x" })), Err(FormatError::Unsure));
+    }
+
+    #[test]
+    fn an_entry_is_removed_and_the_rest_stays() {
+        let text = "# mine\na = 1\r\n";
+        assert_eq!(remove(text, PATH).unwrap(), text, "nothing to remove");
+        let rest = "# mine\nmodel = \"x\"\n\n[mcp_servers.other] # keep\ncommand = \"x\"\n";
+        let added = put(rest, PATH, &json!({ "command": "palisade" })).unwrap();
+        assert_eq!(remove(&added, PATH).unwrap(), rest);
+        let alone = put("a = 1\n", PATH, &json!({ "command": "palisade" })).unwrap();
+        assert_eq!(remove(&alone, PATH).unwrap(), "a = 1\n");
+        let inline = "mcp_servers = { palisade = { command = \"x\" }, other = {} }\n";
+        assert_eq!(find(&remove(inline, PATH).unwrap(), ["mcp_servers", "other"]), Ok(Some(json!({}))));
     }
 
     #[test]

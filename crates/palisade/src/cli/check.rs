@@ -41,7 +41,10 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
         Ok(code) => code,
         Err(error) => return fail(&error, OWN_FAILURE),
     };
-    let language = &arguments.language;
+    let language = match ::mcp::languages::canonical(&arguments.language) {
+        Ok(language) => language,
+        Err(error) => return fail(&error, REFUSED),
+    };
     let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
         machine.engine.validate(&Caller::local(), None, language, &code).await
     });

@@ -24,8 +24,8 @@ use super::time::parse_time_ms;
 use super::words;
 use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
-use ::mcp::render;
 use ::mcp::view::RunView;
+use ::mcp::{languages, render};
 
 const USAGE: &str = "palisade run [OPTIONS] <LANG> [FILE|-] [ARGS]...
        palisade run [OPTIONS] <LANG> -c <CODE> [ARGS]...";
@@ -280,7 +280,12 @@ fn explain(result: &RunResult, is_saved: bool) {
     let own_failure = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
     if let Some(error) = result.error.as_ref().filter(|_| !own_failure) {
         let cause = error.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
-        let message = words::of_command_line(&format!("{}: {}{cause}", result.outcome.name(), error.message));
+        let message = match (&error.cause, result.outcome) {
+            // The compiler's own words were shown.
+            (Some(cause), Outcome::CompileFailed) => cause.clone(),
+            _ => format!("{}{cause}", error.message),
+        };
+        let message = words::of_command_line(&format!("{}: {message}", result.outcome.name()));
         complain(&message, error.remedy.as_deref().map(words::of_command_line).as_deref());
     }
 }
@@ -304,6 +309,7 @@ fn exit_code(result: &RunResult) -> ExitCode {
 
 fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let Program { code, args, origin } = arguments.program.read(&arguments.language)?;
+    let language = languages::canonical(&arguments.language)?.to_owned();
     let inputs = inputs::read(&arguments.inputs, origin.file())?;
     for note in inputs.notes.iter().filter(|_| !arguments.json) {
         complain(note, None);
@@ -314,7 +320,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let set = arguments.environment.iter().map(|text| environment_variable(text));
     let variables = bound.chain(set).collect::<Result<_, _>>()?;
     Ok(RunRequest {
-        language: arguments.language.clone(),
+        language,
         code,
         source_name: origin.file().and_then(own_name),
         args,

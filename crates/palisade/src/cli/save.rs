@@ -26,8 +26,7 @@ pub(super) fn files<'a>(
     artifacts: impl Iterator<Item = &'a Artifact> + Clone,
     existing: Existing,
 ) -> io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let root = rustix::fs::openat(CWD, directory, FOLDER, Mode::empty())?;
+    let root = open_root(directory)?;
     let mut already = artifacts.clone().filter(|artifact| is_there(&root, &artifact.path));
     if let Some(artifact) = already.next().filter(|_| existing == Existing::Refused) {
         let message = format!("{} exists already; nothing was saved", artifact.path);
@@ -57,6 +56,17 @@ fn is_there(root: &OwnedFd, path: &str) -> bool {
 
 fn file(root: &OwnedFd, artifact: &Artifact, existing: Existing) -> io::Result<()> {
     let path = Path::new(&artifact.path);
+    make_parent(root, path)?;
+    if existing == Existing::Replaced {
+        remove(root, path)?;
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = beneath(root, path, flags, Mode::from_raw_mode(0o644))?;
+    std::fs::File::from(file).write_all(&artifact.content)
+}
+
+/// Creates the folders above a file and opens the last one. No link is followed.
+pub(super) fn make_parent(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut walked = PathBuf::new();
     for part in path.parent().into_iter().flat_map(Path::components) {
         let parent = beneath(root, &walked, FOLDER, Mode::empty())?;
@@ -66,12 +76,13 @@ fn file(root: &OwnedFd, artifact: &Artifact, existing: Existing) -> io::Result<(
         }
         walked.push(part);
     }
-    if existing == Existing::Replaced {
-        remove(root, path)?;
-    }
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = beneath(root, path, flags, Mode::from_raw_mode(0o644))?;
-    std::fs::File::from(file).write_all(&artifact.content)
+    beneath(root, &walked, FOLDER, Mode::empty())
+}
+
+/// Opens a folder of the user, beneath which files are saved.
+pub(super) fn open_root(directory: &Path) -> io::Result<OwnedFd> {
+    std::fs::create_dir_all(directory)?;
+    Ok(rustix::fs::openat(CWD, directory, FOLDER, Mode::empty())?)
 }
 
 /// Removes a file, so that the new one is not written into a file that has another name elsewhere.

@@ -49,7 +49,7 @@ pub(crate) enum ClientError {
     Protocol(String),
     /// A tool call that failed.
     #[error("{message}")]
-    Refused { message: String, remedy: Option<String>, is_ours: bool },
+    Refused { code: String, message: String, remedy: Option<String>, is_ours: bool },
     #[error("interrupted")]
     Interrupted,
 }
@@ -228,6 +228,7 @@ pub(crate) fn structured(mut answer: Value) -> Result<Value, ClientError> {
     let error = &structured["error"];
     let said = error["message"].as_str().or_else(|| answer["content"][0]["text"].as_str());
     Err(ClientError::Refused {
+        code: error["code"].as_str().unwrap_or_default().to_owned(),
         message: said.unwrap_or("the server refused without a reason").to_owned(),
         remedy: error["remedy"].as_str().map(str::to_owned),
         is_ours: error["retryable"] == true,

@@ -1,10 +1,10 @@
-//! `palisade sandbox cp`: copies one file into a sandbox or out of it, with the server's file URLs.
+//! `palisade sandbox cp`: copies a file or a folder into a sandbox or out of it, with the server's file URLs.
 //!
 //! ```text
 //! in    write_file without content -> a file URL -> PUT, a piece of the file at a time
 //! out   read_file -> all of a small file, or a file URL -> GET -> beside the target, then renamed over it
 //! ```
-//! In both directions only a few pieces of a large file are in memory.
+//! A folder is copied file by file ([`super::copy_folder`]). In both directions only a few pieces of a large file are in memory.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,6 +17,7 @@ use clap::Args;
 use engine::SandboxId;
 use serde_json::{Value, json};
 
+use super::copy_folder;
 use super::interrupt::Interrupts;
 use crate::client::http::{OK, Payload, Request};
 use crate::client::{self, Client, ClientError};
@@ -28,20 +29,27 @@ Examples:
   palisade sandbox cp data.csv sbx_...:in/            the same name, in a folder
   palisade sandbox cp sbx_...:out/plot.png .
   palisade sandbox cp sbx_...:out/plot.png figure.png
+  palisade sandbox cp project analysis:               a folder, as /workspace/project of the sandbox \"analysis\"
+  palisade sandbox cp project analysis:src            the same folder with the name src
+  palisade sandbox cp analysis:out .                  a folder with all its files
+  palisade sandbox cp analysis: results               all of /workspace
 
-One of the two is ID:PATH, with a path within /workspace. What exists at the target is replaced as a whole.";
+One of the two is ID:PATH or NAME:PATH, with a path within /workspace. Files that exist at the target are replaced.
+Symbolic links in a folder are left out, and so are empty folders. A local name with a colon is written ./a:b.";
 
 const FILES_PREFIX: &str = "/files/";
 const CREATED: u16 = 201;
+/// The server's code for a path that names a folder.
+const IS_DIRECTORY: &str = "is_directory";
 /// A file up to this size is read in one answer, without a URL.
 const SMALL_BYTES: usize = 512 << 10;
-const WORKSPACE: &str = "/workspace/";
+const WORKSPACE: &str = "/workspace";
 
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CopyArguments {
-    /// What to copy: a file, or ID:PATH
+    /// What to copy: a file or folder, or ID:PATH
     #[arg(value_name = "SRC")]
     source: String,
     /// Where to: a file or folder, or ID:PATH
@@ -49,23 +57,39 @@ pub(crate) struct CopyArguments {
     target: String,
 }
 
-/// A file in a sandbox.
-#[derive(Debug, PartialEq, Eq)]
-struct Remote {
-    sandbox_id: String,
-    path: String,
+/// A file or folder in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// The id of the sandbox, or its name; the server knows both.
+    pub(super) sandbox: String,
+    pub(super) path: String,
 }
 
 impl Remote {
-    /// Returns `None` if the text names no sandbox: the name of a local file may contain colons.
+    /// Returns `None` if the text names no sandbox. A local path has a slash before the colon, or exists.
     fn parse(text: &str) -> Option<Self> {
-        let (id, path) = text.split_once(':')?;
-        let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
-        SandboxId::parse(id).map(|id| Self { sandbox_id: id.as_str().to_owned(), path: path.to_owned() })
+        let (sandbox, path) = text.split_once(':')?;
+        let is_id = SandboxId::parse(sandbox).is_some();
+        let is_name = !sandbox.is_empty() && !sandbox.contains('/') && !Path::new(text).exists();
+        let path = match path.strip_prefix(WORKSPACE) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
+            _ => path,
+        };
+        (is_id || is_name).then(|| Self { sandbox: sandbox.to_owned(), path: path.to_owned() })
     }
 
-    fn arguments(&self) -> Value {
-        json!({ "sandbox_id": self.sandbox_id, "path": self.path })
+    pub(super) fn arguments(&self) -> Value {
+        json!({ "sandbox_id": self.sandbox, "path": self.path })
+    }
+
+    /// The path with the name of the source, if it names only a folder.
+    pub(super) fn with_name_of(&self, source: &Path) -> Result<Self, CopyError> {
+        if !(self.path.is_empty() || self.path.ends_with('/')) {
+            return Ok(self.clone());
+        }
+        let name = source.file_name().unwrap_or_default();
+        let name = name.to_str().ok_or_else(|| CopyError::Local("the file's name is no UTF-8".to_owned()))?;
+        Ok(Self { path: format!("{}{name}", self.path), ..self.clone() })
     }
 }
 
@@ -80,10 +104,10 @@ pub(super) async fn copy(client: &Client, arguments: &CopyArguments) -> Result<E
 
 async fn copy_whole(client: &Client, arguments: &CopyArguments) -> Result<ExitCode, ClientError> {
     let copied = match (Remote::parse(&arguments.source), Remote::parse(&arguments.target)) {
-        (None, Some(remote)) => put(client, Path::new(&arguments.source), remote).await,
-        (Some(remote), None) => fetch(client, &remote, Path::new(&arguments.target)).await,
+        (None, Some(remote)) => copy_in(client, Path::new(&arguments.source), &remote).await,
+        (Some(remote), None) => copy_out(client, &remote, Path::new(&arguments.target)).await,
         _ => {
-            let message = "exactly one of the two must be ID:PATH, with the id of a sandbox";
+            let message = "exactly one of the two must be ID:PATH, with the id or the name of a sandbox";
             complain(message, Some("for example: palisade sandbox cp data.csv sbx_...:data.csv"));
             return Ok(ExitCode::from(BAD_USAGE));
         }
@@ -98,7 +122,32 @@ async fn copy_whole(client: &Client, arguments: &CopyArguments) -> Result<ExitCo
     }
 }
 
-enum CopyError {
+async fn copy_in(client: &Client, source: &Path, remote: &Remote) -> Result<(), CopyError> {
+    let found = std::fs::metadata(source).map_err(local(source))?;
+    if found.is_dir() {
+        return copy_folder::put(client, source, remote).await;
+    }
+    let file = File::open(source).map_err(local(source))?;
+    put(client, (file, source), &remote.with_name_of(source)?).await
+}
+
+async fn copy_out(client: &Client, remote: &Remote, target: &Path) -> Result<(), CopyError> {
+    if remote.path.is_empty() {
+        return copy_folder::fetch(client, remote, target).await;
+    }
+    let file = match target.is_dir() {
+        true => target.join(Path::new(&remote.path).file_name().unwrap_or_default()),
+        false => target.to_owned(),
+    };
+    match fetch(client, remote, &file).await {
+        Err(CopyError::Server(ClientError::Refused { code, .. })) if code == IS_DIRECTORY => {
+            copy_folder::fetch(client, remote, target).await
+        }
+        fetched => fetched,
+    }
+}
+
+pub(super) enum CopyError {
     /// An error of the local file.
     Local(String),
     Server(ClientError),
@@ -110,20 +159,19 @@ impl From<ClientError> for CopyError {
     }
 }
 
-fn local(path: &Path) -> impl Fn(io::Error) -> CopyError {
+pub(super) fn local(path: &Path) -> impl Fn(io::Error) -> CopyError {
     move |error| CopyError::Local(format!("{}: {error}", path.display()))
 }
 
-async fn put(client: &Client, source: &Path, mut remote: Remote) -> Result<(), CopyError> {
-    let file = File::open(source).map_err(local(source))?;
+/// Copies an open file; `source` is its name for messages.
+pub(super) async fn put(
+    client: &Client,
+    (file, source): (File, &Path),
+    remote: &Remote,
+) -> Result<(), CopyError> {
     let found = file.metadata().map_err(local(source))?;
     if !found.is_file() {
         return Err(CopyError::Local(format!("{} is no regular file", source.display())));
-    }
-    if remote.path.is_empty() || remote.path.ends_with('/') {
-        let name = source.file_name().unwrap_or_default();
-        let name = name.to_str().ok_or_else(|| CopyError::Local("the file's name is no UTF-8".to_owned()))?;
-        remote.path.push_str(name);
     }
     let answer = client.tool("write_file", remote.arguments()).await?;
     let path = link(&answer, "upload_url")?;
@@ -135,20 +183,17 @@ async fn put(client: &Client, source: &Path, mut remote: Remote) -> Result<(), C
     Ok(())
 }
 
-async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Result<(), CopyError> {
-    let target = match target.is_dir() {
-        true => target.join(Path::new(&remote.path).file_name().unwrap_or_default()),
-        false => target.to_owned(),
-    };
+/// Copies one file to that path.
+pub(super) async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Result<(), CopyError> {
     let mut arguments = remote.arguments();
     arguments["limit"] = json!(SMALL_BYTES);
     arguments["encoding"] = json!("base64");
     let answer = client.tool("read_file", arguments).await?;
-    let mut draft = Draft::new(&target).map_err(local(&target))?;
+    let mut draft = Draft::new(target).map_err(local(target))?;
     if answer.get("next_offset").is_none() {
         let text = answer["base64"].as_str().unwrap_or_default();
         let bytes = STANDARD.decode(text).map_err(|_| ClientError::Nonsense("it is not base64"))?;
-        draft.write(&bytes).map_err(local(&target))?;
+        draft.write(&bytes).map_err(local(target))?;
     } else {
         let path = link(&answer, "download_url")?;
         let payload = Payload::Bytes(&[]);
@@ -157,10 +202,10 @@ async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Result<(), Co
             return Err(client::refusal(response).await.into());
         }
         while let Some(piece) = response.piece().await.map_err(ClientError::from)? {
-            draft.write(&piece).map_err(local(&target))?;
+            draft.write(&piece).map_err(local(target))?;
         }
     }
-    draft.keep(&target).map_err(local(&target))
+    draft.keep(target).map_err(local(target))
 }
 
 /// The path of a file URL. Its host may be a proxy, and this client is already connected to the server.
@@ -218,12 +263,17 @@ mod tests {
     const ID: &str = "sbx_0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn only_an_id_before_the_colon_names_a_sandbox() {
+    fn an_id_or_a_name_before_the_colon_names_a_sandbox() {
         let path = |text: &str| Remote::parse(text).map(|remote| remote.path);
+        assert_eq!(path("analysis:a/b").as_deref(), Some("a/b"));
+        assert_eq!(path("analysis:/workspace").as_deref(), Some(""));
+        assert_eq!(path("my work:/workspacea").as_deref(), Some("/workspacea"));
         assert_eq!(path(&format!("{ID}:a/b:c")).as_deref(), Some("a/b:c"));
         assert_eq!(path(&format!("{ID}:/workspace/a")).as_deref(), Some("a"));
         assert_eq!(path(&format!("{ID}:")).as_deref(), Some(""));
-        for local in ["a", "a:b", "./sbx_1:b", ID, "C:\\x", ":x"] {
+        let folder = TestFolder::new();
+        let existing = folder.file("a:b", "").to_string_lossy().into_owned();
+        for local in ["a", "./a:b", "./sbx_1:b", ID, ":x", "/a:b", &existing] {
             assert_eq!(path(local), None, "{local}");
         }
     }

@@ -1,6 +1,7 @@
 //! `palisade sandbox`: manages sandboxes of a running server from the terminal.
 
 mod copy;
+mod copy_folder;
 mod exec;
 pub(crate) mod interrupt;
 pub(crate) mod live;
@@ -69,7 +70,7 @@ enum Verb {
     },
     /// Run a program in a sandbox
     Exec(exec::ExecArguments),
-    /// Copy a file into a sandbox or out of it
+    /// Copy a file or a folder into a sandbox or out of it
     Cp(copy::CopyArguments),
     /// Close sandboxes: everything in them ends and their files are removed
     Rm {

@@ -86,7 +86,9 @@ pub(crate) fn main(options: &Options, arguments: &ShellArguments) -> ExitCode {
             say(&Paint::for_stream(&io::stderr()).dim(&format!("sandbox {sandbox_id}")));
         }
         let is_ours = arguments.id.is_none() && !arguments.keep;
-        let language = arguments.language.clone();
+        // An unknown language is reported by the first run.
+        let language = ::mcp::languages::canonical(&arguments.language).map(str::to_owned);
+        let language = language.unwrap_or_else(|_| arguments.language.clone());
         let mut shell = Shell {
             client: client.clone(),
             sandbox_id: sandbox_id.clone(),
@@ -202,7 +204,10 @@ impl Shell {
             ("%help", "") => say(COMMANDS),
             ("%files", "") => self.files().await?,
             ("%lang", "") => say(&self.language),
-            ("%lang", name) => name.clone_into(&mut self.language),
+            ("%lang", name) => match ::mcp::languages::canonical(name) {
+                Ok(language) => language.clone_into(&mut self.language),
+                Err(error) => complain(&error.message, error.remedy.as_deref()),
+            },
             _ => complain(&format!("{word} is no command here"), Some("%help shows them")),
         }
         Ok(Next::On)
