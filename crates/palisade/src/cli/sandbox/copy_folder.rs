@@ -41,11 +41,7 @@ pub(super) async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Re
         (true, Some(name)) => target.join(name),
         _ => target.to_owned(),
     };
-    let mut asked = json!({ "sandbox_id": remote.sandbox, "recursive": true });
-    if !folder.is_empty() {
-        asked["path"] = json!(folder);
-    }
-    let listing = Listing::of(&client.tool("list_files", asked).await?, folder)?;
+    let listing = list(client, &remote.sandbox, folder).await?;
     let root = save::open_root(&target).map_err(local(&target))?;
     for name in &listing.files {
         let parent = save::make_parent(&root, name).map_err(local(&target.join(name)))?;
@@ -60,6 +56,28 @@ pub(super) async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Re
     Ok(())
 }
 
+/// Finds all files beneath a folder of the sandbox, folder by folder: one listing is bounded.
+async fn list(client: &Client, sandbox: &str, folder: &str) -> Result<Listing, CopyError> {
+    let mut listing = Listing::default();
+    let mut open = vec![folder.to_owned()];
+    while let Some(next) = open.pop() {
+        let mut asked = json!({ "sandbox_id": sandbox });
+        if !next.is_empty() {
+            asked["path"] = json!(next);
+        }
+        let answer = client.tool("list_files", asked).await?;
+        open.extend(listing.add(&answer, folder)?);
+        if open.len() > BOUNDS.files_max {
+            return Err(too_much());
+        }
+    }
+    Ok(listing)
+}
+
+fn too_much() -> CopyError {
+    CopyError::Local("the folder holds more than one copy transfers; copy its folders one by one".to_owned())
+}
+
 /// A path that leads to the opened folder, whatever happens to the folders above it.
 fn beneath(parent: &OwnedFd, name: &Path) -> PathBuf {
     let folder = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
@@ -72,34 +90,37 @@ fn tell_left_out(count: usize) {
     }
 }
 
-/// The files in a folder of a sandbox.
-#[derive(Debug, PartialEq, Eq)]
+/// The files beneath a folder of a sandbox.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Listing {
     /// Paths relative to the folder.
     files: Vec<PathBuf>,
+    bytes: u64,
     left_out: usize,
 }
 
 impl Listing {
-    fn of(answer: &Value, folder: &str) -> Result<Self, CopyError> {
-        let mut listing = Self { files: Vec::new(), left_out: 0 };
-        let mut bytes = 0_u64;
+    /// Adds the entries of an answer, and returns the folders among them.
+    fn add(&mut self, answer: &Value, folder: &str) -> Result<Vec<String>, CopyError> {
+        let mut folders = Vec::new();
         for entry in answer["entries"].as_array().into_iter().flatten() {
+            let path = entry["path"].as_str().unwrap_or_default();
             match entry["kind"].as_str() {
+                // A name that is no UTF-8 cannot be asked for.
+                _ if entry["nameless"] == true => self.left_out += 1,
                 Some("file") => {
-                    bytes = bytes.saturating_add(entry["size_bytes"].as_u64().unwrap_or_default());
-                    listing.files.push(plain(entry["path"].as_str().unwrap_or_default(), folder)?);
+                    self.bytes = self.bytes.saturating_add(entry["size_bytes"].as_u64().unwrap_or_default());
+                    self.files.push(plain(path, folder)?);
                 }
-                Some("directory") => {}
-                _ => listing.left_out += 1,
+                Some("directory") => {
+                    plain(path, folder)?;
+                    folders.push(path.to_owned());
+                }
+                _ => self.left_out += 1,
             }
         }
-        let is_whole = answer["complete"] != false && listing.files.len() <= BOUNDS.files_max;
-        if !is_whole || bytes > BOUNDS.bytes_max {
-            let message = "the folder holds more than one copy transfers; copy its folders one by one";
-            return Err(CopyError::Local(message.to_owned()));
-        }
-        Ok(listing)
+        let is_whole = answer["complete"] != false && self.files.len() <= BOUNDS.files_max;
+        if is_whole && self.bytes <= BOUNDS.bytes_max { Ok(folders) } else { Err(too_much()) }
     }
 }
 
@@ -120,36 +141,39 @@ fn plain(path: &str, folder: &str) -> Result<PathBuf, CopyError> {
 mod tests {
     use super::*;
 
-    fn listing(entries: Value, folder: &str) -> Option<Listing> {
-        Listing::of(&json!({ "entries": entries, "complete": true }), folder).ok()
+    fn listing(entries: Value, folder: &str) -> Option<(Listing, Vec<String>)> {
+        let mut listing = Listing::default();
+        let folders = listing.add(&json!({ "entries": entries, "complete": true }), folder).ok()?;
+        Some((listing, folders))
     }
 
     #[test]
     fn only_files_beneath_the_folder_are_taken() {
-        let found = listing(
-            json!([
-                { "path": "out/a", "kind": "file", "size_bytes": 1 },
-                { "path": "out/d", "kind": "directory" },
-                { "path": "out/d/b", "kind": "file", "size_bytes": 1 },
-                { "path": "out/l", "kind": "link" }
-            ]),
-            "out",
-        );
+        let entries = json!([
+            { "path": "out/a", "kind": "file", "size_bytes": 1 },
+            { "path": "out/d", "kind": "directory" },
+            { "path": "out/d/b", "kind": "file", "size_bytes": 1 },
+            { "path": "out/?", "kind": "file", "size_bytes": 1, "nameless": true },
+            { "path": "out/l", "kind": "link" }
+        ]);
         let files = ["a", "d/b"].map(PathBuf::from).to_vec();
-        assert_eq!(found, Some(Listing { files, left_out: 1 }));
+        let wanted = Listing { files, bytes: 2, left_out: 2 };
+        assert_eq!(listing(entries, "out"), Some((wanted, vec!["out/d".to_owned()])));
     }
 
     #[test]
     fn a_server_that_names_other_places_is_not_believed() {
         for path in ["../x", "/etc/passwd", "a/../../x", "", "outside/x"] {
-            let entries = json!([{ "path": path, "kind": "file", "size_bytes": 1 }]);
-            assert_eq!(listing(entries.clone(), "out"), None, "{path}");
-            if path != "outside/x" {
-                assert_eq!(listing(entries, ""), None, "{path}");
+            for kind in ["file", "directory"] {
+                let entries = json!([{ "path": path, "kind": kind, "size_bytes": 1 }]);
+                assert_eq!(listing(entries.clone(), "out"), None, "{path}");
+                if path != "outside/x" {
+                    assert_eq!(listing(entries, ""), None, "{path}");
+                }
             }
         }
         let part = json!({ "entries": [], "complete": false });
-        assert!(Listing::of(&part, "").is_err());
+        assert!(Listing::default().add(&part, "").is_err());
         let huge = json!([{ "path": "a", "kind": "file", "size_bytes": u64::MAX }]);
         assert_eq!(listing(huge, ""), None);
     }
