@@ -45,6 +45,7 @@ In the shell, %help says more. Exit status: 0; from a pipe that of the last prog
 const COMMANDS: &str = "\
 %lang NAME   speak another language; each keeps its own state, all share the files
 %files       the files in /workspace
+%stdin TEXT  a line that the next program reads, for example with input(); without it standard input is empty
 %help        this
 %quit        the end (or Ctrl-D)
 A line that ends in `:` wants more lines until an empty one; open brackets, texts and here-documents until they are closed.
@@ -52,7 +53,7 @@ Ctrl-C ends a program that runs and keeps the sandbox; at the prompt it forgets 
 Up and Ctrl-R find earlier lines (kept in the state directory; not those that begin with a blank), Tab completes commands.";
 
 /// Names of the shell's commands.
-const COMMAND_NAMES: [&str; 4] = ["%files", "%help", "%lang", "%quit"];
+const COMMAND_NAMES: [&str; 5] = ["%files", "%help", "%lang", "%quit", "%stdin"];
 
 /// Arguments of `shell`.
 #[derive(Debug, Args)]
@@ -95,6 +96,7 @@ pub(crate) fn main(options: &Options, arguments: &ShellArguments) -> ExitCode {
             language,
             origin,
             interrupts,
+            stdin: String::new(),
             status: ExitCode::SUCCESS,
         };
         let history = arguments.server.state_dir(&client).and_then(editor::history_file);
@@ -113,6 +115,8 @@ struct Shell {
     language: String,
     origin: Origin,
     interrupts: Interrupts,
+    /// Standard input of the next program.
+    stdin: String,
     /// Exit status of the last program.
     status: ExitCode,
 }
@@ -179,7 +183,10 @@ impl Shell {
     }
 
     async fn run(&mut self, program: &str, input: &mut Input) -> Result<Next, ClientError> {
-        let asked = json!({ "language": self.language, "code": program, "sandbox_id": self.sandbox_id });
+        let mut asked = json!({ "language": self.language, "code": program, "sandbox_id": self.sandbox_id });
+        if !self.stdin.is_empty() {
+            asked["stdin"] = json!(std::mem::take(&mut self.stdin));
+        }
         let ended =
             live::run(&self.client, asked, Show::Live(ControlSequences::MadeVisible), &mut self.interrupts)
                 .await?;
@@ -203,6 +210,10 @@ impl Shell {
             ("%quit" | "%exit", "") => return Ok(Next::Over),
             ("%help", "") => say(COMMANDS),
             ("%files", "") => self.files().await?,
+            ("%stdin", text) => {
+                self.stdin.push_str(text);
+                self.stdin.push('\n');
+            }
             ("%lang", "") => say(&self.language),
             ("%lang", name) => match ::mcp::languages::canonical(name) {
                 Ok(language) => language.clone_into(&mut self.language),
