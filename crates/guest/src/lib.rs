@@ -9,6 +9,7 @@ pub mod checks;
 mod files;
 mod host;
 mod idle;
+mod links;
 mod process;
 mod sys;
 mod waiting;
@@ -17,11 +18,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
-use wire::{Exit, FailureKind, Fork, FromGuest, OpenProcess, ToGuest, VERSION};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use wire::{Exit, FailureKind, Fork, FromGuest, ListenAt, OpenProcess, ToGuest, VERSION};
 
 use crate::host::Host;
 use crate::idle::IdleQuestions;
+use crate::links::{LinkReady, Links};
 use crate::process::{Channel, Process};
 
 /// Maximum number of open programs in one sandbox.
@@ -85,6 +87,7 @@ fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Resul
         processes: BTreeMap::new(),
         refused_files: 0,
         idle: IdleQuestions::default(),
+        links: Links::default(),
         ending: false,
     };
     guest.host.send(&FromGuest::Hello { version: VERSION })?;
@@ -115,6 +118,7 @@ struct Guest {
     refused_files: u32,
     /// Processes about which the host wants to know when they become idle.
     idle: IdleQuestions,
+    links: Links,
     ending: bool,
 }
 
@@ -125,12 +129,14 @@ enum Ready {
     Deaths,
     Gate,
     Process(u32, Channel),
+    Links(LinkReady),
 }
 
 impl Guest {
     /// Waits for an event and handles it.
     fn turn(&mut self) -> io::Result<()> {
-        for ready in self.wait()? {
+        let mut links = Vec::new();
+        for (ready, flags) in self.wait()? {
             if self.is_copy {
                 return Ok(());
             }
@@ -139,16 +145,23 @@ impl Guest {
                 Ready::Deaths => self.reap()?,
                 Ready::Gate => self.pass_gate()?,
                 Ready::Process(number, channel) => self.carry(number, channel)?,
+                Ready::Links(LinkReady::Listener(number)) => {
+                    self.links.accept(number, self.processes.len(), &mut self.host)?;
+                }
+                Ready::Links(LinkReady::Link(number)) => links.push((number, flags)),
             }
         }
         if self.is_copy {
             return Ok(());
         }
+        if !links.is_empty() {
+            self.links.serve(links, &mut self.host)?;
+        }
         self.idle.answer(&mut self.processes, &mut self.host)?;
         self.host.flush()
     }
 
-    fn wait(&self) -> io::Result<Vec<Ready>> {
+    fn wait(&self) -> io::Result<Vec<(Ready, PollFlags)>> {
         let mut names = vec![Ready::Host, Ready::Deaths];
         let host_flags = if self.host.has_waiting() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut list = vec![
@@ -166,12 +179,23 @@ impl Guest {
                 list.push(PollFd::from_borrowed_fd(descriptor, flags));
             }
         }
-        match rustix::event::poll(&mut list, self.idle.pause().as_ref()) {
+        let mut pause = self.idle.pause();
+        if !self.links.is_empty() {
+            for (ready, descriptor, flags) in self.links.interests(host_has_room, self.processes.len()) {
+                names.push(Ready::Links(ready));
+                list.push(PollFd::from_borrowed_fd(descriptor, flags));
+            }
+            // A longer list is an error, see poll(2).
+            list.truncate(links::descriptors_max());
+            let rest = self.links.pause().and_then(|rest| Timespec::try_from(rest).ok());
+            pause = [pause, rest].into_iter().flatten().min_by_key(|time| (time.tv_sec, time.tv_nsec));
+        }
+        match rustix::event::poll(&mut list, pause.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let ready = list.iter().zip(names).filter(|(polled, _)| !polled.revents().is_empty());
-        Ok(ready.map(|(_, name)| name).collect())
+        Ok(ready.map(|(polled, name)| (name, polled.revents())).collect())
     }
 
     fn pass_gate(&mut self) -> io::Result<()> {
@@ -217,7 +241,20 @@ impl Guest {
                 sys::kill_rest();
                 Ok(())
             }
-            ToGuest::PutFile { request, .. } if self.lacks_files(request) => Ok(()),
+            ToGuest::PutFile { request, .. } | ToGuest::Listen { request, .. }
+                if self.lacks_files(request) =>
+            {
+                Ok(())
+            }
+            ToGuest::Listen { request, listener, at } => self.listen(request, listener, &at),
+            ToGuest::EndLinks { request } => {
+                self.links.end();
+                self.host.send(&FromGuest::Done { request })
+            }
+            ToGuest::Link { link, data } => self.links.receive(link, &data, &mut self.host),
+            ToGuest::LinkTaken { link, bytes } => self.links.taken(link, bytes, &mut self.host),
+            ToGuest::LinkEnd { link } => self.links.host_ended(link, &mut self.host),
+            ToGuest::LinkClosed { link } => self.links.host_closed(link, &mut self.host),
             ToGuest::PutFile { request, path, append, data } => match files::put(&path, append, &data) {
                 Ok(()) => Ok(()),
                 Err(error) => {
@@ -241,6 +278,19 @@ impl Guest {
     /// Whether one of the files with that number could not be placed.
     fn lacks_files(&self, number: u32) -> bool {
         number != 0 && number == self.refused_files
+    }
+
+    /// Listens for programs. If that fails, the orders that need it are dropped as those that lack a file.
+    fn listen(&mut self, request: u32, listener: u32, at: &ListenAt) -> io::Result<()> {
+        let answer = match self.links.listen(listener, at) {
+            Ok(()) => FromGuest::Listening { request, listener },
+            Err(error) => {
+                self.refused_files = request;
+                let errno = error.raw_os_error().unwrap_or(0);
+                FromGuest::Failed { request, kind: FailureKind::Listen, errno }
+            }
+        };
+        self.host.send(&answer)
     }
 
     fn open(&mut self, open: &OpenProcess) -> io::Result<()> {

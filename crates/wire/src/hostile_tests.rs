@@ -8,8 +8,8 @@ use std::fmt::Debug;
 use harness::{Chance, is_quick};
 
 use crate::{
-    Exit, FRAME_BYTES_MAX, FailureKind, FileEntry, FileKind, Fork, FrameBuffer, FromGuest, OpenProcess,
-    Stream, ToGuest, WireError, checks,
+    Exit, FRAME_BYTES_MAX, FailureKind, FileEntry, FileKind, Fork, FrameBuffer, FromGuest, ListenAt,
+    OpenProcess, Stream, ToGuest, WireError, checks,
 };
 
 const HEADER_BYTES: usize = 4;
@@ -28,7 +28,7 @@ fn number(chance: &mut Chance) -> u32 {
 
 fn to_guest(chance: &mut Chance) -> ToGuest {
     let (process, request) = (number(chance), number(chance));
-    match chance.below(11) {
+    match chance.below(17) {
         0 => ToGuest::Open(OpenProcess {
             process,
             after: number(chance),
@@ -54,6 +54,20 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
         7 => ToGuest::ListFiles { request, entries_max: number(chance) },
         8 => ToGuest::Hears { request, process },
         9 => ToGuest::AwaitIdle { request, process },
+        10 => ToGuest::Listen {
+            request,
+            listener: number(chance),
+            at: if chance.below(2) == 0 {
+                ListenAt::Socket(text(chance, 30))
+            } else {
+                ListenAt::Loopback(u16::from_le_bytes([chance.any() as u8, chance.any() as u8]))
+            },
+        },
+        11 => ToGuest::EndLinks { request },
+        12 => ToGuest::Link { link: number(chance), data: chance.bytes(200) },
+        13 => ToGuest::LinkTaken { link: number(chance), bytes: number(chance) },
+        14 => ToGuest::LinkEnd { link: number(chance) },
+        15 => ToGuest::LinkClosed { link: number(chance) },
         _ => ToGuest::Shutdown,
     }
 }
@@ -66,7 +80,7 @@ fn from_guest(chance: &mut Chance) -> FromGuest {
         size_bytes: chance.any(),
         modified_ns: chance.any().cast_signed(),
     };
-    match chance.below(9) {
+    match chance.below(15) {
         0 => FromGuest::Hello { version: number(chance) },
         1 => FromGuest::Output {
             process,
@@ -79,6 +93,12 @@ fn from_guest(chance: &mut Chance) -> FromGuest {
         5 => FromGuest::FileData { request, data: chance.bytes(200) },
         6 => FromGuest::Files { request, entries: (0..chance.below(5)).map(|_| entry(chance)).collect() },
         7 => FromGuest::Done { request },
+        8 => FromGuest::Listening { request, listener: number(chance) },
+        9 => FromGuest::LinkOpened { link: number(chance), listener: number(chance) },
+        10 => FromGuest::Link { link: number(chance), data: chance.bytes(200) },
+        11 => FromGuest::LinkTaken { link: number(chance), bytes: number(chance) },
+        12 => FromGuest::LinkEnd { link: number(chance) },
+        13 => FromGuest::LinkClosed { link: number(chance) },
         _ => FromGuest::Failed { request, kind: FailureKind::File, errno: number(chance).cast_signed() },
     }
 }

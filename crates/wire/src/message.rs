@@ -3,15 +3,27 @@
 //! A sandbox may hold several processes (one per interpreter), each identified by a number that the host
 //! chose. The bytes of an interpreter's driver are opaque (`Control`): the guest never parses them, so a
 //! driver protocol can grow without a new guest. No message carries a credential.
+//!
+//! A connection that a program makes to a listener inside is a *link*: opaque bytes in both directions, each direction
+//! with a window. The guest chooses the number of a link among those that are free. Either side may end its direction
+//! (`LinkEnd`) or close its end (`LinkClosed`); both sides send `LinkClosed` exactly once.
 
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages. The guest sends it in its first frame, and the host refuses any other version.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The maximum amount of data in one message.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be in flight to one process before the guest acknowledges it.
 pub const STDIN_WINDOW_BYTES: usize = 256 * 1024;
+/// How much data of one link may be in flight in one direction before the receiver reports that it took some.
+pub const LINK_WINDOW_BYTES: usize = 256 * 1024;
+/// A receiver reports what it took once it is this much. The sender then never waits for a report that does not come.
+pub const LINK_TAKEN_BYTES: usize = LINK_WINDOW_BYTES / 4;
+/// The maximum number of links of one sandbox. The number of a link is smaller than this.
+pub const LINKS_MAX: u32 = 64;
+/// The maximum number of listeners of one sandbox. The number of a listener is smaller than this.
+pub const LISTENERS_MAX: u32 = 8;
 /// The longest file path in a request.
 pub const PATH_BYTES_MAX: usize = 4096;
 /// The maximum number of entries in one `Files` message.
@@ -109,6 +121,46 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
+    /// Listen inside the sandbox. Each accepted connection becomes a link. The guest answers by `Listening`, or by
+    /// `Failed` with the kind `Listen`; it then drops the orders that name this number in `after`.
+    Listen {
+        /// Number of the answer: that of the files that the order needs.
+        request: u32,
+        /// The number by which both sides identify it, smaller than [`LISTENERS_MAX`].
+        listener: u32,
+        /// Where to listen.
+        at: ListenAt,
+    },
+    /// Stop listening and close every link. Answered by `Done`, after which the guest sends nothing about these links.
+    EndLinks {
+        /// Number of the answer.
+        request: u32,
+    },
+    /// Bytes for the program at a link; at most [`LINK_WINDOW_BYTES`] may be unacknowledged.
+    Link {
+        /// The link.
+        link: u32,
+        /// At least one byte, at most [`CHUNK_BYTES_MAX`].
+        #[serde(with = "crate::bytes")]
+        data: Vec<u8>,
+    },
+    /// This many bytes of a link were taken by the receiver outside.
+    LinkTaken {
+        /// The link.
+        link: u32,
+        /// Bytes since the last such message.
+        bytes: u32,
+    },
+    /// No more bytes come for the program at a link. The other direction stays open.
+    LinkEnd {
+        /// The link.
+        link: u32,
+    },
+    /// The host has closed its end, after all bytes before. The number is free once both sides have sent this.
+    LinkClosed {
+        /// The link.
+        link: u32,
+    },
     /// Answered by `Done` once the first thread of a process waits for the next message to its driver. The
     /// answer follows everything that the driver had sent by then. There is no answer for a process that ends
     /// before. A process has at most one such question; a new one replaces the old one.
@@ -118,6 +170,15 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
+}
+
+/// Where the guest listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ListenAt {
+    /// A Unix stream socket at this absolute path. The guest creates its folder, and replaces a socket that is there.
+    Socket(String),
+    /// A TCP port on 127.0.0.1, not 0.
+    Loopback(u16),
 }
 
 /// A program to start.
@@ -220,6 +281,45 @@ pub enum FromGuest {
         /// The operating system's error number, 0 if none.
         errno: i32,
     },
+    /// The guest listens.
+    Listening {
+        /// Number of the request.
+        request: u32,
+        /// The listener.
+        listener: u32,
+    },
+    /// A program connected to a listener. The guest chooses a number that is free.
+    LinkOpened {
+        /// The link, smaller than [`LINKS_MAX`].
+        link: u32,
+        /// The listener.
+        listener: u32,
+    },
+    /// Bytes from the program at a link; at most [`LINK_WINDOW_BYTES`] may be unacknowledged.
+    Link {
+        /// The link.
+        link: u32,
+        /// At least one byte, at most [`CHUNK_BYTES_MAX`].
+        #[serde(with = "crate::bytes")]
+        data: Vec<u8>,
+    },
+    /// This many bytes of a link have left the guest, or were dropped because no program reads them any more.
+    LinkTaken {
+        /// The link.
+        link: u32,
+        /// Bytes since the last such message.
+        bytes: u32,
+    },
+    /// No more bytes come from the program at a link. The other direction stays open.
+    LinkEnd {
+        /// The link.
+        link: u32,
+    },
+    /// The guest has closed its end, after all bytes before. The number is free once both sides have sent this.
+    LinkClosed {
+        /// The link.
+        link: u32,
+    },
 }
 
 /// One of the two output streams.
@@ -249,6 +349,8 @@ pub enum FailureKind {
     File,
     /// The request is invalid (unknown process, path outside the workspace, too long).
     Refused,
+    /// The guest could not listen there.
+    Listen,
 }
 
 /// A file of the workspace.

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::{
-    Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, OpenProcess, Stream, ToGuest, checks, encode,
+    Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, ListenAt, OpenProcess, Stream, ToGuest, checks,
+    encode,
 };
 
 const DATA_BYTES_MAX: usize = 300;
@@ -30,6 +31,10 @@ fn open() -> impl Strategy<Value = OpenProcess> {
     )
 }
 
+fn listen_at() -> impl Strategy<Value = ListenAt> {
+    prop_oneof![any::<String>().prop_map(ListenAt::Socket), any::<u16>().prop_map(ListenAt::Loopback)]
+}
+
 fn to_guest() -> impl Strategy<Value = ToGuest> {
     let (process, after, request) = (any::<u32>, any::<u32>, any::<u32>);
     prop_oneof![
@@ -52,6 +57,16 @@ fn to_guest() -> impl Strategy<Value = ToGuest> {
             .prop_map(|(request, path, offset, bytes)| ToGuest::ReadFile { request, path, offset, bytes }),
         (request(), any::<u32>())
             .prop_map(|(request, entries_max)| ToGuest::ListFiles { request, entries_max }),
+        (request(), any::<u32>(), listen_at()).prop_map(|(request, listener, at)| ToGuest::Listen {
+            request,
+            listener,
+            at
+        }),
+        request().prop_map(|request| ToGuest::EndLinks { request }),
+        (any::<u32>(), data()).prop_map(|(link, data)| ToGuest::Link { link, data }),
+        (any::<u32>(), any::<u32>()).prop_map(|(link, bytes)| ToGuest::LinkTaken { link, bytes }),
+        any::<u32>().prop_map(|link| ToGuest::LinkEnd { link }),
+        any::<u32>().prop_map(|link| ToGuest::LinkClosed { link }),
         Just(ToGuest::KillRest),
         Just(ToGuest::Shutdown),
     ]
@@ -81,6 +96,12 @@ fn from_guest() -> impl Strategy<Value = FromGuest> {
         (request(), data()).prop_map(|(request, data)| FromGuest::FileData { request, data }),
         (request(), vec(entry(), 0..5)).prop_map(|(request, entries)| FromGuest::Files { request, entries }),
         request().prop_map(|request| FromGuest::Done { request }),
+        (request(), any::<u32>()).prop_map(|(request, listener)| FromGuest::Listening { request, listener }),
+        (any::<u32>(), any::<u32>()).prop_map(|(link, listener)| FromGuest::LinkOpened { link, listener }),
+        (any::<u32>(), data()).prop_map(|(link, data)| FromGuest::Link { link, data }),
+        (any::<u32>(), any::<u32>()).prop_map(|(link, bytes)| FromGuest::LinkTaken { link, bytes }),
+        any::<u32>().prop_map(|link| FromGuest::LinkEnd { link }),
+        any::<u32>().prop_map(|link| FromGuest::LinkClosed { link }),
         (request(), any::<i32>()).prop_map(|(request, errno)| FromGuest::Failed {
             request,
             kind: FailureKind::File,

@@ -14,7 +14,7 @@ fn a_count_that_lies_takes_no_memory() {
     for claim in
         [&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]]
     {
-        for variant in 0..12_u8 {
+        for variant in 0..24_u8 {
             for fields in 0..4 {
                 let mut payload = vec![variant];
                 payload.extend(vec![0; fields]);
