@@ -41,6 +41,8 @@ pub(crate) enum GuestError {
     Refused { errno: i32 },
     #[error("the program could not be started (error number {errno})")]
     NotStarted { errno: i32 },
+    #[error("the guest could not listen for the program (error number {errno})")]
+    Unlistened { errno: i32 },
     #[error("talking to the guest failed")]
     Io(#[from] io::Error),
 }
@@ -209,6 +211,11 @@ impl GuestWriter {
     /// Whether messages are queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
+    }
+
+    /// How much is queued.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued.len()
     }
 
     /// Sends as much of the queue as the guest takes now. Cancel safe. After an error the queue is empty.

@@ -28,6 +28,7 @@ mod guest_client;
 mod guest_stream;
 mod handle;
 mod image;
+pub mod links;
 mod output;
 mod pool;
 mod request;
@@ -102,6 +103,8 @@ pub struct Engine {
     failures: Arc<Failures>,
     /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
+    /// What the links of all runs may hold.
+    pub(crate) link_memory: Arc<links::LinkMemory>,
 }
 
 impl Engine {
@@ -146,6 +149,7 @@ impl Engine {
             is_warm: config.pool.is_on,
             admission,
             failures,
+            link_memory: Arc::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::given::Given;
+use crate::links::{GRANTS_MAX, Grant};
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxId;
@@ -62,6 +63,8 @@ pub struct RunRequest {
     /// Whether the run gets a newly built sandbox and does not count as demand for spares. Examinations of the
     /// machine set it; runs of callers do not.
     pub cold: bool,
+    /// What the program may reach outside. Usually nothing.
+    pub grants: Vec<Grant>,
 }
 
 /// The source of standard input.
@@ -100,6 +103,7 @@ impl RunRequest {
         self.check_args()?;
         self.check_variables()?;
         self.check_inputs()?;
+        bounded("grants", self.grants.len(), GRANTS_MAX)?;
         if let Stdin::Bytes(bytes) = &self.stdin {
             bounded("stdin", bytes.len(), INPUT_BYTES_MAX)?;
         }

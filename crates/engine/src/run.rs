@@ -27,12 +27,13 @@ use crate::driver::{self, Done, DriverRun};
 use crate::feed::Feed;
 use crate::given::{Given, Giving};
 use crate::guest_client::GuestError;
+use crate::links::Reach;
 use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{DriverCall, Preparing, Runtime, is_among};
-use crate::unstarted::{Unstarted, explain_refusal};
+use crate::unstarted::{Unstarted, explain_refusal, unlistened};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, variables};
 
@@ -156,7 +157,8 @@ impl Engine {
         } else {
             self.lease_for_run(wall, &spec, &runtime).await?
         };
-        Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started })
+        let reach = Reach::of(request, caller, &terms, &self.link_memory);
+        Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started, reach })
     }
 
     async fn lease_for_run(
@@ -222,6 +224,8 @@ struct Prepared {
     /// File name of the program in the workspace.
     source: String,
     started: Instant,
+    /// What the program may reach outside; `None` if nothing was granted.
+    reach: Option<std::sync::Arc<Reach>>,
 }
 
 impl Prepared {
@@ -255,8 +259,10 @@ impl Prepared {
         execution.phases.parts_us.push(("guest", micros(created.elapsed())));
         let running = Instant::now();
         let end = self.follow_living(wall, &request, &mut conversation, &mut stops).await;
+        conversation.cut_links().await;
         execution.enforced = self.lease.sandbox.enforced().clone();
         match end {
+            End::Unlistened(errno) => return self.fail(begun, &GuestError::Unlistened { errno }).await,
             End::Unplaced(errno) => return self.fail(begun, &GuestError::Refused { errno }).await,
             End::NotStarted(errno) => return self.fail(begun, &GuestError::NotStarted { errno }).await,
             End::Compile(_) => conversation.tell_compile_failure(request.source_in(&self.runtime)),
@@ -264,7 +270,7 @@ impl Prepared {
         }
         execution.usage.wall_ms = millis(running.elapsed());
         execution.phases.parts_us.push(("program", micros(running.elapsed())));
-        if request.collect_files && matches!(end, End::Program(_)) {
+        if request.collect_files && matches!(end, End::Program(_)) && conversation.end_links().await {
             let collect = conversation.collect(&request.inputs, &self.source);
             match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
                 Ok(collected) => {
@@ -358,6 +364,7 @@ impl Prepared {
         let guest = self.lease.connect().await?;
         let mut conversation =
             Conversation::once(guest, self.terms.limits.output_bytes, Overflow::EndsProgram);
+        conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }
@@ -470,6 +477,10 @@ impl Prepared {
             GuestError::Refused { errno } => {
                 (told.code, told.remedy) = explain_refusal(*errno);
                 Outcome::Refused
+            }
+            GuestError::Unlistened { errno } => {
+                told = unlistened(*errno);
+                Outcome::Unavailable
             }
             _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
             _ => Outcome::Unavailable,

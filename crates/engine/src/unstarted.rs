@@ -73,6 +73,10 @@ impl Unstarted {
         Self::new(Outcome::Unavailable, told.remedy(format!("{for_caller}{remedy}")))
     }
 
+    pub(crate) fn unlistened(errno: i32) -> Self {
+        Self::new(Outcome::Unavailable, unlistened(errno))
+    }
+
     pub(crate) fn incomplete(missing: &[sandbox::Guarantee]) -> Self {
         let names: Vec<&str> = missing.iter().map(|guarantee| guarantee.name()).collect();
         let message = format!("this machine cannot enforce {}", names.join(", "));
@@ -89,6 +93,16 @@ pub(crate) fn unplaced(error: &GuestError) -> RunError {
     if let GuestError::Refused { errno } = error {
         (told.code, told.remedy) = explain_refusal(*errno);
     }
+    told
+}
+
+/// The error of a run whose sandbox could not listen for it.
+pub(crate) fn unlistened(errno: i32) -> RunError {
+    let message =
+        "the sandbox could not open the socket through which the program reaches what it was granted";
+    let remedy = "end the process in the sandbox that uses the port or the path, or run in a fresh sandbox";
+    let mut told = RunError::new("listen_failed", message).remedy(remedy);
+    told.cause = Some(std::io::Error::from_raw_os_error(errno).to_string());
     told
 }
 

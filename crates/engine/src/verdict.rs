@@ -30,6 +30,8 @@ pub(crate) enum End {
     Unplaced(i32),
     /// Nothing ran: the interpreter or the program could not be started, with this errno.
     NotStarted(i32),
+    /// Nothing ran: the guest could not listen for the program's links, with this errno.
+    Unlistened(i32),
 }
 
 /// The outcome with its error message and warnings.
@@ -63,7 +65,7 @@ fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
         End::Watch(Ending::Gone) | End::Lost if usage.oom_kills > 0 => Outcome::OutOfMemory,
         End::Watch(Ending::Gone) | End::Lost => Outcome::Killed,
         End::Unplaced(_) => Outcome::Refused,
-        End::NotStarted(_) => Outcome::Unavailable,
+        End::NotStarted(_) | End::Unlistened(_) => Outcome::Unavailable,
     }
 }
 

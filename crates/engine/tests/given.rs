@@ -62,9 +62,6 @@ fn registry(folder: &Folder, told: &Told) -> Arc<Runs> {
     let (floor, ceiling, age_max) = (2, 4, Duration::from_secs(300));
     let config = EngineConfig {
         state_dir: folder.path().to_owned(),
-        executable: None,
-        interpreters: std::collections::BTreeMap::new(),
-        launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
         pool: PoolConfig { is_on: true, floor, ceiling, memory_bytes_max: 1 << 30, age_max },

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use wire::{Exit, FromGuest, ToGuest};
 
 use super::{
-    Conversation, Ended, GuestChannel, HEARS, IDLE, Input, Mode, Overflow, PREPARE, SYNC, Said, State,
+    Conversation, Ended, GuestChannel, HEARS, IDLE, Input, Links, Mode, Overflow, PREPARE, SYNC, Said, State,
     StopSignals,
 };
 use crate::driver::DriverDecoder;
@@ -123,6 +123,7 @@ impl<'a> Conversation<'a> {
             overflow: Overflow::EndsProgram,
             decoder,
             audience: None,
+            links: Links::None,
         })
     }
 
@@ -233,12 +234,16 @@ impl<'a> Conversation<'a> {
         deadline: Instant,
     ) -> (GuestChannel, KeptEnd) {
         let ended = self.follow(sandbox, stops, deadline).await;
-        let interpreter = match ended {
+        let mut interpreter = match ended {
             Ended::Over(_) => InterpreterFate::Kept,
             Ended::Exited(_) => InterpreterFate::Ended,
             Ended::Limit(End::Lost | End::Watch(Ending::Gone)) => InterpreterFate::Gone,
             Ended::Limit(end) => self.make_let_go(end).await,
         };
+        self.cut_links().await;
+        if interpreter != InterpreterFate::Gone && !self.end_links().await {
+            interpreter = InterpreterFate::Gone;
+        }
         let is_begun = !self.is_catching_up();
         let (is_fresh, was_deaf) = match &self.mode {
             Mode::Kept(kept) => (kept.is_fresh, kept.was_deaf),
@@ -254,6 +259,8 @@ impl<'a> Conversation<'a> {
             // Whether the interpreter read its order no longer matters.
             (kept.told, kept.ask_at) = (Vec::new(), None);
         }
+        // A program that waits for a broker can react to the interrupt.
+        self.ask_to_end_links().await;
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
         let is_preparing = match &mut self.state {
             State::CatchingUp(preparation) => preparation.take().is_some(),

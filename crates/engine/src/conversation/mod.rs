@@ -40,10 +40,13 @@
 //!   forge that message. The guest must also have seen the interpreter's first thread wait for its next order.
 //!   Until then the clock and the limits continue.
 //! - When a run meets a limit, the host decides how the run ended.
+//! - Links ([`links`]) exist only for a run that was granted some. They end with the run in every mode: before the
+//!   verdict the brokers are gone, and in mode kept the guest has confirmed that nothing listens any more.
 
 mod channel;
 mod collect;
 mod kept;
+mod links;
 mod listener;
 mod opening;
 mod stop;
@@ -52,11 +55,12 @@ use std::time::Duration;
 
 use sandbox::Sandbox;
 use tokio::time::Instant;
-use wire::{Exit, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{Exit, FailureKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
 pub(crate) use self::channel::GuestChannel;
 use self::kept::Kept;
 pub(crate) use self::kept::{InterpreterFate, KeptEnd};
+use self::links::Links;
 pub use self::listener::RunEvent;
 pub(crate) use self::listener::{Audience, Listener};
 use self::opening::Input;
@@ -67,6 +71,7 @@ use crate::display::Display;
 use crate::driver::{Done, DriverDecoder};
 use crate::feed::Feed;
 use crate::guest_client::{GuestReader, GuestWriter, PLACED};
+use crate::links::LinkTable;
 use crate::output::Output;
 use crate::verdict::End;
 
@@ -84,6 +89,8 @@ const SYNC: u32 = u32::MAX;
 const HEARS: u32 = SYNC - 1;
 /// The request number of the question when an interpreter waits for its next order.
 const IDLE: u32 = SYNC - 2;
+/// The request number of the order to end all links.
+const LINKS: u32 = SYNC - 3;
 /// A guest answers at once. A guest that takes longer is lost.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long output may still be read from a sandbox that was killed.
@@ -103,6 +110,7 @@ pub(crate) struct Conversation<'a> {
     overflow: Overflow,
     decoder: DriverDecoder,
     audience: Option<&'a mut Audience>,
+    links: Links,
 }
 
 /// Whether the sandbox outlives the run.
@@ -180,6 +188,7 @@ impl<'a> Conversation<'a> {
             overflow,
             decoder: DriverDecoder::default(),
             audience: None,
+            links: Links::None,
         }
     }
 
@@ -207,8 +216,10 @@ impl<'a> Conversation<'a> {
         let unanswered = tokio::time::sleep(SYNC_PATIENCE);
         tokio::pin!(clock, unanswered);
         loop {
+            self.pump_links();
             let (is_asked, ask_at) = (self.is_catching_up(), self.ask_at());
-            let Self { channel: GuestChannel { reader, writer, .. }, input, audience, .. } = &mut *self;
+            let Self { channel: GuestChannel { reader, writer, .. }, input, audience, links, .. } =
+                &mut *self;
             let Input { feed, window } = input;
             let is_behind = audience.as_ref().is_some_and(|audience| audience.is_behind());
             let message = tokio::select! {
@@ -228,6 +239,7 @@ impl<'a> Conversation<'a> {
                     if written.is_err() { *feed = Feed::Over }
                     continue;
                 }
+                () = links.rung(), if links.are_open() && LinkTable::has_room(writer) => continue,
                 piece = feed.next(*window), if !writer.has_queued() && feed.wants(*window) => {
                     self.send_input(piece);
                     continue;
@@ -252,9 +264,22 @@ impl<'a> Conversation<'a> {
                 self.input.window = (self.input.window + bytes as usize).min(STDIN_WINDOW_BYTES);
                 None
             }
+            FromGuest::Done { request: LINKS } => {
+                self.links_ended();
+                None
+            }
             FromGuest::Done { request } => self.take_answer(request),
+            FromGuest::Failed { request, errno, kind: FailureKind::Listen } => {
+                (request == self.placed).then_some(Ended::Over(End::Unlistened(errno)))
+            }
             FromGuest::Failed { request, errno, .. } => self.take_failure(request, errno),
             FromGuest::Exited { process, exit } => self.take_exit(process, exit),
+            message @ (FromGuest::Listening { .. }
+            | FromGuest::LinkOpened { .. }
+            | FromGuest::Link { .. }
+            | FromGuest::LinkTaken { .. }
+            | FromGuest::LinkEnd { .. }
+            | FromGuest::LinkClosed { .. }) => self.take_link(message),
             _ => None,
         }
     }
@@ -357,9 +382,12 @@ impl<'a> Conversation<'a> {
         self.channel.writer.queue(&message).ok();
     }
 
-    /// Whether the program has produced no message yet.
+    /// Whether the program has produced no message yet, and has reached nothing outside.
     pub(crate) fn is_silent(&self) -> bool {
-        self.output.stdout.is_empty() && self.output.stderr.is_empty() && self.decoder.done().is_none()
+        !self.links.are_used()
+            && self.output.stdout.is_empty()
+            && self.output.stderr.is_empty()
+            && self.decoder.done().is_none()
     }
 
     /// Writes a compiler-like message to standard error for a program that the preparer refused.

@@ -1,5 +1,6 @@
 //! One run of a live interpreter: its files and its order, for a [`Conversation`] in mode kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::{DiskHeld, Limits};
@@ -10,6 +11,7 @@ use crate::conversation::{Audience, Conversation, GuestChannel, KEEP, KeptEnd, P
 use crate::driver::{self, DriverRun};
 use crate::guest_client::GuestError;
 use crate::handle;
+use crate::links::Reach;
 use crate::request::{RunRequest, Stdin};
 use crate::result::RunError;
 use crate::run::{OWN_FILES, in_workspace};
@@ -25,6 +27,8 @@ pub(super) struct LiveRun<'a> {
     pub(super) limits: &'a Limits,
     /// The size of the files, if it is known.
     pub(super) held: Option<DiskHeld>,
+    /// What the program may reach outside; `None` if nothing was granted.
+    pub(super) reach: Option<Arc<Reach>>,
 }
 
 impl LiveRun<'_> {
@@ -48,11 +52,12 @@ impl LiveRun<'_> {
 
     /// Sends the sync question, the files and the order.
     async fn begin<'a>(&'a self, channel: GuestChannel) -> Result<Conversation<'a>, Unbegun> {
-        let Self { request, runtime, limits, .. } = *self;
+        let Self { request, runtime, limits, .. } = self;
         // A process that an earlier run left behind does not know this random id, so it cannot report the end
         // of this run.
         let id = handle::random("")?;
         let mut conversation = Conversation::kept(channel, runtime, id.clone(), limits.output_bytes)?;
+        conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }

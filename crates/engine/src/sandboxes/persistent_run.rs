@@ -22,6 +22,7 @@ use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, InterpreterFate, KeptEnd, Said, Stop, StopSignals};
 use crate::guest_client::GuestError;
+use crate::links::Reach;
 use crate::request::RunRequest;
 use crate::request::check_names;
 use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
@@ -159,7 +160,8 @@ impl Sandboxes {
             Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
         begun.execution.enforced = awake.sandbox.enforced().clone();
         let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
-        let live_run = LiveRun { request: &request, runtime, limits: &terms.limits, held };
+        let reach = Reach::of(&request, caller, &terms, &engine.link_memory);
+        let live_run = LiveRun { request: &request, runtime, limits: &terms.limits, held, reach };
         let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
@@ -188,6 +190,10 @@ impl Sandboxes {
             // A file that cannot be placed is no reason to lose the interpreter state.
             slot.awake = Some(awake);
             return Err(unplaced(&GuestError::Refused { errno }).into());
+        }
+        if let End::Unlistened(errno) = played.end {
+            slot.awake = Some(awake);
+            return Err(Unstarted::unlistened(errno));
         }
         Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }).await)
     }

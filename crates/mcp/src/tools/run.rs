@@ -175,6 +175,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         collect_files: false,
         compile_anew: false,
         cold: false,
+        grants: Vec::new(),
     };
     Ok(RunArguments { request, wait })
 }

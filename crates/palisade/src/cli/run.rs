@@ -342,6 +342,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         collect_files: arguments.output_dir.is_some(),
         compile_anew: false,
         cold: false,
+        grants: Vec::new(),
     })
 }
 

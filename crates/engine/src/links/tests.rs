@@ -1,0 +1,1 @@
+//! Links over a table without a sandbox.
