@@ -4,6 +4,7 @@
 
 mod crash;
 mod given;
+mod links;
 mod lying_guest;
 mod runs;
 mod spares;
