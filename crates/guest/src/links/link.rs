@@ -31,7 +31,7 @@ pub(super) struct Link {
     program: Direction,
     host: Direction,
     /// Whether the program can take no more bytes.
-    is_deaf: bool,
+    is_unwritable: bool,
     host_closed: bool,
     closed_told: bool,
 }
@@ -58,7 +58,7 @@ impl Link {
             taken: 0,
             program: Direction::Open,
             host: Direction::Open,
-            is_deaf: false,
+            is_unwritable: false,
             host_closed: false,
             closed_told: false,
         }
@@ -102,7 +102,7 @@ impl Link {
     /// Sends as much as the program takes now. When it can take no more ever, all of it counts as sent.
     fn send(&mut self, data: &[u8]) -> usize {
         let mut sent = 0;
-        while let (Some(socket), false) = (self.socket.as_ref(), self.is_deaf) {
+        while let (Some(socket), false) = (self.socket.as_ref(), self.is_unwritable) {
             if sent == data.len() {
                 return sent;
             }
@@ -110,7 +110,7 @@ impl Link {
                 Ok(count) => sent += count,
                 Err(Errno::AGAIN) => return sent,
                 Err(Errno::INTR) => {}
-                Err(_) => self.is_deaf = true,
+                Err(_) => self.is_unwritable = true,
             }
         }
         data.len()
@@ -152,7 +152,7 @@ impl Link {
         }
         let is_gone = flags.intersects(PollFlags::HUP | PollFlags::ERR);
         if is_gone && self.program != Direction::Open {
-            self.is_deaf = true;
+            self.is_unwritable = true;
         }
     }
 
@@ -165,7 +165,7 @@ impl Link {
             Ok(_) => self.window -= data.len().min(self.window),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // The connection was reset.
-            Err(_) => (self.program, self.is_deaf) = (Direction::Ending, true),
+            Err(_) => (self.program, self.is_unwritable) = (Direction::Ending, true),
         }
         data
     }
@@ -175,7 +175,7 @@ impl Link {
         if self.closed_told {
             return Ok(());
         }
-        if self.is_deaf {
+        if self.is_unwritable {
             self.taken += self.waiting.len();
             self.waiting = VecDeque::new();
         }
@@ -195,7 +195,7 @@ impl Link {
             }
         }
         let nothing_comes = self.program == Direction::Ended || self.host_closed;
-        let nothing_goes = self.is_deaf || self.host == Direction::Ended;
+        let nothing_goes = self.is_unwritable || self.host == Direction::Ended;
         if nothing_comes && nothing_goes {
             self.discard();
             (self.socket, self.closed_told) = (None, true);

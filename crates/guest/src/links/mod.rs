@@ -12,6 +12,8 @@
 
 mod link;
 mod listener;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
