@@ -107,6 +107,9 @@ impl Conversation<'_> {
     /// Takes the grants of the run back. Returns whether the guest has confirmed it, at once if nothing was granted.
     pub(crate) async fn end_links(&mut self) -> bool {
         self.ask_to_end_links().await;
+        if !matches!(self.links, Links::Ending) {
+            return true;
+        }
         let end = async {
             while matches!(self.links, Links::Ending) {
                 let GuestChannel { reader, writer, .. } = &mut self.channel;

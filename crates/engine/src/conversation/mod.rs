@@ -216,7 +216,11 @@ impl<'a> Conversation<'a> {
         let unanswered = tokio::time::sleep(SYNC_PATIENCE);
         tokio::pin!(clock, unanswered);
         loop {
-            self.pump_links();
+            if self.links.are_open() {
+                self.pump_links();
+                // Brokers may share this thread, and a guest that says much must not keep them from it.
+                tokio::task::consume_budget().await;
+            }
             let (is_asked, ask_at) = (self.is_catching_up(), self.ask_at());
             let Self { channel: GuestChannel { reader, writer, .. }, input, audience, links, .. } =
                 &mut *self;
