@@ -289,15 +289,17 @@ async fn a_host_sends_no_more_than_the_window() {
     let count = Arc::clone(&counted);
     let fake = guest(move |guest| {
         guest.open();
-        let mut is_over = false;
+        // After one window the guest takes one byte, and one byte follows.
+        let steps = [LINK_WINDOW_BYTES, LINK_WINDOW_BYTES + 1];
         while let Some(message) = guest.hear_about_links() {
             let ToGuest::Link { data, .. } = message else { panic!("{message:?}") };
             assert!(!data.is_empty() && data.len() <= CHUNK_BYTES_MAX);
             let mut sum = count.lock().unwrap();
             *sum += data.len();
-            if *sum == LINK_WINDOW_BYTES && !is_over {
-                is_over = true;
-                guest.exit();
+            match *sum {
+                sum if sum == steps[0] => guest.say(&FromGuest::LinkTaken { link: 0, bytes: 1 }),
+                sum if sum == steps[1] => guest.exit(),
+                _ => {}
             }
         }
     });
@@ -307,7 +309,7 @@ async fn a_host_sends_no_more_than_the_window() {
         }
     };
     assert_eq!(run(&fake, grant(flood)).await.outcome, Outcome::Completed);
-    assert_eq!(*counted.lock().unwrap(), LINK_WINDOW_BYTES);
+    assert_eq!(*counted.lock().unwrap(), LINK_WINDOW_BYTES + 1);
 }
 
 #[tokio::test]
