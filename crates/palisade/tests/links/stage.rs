@@ -113,12 +113,15 @@ impl Stage {
 }
 
 fn engine(backend: &Arc<dyn Backend>, state_dir: PathBuf, pool: PoolConfig) -> Engine {
+    let mut policy = Policy::built_in(2);
+    // For a flood of output that lasts as long as a test needs it.
+    policy.maxima.output_bytes = 1 << 30;
     let config = EngineConfig {
         state_dir,
         executable: None,
         interpreters: std::collections::BTreeMap::new(),
         launcher: Vec::new(),
-        policy: Policy::built_in(2),
+        policy,
         admission: AdmissionLimits { runs_max: 8, queue_max: 8, memory_bytes: 8 << 30 },
         pool,
     };
