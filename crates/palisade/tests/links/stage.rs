@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backends::host::HostParts;
 use backends::native::NativeBackend;
 use engine::links::{Broker, Grant, Link, LinkCall, ListenAt, TOOLS_SOCKET};
 use engine::{
@@ -62,7 +63,9 @@ impl Stage {
     pub(crate) fn new(spawner: jail::Spawner) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-links-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let backend: Arc<dyn Backend> = Arc::new(NativeBackend::new(spawner).with_zygotes(ZYGOTE));
+        let host = HostParts { state_dir: folder.clone(), ..HostParts::default() };
+        let native = NativeBackend::new(spawner).with_zygotes(ZYGOTE).with_host(host);
+        let backend: Arc<dyn Backend> = Arc::new(native);
         let engine = Arc::new(engine(&backend, folder.clone(), PoolConfig::off()));
         let store = Store::new(StoreConfig::new(&folder));
         let runs = Runs::new(Arc::clone(&engine), store, RunsConfig::default());
@@ -118,9 +121,6 @@ fn engine(backend: &Arc<dyn Backend>, state_dir: PathBuf, pool: PoolConfig) -> E
     policy.maxima.output_bytes = 1 << 30;
     let config = EngineConfig {
         state_dir,
-        executable: None,
-        interpreters: std::collections::BTreeMap::new(),
-        launcher: Vec::new(),
         policy,
         admission: AdmissionLimits { runs_max: 8, queue_max: 8, memory_bytes: 8 << 30 },
         pool,
