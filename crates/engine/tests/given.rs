@@ -92,7 +92,7 @@ fn with_secret(name: &str) -> RunRequest {
     RunRequest { given, ..program("x") }
 }
 
-fn has_marker(message: &impl Debug) -> bool {
+fn has_marker(message: &&(impl Debug + ?Sized)) -> bool {
     let text = format!("{message:?}");
     let numbers = format!("{:?}", MARKER.as_bytes());
     text.contains(MARKER) || text.contains(numbers.trim_matches(['[', ']']))
@@ -126,15 +126,10 @@ async fn a_secret_goes_to_the_leased_spare_of_its_run_and_is_left_nowhere() {
     complete(&runs, program("y")).await;
     until_ready(&runs).await;
     let told = told.lock().unwrap().clone();
-    let with: Vec<_> = told.iter().filter(|messages| has_marker(messages)).collect();
+    let with: Vec<_> = told.iter().filter(has_marker).collect();
     assert_eq!(with.len(), 1, "one guest has the secret");
     // The start of the interpreter does not have it, only its order.
-    assert!(
-        with[0]
-            .iter()
-            .filter(|message| has_marker(message))
-            .all(|message| matches!(message, ToGuest::Control { .. }))
-    );
+    assert!(with[0].iter().filter(has_marker).all(|message| matches!(message, ToGuest::Control { .. })));
     assert_eq!(files_with_marker(folder.path()), [""; 0]);
     assert!(log.has("run") && !log.has(MARKER));
 }
@@ -148,9 +143,9 @@ async fn a_name_that_is_read_at_start_means_a_cold_start_after_the_wall_was_exam
     complete(&runs, with_secret("LD_TOKEN")).await;
     assert_eq!(runs.engine().pool_snapshot().hits, 0);
     let told = told.lock().unwrap().clone();
-    let with: Vec<_> = told.iter().filter(|messages| has_marker(messages)).collect();
+    let with: Vec<_> = told.iter().filter(has_marker).collect();
     assert_eq!(with.len(), 1);
-    let ToGuest::Open(open) = with[0].iter().find(|message| has_marker(message)).unwrap() else { panic!() };
+    let ToGuest::Open(open) = with[0].iter().find(has_marker).unwrap() else { panic!() };
     assert!(open.env.contains(&("LD_TOKEN".to_owned(), MARKER.to_owned())));
     let opened = with[0].iter().filter(|message| matches!(message, ToGuest::Open(_))).count();
     assert_eq!(opened, 1, "the interpreter is started once");
