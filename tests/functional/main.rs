@@ -21,6 +21,7 @@ mod javascript;
 mod limits;
 mod log;
 mod manifests;
+mod model_calls;
 mod ordinary_bash;
 mod ordinary_python;
 mod ordinary_runs;

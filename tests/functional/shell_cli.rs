@@ -28,7 +28,8 @@ fn a_shell_runs_programs_from_a_pipe_without_prompts() {
 #[test]
 fn a_program_in_a_shell_reads_the_lines_given_for_it() {
     let server = Server::start(users()[0], "shell-stdin");
-    let session = "%stdin one two\n%stdin three\nprint(input(), '+', input())\ntry: input()\nexcept EOFError: print('empty')\n\n";
+    let session = "%stdin one two\n%stdin three\nprint(input(), '+', input())\n\
+                   try:\n  input()\nexcept EOFError:\n  print('empty')\n\n";
     let ended = server.palisade(&["shell"]).stdin(session.as_bytes()).end();
     assert_eq!(ended.stdout, "one two + three\nempty\n", "{}", ended.stderr);
 }

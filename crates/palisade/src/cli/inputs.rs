@@ -96,9 +96,9 @@ mod tests {
         folder.file("lib/deep/data.csv", "2");
         folder.file("lib/.env", "secret");
         let lib = folder.path().join("lib").to_string_lossy().into_owned();
-        assert_eq!(paths(&[file.clone()]), ["helper.py"]);
+        assert_eq!(paths(std::slice::from_ref(&file)), ["helper.py"]);
         assert_eq!(paths(&[format!("{file}=other.py")]), ["other.py"]);
-        assert_eq!(paths(&[lib.clone()]), ["lib/deep/data.csv", "lib/helper.py"]);
+        assert_eq!(paths(std::slice::from_ref(&lib)), ["lib/deep/data.csv", "lib/helper.py"]);
         assert_eq!(paths(&[format!("{lib}/")]), ["lib/deep/data.csv", "lib/helper.py"]);
         assert_eq!(paths(&[format!("{lib}=.")]), ["deep/data.csv", "helper.py"]);
         assert_eq!(paths(&[format!("{lib}=a/b")]), ["a/b/deep/data.csv", "a/b/helper.py"]);
