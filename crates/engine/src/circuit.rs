@@ -14,6 +14,10 @@
 //!   sandbox cannot be built does not stop the others.
 //! - Open: builds are refused at once with the cause. One probe at a time, with growing pauses, tests for
 //!   recovery.
+//!
+//! [`BackendError::Unavailable`] counts like a failed build. A wall that is only full recovers with the probe. A
+//! wall whose service is down is not asked by every caller, and `/readyz` reports it. The next probe follows
+//! when the wall expects to be back, so that a restart of its service does not meet the growing pauses.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
@@ -209,16 +213,28 @@ impl Inner {
 
 /// Runs one probe at a time, for as long as the engine exists.
 async fn probe_until_it_works(circuit: Weak<Inner>) {
-    let mut pause = PAUSE_MIN;
+    let mut growing = PAUSE_MIN;
     loop {
         let Some(inner) = circuit.upgrade() else { return };
-        match inner.backend.probe().await {
+        let pause = match inner.backend.probe().await {
             Ok(_) => return inner.close(),
-            Err(error) => inner.open(&error, pause),
-        }
+            Err(error) => {
+                let pause = match &error {
+                    BackendError::Unavailable { retry_after_ms, .. } => {
+                        Duration::from_millis(*retry_after_ms).clamp(PAUSE_MIN, PAUSE_MAX)
+                    }
+                    _ => {
+                        let now = growing;
+                        growing = (growing * 2).min(PAUSE_MAX);
+                        now
+                    }
+                };
+                inner.open(&error, pause);
+                pause
+            }
+        };
         drop(inner);
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -280,7 +296,7 @@ fn remedy(error: &BackendError) -> String {
             return remedy.clone();
         }
         BackendError::Unavailable { .. } => {
-            return "look at the wall's own service and at the connection to it; the server tries again by itself".to_owned();
+            return "look at the service that the wall needs, and at the connection to it".to_owned();
         }
         BackendError::Unverified { .. } | BackendError::Unfit { .. } => {
             return "this kernel does not keep what it was asked for: report it with the output of `palisade doctor --json`"

@@ -120,3 +120,39 @@ async fn one_kind_of_sandbox_that_cannot_be_built_does_not_stop_the_others() {
     assert!(build(&circuit).await.is_ok());
     assert_eq!((fake.probed(), circuit.failure()), (1, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_that_is_away_is_probed_when_it_expects_to_be_back() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    fake.set_away(Some(4000));
+    for _ in 0..FAILURES_MAX {
+        // Each of these callers gets the wall's own answer.
+        let Err(error) = build(&circuit).await else { panic!("it is away") };
+        assert!(matches!(error, BackendError::Unavailable { .. }), "{error:?}");
+        assert_eq!(error.retry_after_ms(), Some(4000));
+    }
+    let Err(error) = build(&circuit).await else { panic!("it is away") };
+    assert!(matches!(error, BackendError::Suspended { .. }), "{error:?}");
+    assert_eq!(error.retry_after_ms(), Some(4000));
+    assert_eq!(circuit.failure().map(|failure| failure.is_permanent), Some(false));
+    // The pauses do not grow.
+    tokio::time::sleep(Duration::from_secs(41)).await;
+    assert_eq!(fake.probed(), 11);
+    fake.set_away(None);
+    tokio::time::sleep(Duration::from_millis(4001)).await;
+    assert!(build(&circuit).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_without_room_that_can_be_probed_stays_in_use() {
+    let fake = fake();
+    let circuit = circuit(&fake);
+    fake.set_away(Some(50));
+    for _ in 0..FAILURES_MAX {
+        assert!(build(&circuit).await.is_err());
+    }
+    fake.set_away(None);
+    assert!(build(&circuit).await.is_ok());
+    assert_eq!((fake.probed(), circuit.failure()), (1, None));
+}

@@ -313,3 +313,35 @@ async fn a_machine_that_cannot_build_the_wall_is_not_worth_trying_again() {
         assert_eq!(error.remedy.as_deref(), Some("switch it on"));
     }
 }
+
+#[tokio::test]
+async fn a_wall_that_is_away_says_when_to_try_again() {
+    let folder = Folder::new();
+    let fake = obedient();
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = runs_with(&fake, store, config(Durability::Behind));
+    fake.set_away(Some(2500));
+    let run = complete(&runs, &Caller::local(), "exit 0").await;
+    let error = run.result.error.clone().unwrap();
+    assert_eq!((run.result.outcome, error.code.as_str()), (Outcome::Unavailable, "wall_unavailable"));
+    assert_eq!((error.retryable, error.retry_after_ms), (true, Some(2500)));
+    assert!(error.message.ends_with("the fake is away"), "{}", error.message);
+    assert!(error.remedy.unwrap().starts_with("try again later"));
+    let checked = runs.engine().validate(&Caller::local(), None, "bash", "exit 0").await.unwrap_err();
+    assert_eq!((checked.code.as_str(), checked.retry_after_ms), ("wall_unavailable", Some(2500)));
+    fake.set_away(None);
+    assert_eq!(complete(&runs, &Caller::local(), "exit 0").await.result.outcome, Outcome::Completed);
+}
+
+#[tokio::test]
+async fn a_wall_that_cannot_look_for_a_language_now_says_when_to_try_again() {
+    let folder = Folder::new();
+    let fake = obedient();
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = runs_with(&fake, store, config(Durability::Behind));
+    fake.languages().set("bash", Err(sandbox::InventoryError::Late { reason: "it is away".to_owned() }));
+    let run = complete(&runs, &Caller::local(), "exit 0").await;
+    let error = run.result.error.clone().unwrap();
+    assert_eq!((run.result.outcome, error.code.as_str()), (Outcome::Unavailable, "language_not_ready"));
+    assert!(error.retryable && error.retry_after_ms.is_some(), "{error:?}");
+}
