@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Caller, Engine, RunRequest, RunResult};
+use engine::{Caller, Engine, OpenRequest, RunRequest, RunResult, Runs, RunsConfig, Store, StoreConfig};
 use sandbox::fake::FakeBackend;
 use sandbox::{InventoryError, Outcome, Toolchain};
 
@@ -126,4 +126,35 @@ async fn the_second_of_two_walls_with_one_name_is_not_used() {
     assert_eq!(scene.engine.walls().count(), 1);
     assert_eq!(scene.run(Some("near")).await.outcome, Outcome::Completed);
     assert_eq!(scene.far.made(), 0);
+}
+
+#[tokio::test]
+async fn a_persistent_sandbox_stays_behind_its_wall() {
+    let (folder, me) = (Folder::new(), Caller::local());
+    let runs = |walls: &[&'static str]| {
+        let fake = |name: &&'static str| -> Arc<dyn sandbox::Backend> {
+            Arc::new(FakeBackend::new(|stream| guest(stream, false)).named(name))
+        };
+        let further = walls[1..].iter().map(fake).collect();
+        let engine = Engine::with_walls(fake(&walls[0]), further, config(&folder));
+        Runs::new(Arc::new(engine), Store::new(StoreConfig::new(folder.path())), RunsConfig::default())
+    };
+    let both = runs(&["near", "far"]);
+    let open = |wall: &str| OpenRequest { wall: Some(wall.to_owned()), ..OpenRequest::default() };
+    let refused = both.sandboxes().open(&me, open("none")).await.unwrap_err();
+    assert_eq!(refused.code, "unknown_wall");
+    let (sandbox, _) = both.sandboxes().open(&me, open("far")).await.unwrap();
+    let run = async |runs: &Arc<Runs>, wall: Option<&str>| {
+        let (sandbox, wall) = (Some(sandbox.id.clone()), wall.map(str::to_owned));
+        let started = runs.start(&me, RunRequest { sandbox, wall, ..program("x") }).unwrap();
+        tokio::time::timeout(PATIENCE, started.finished()).await.unwrap()
+    };
+    let refused = run(&both, Some("near")).await;
+    assert_eq!((code(&refused.result), &*refused.result.backend), ("wall_mismatch", "far"));
+    // A server without that wall does not run it behind another one, and still lists and closes it.
+    let one = runs(&["near"]);
+    let refused = run(&one, None).await;
+    assert_eq!((refused.result.outcome, code(&refused.result)), (Outcome::Refused, "unknown_wall"));
+    assert_eq!(one.sandboxes().list(&me).await.unwrap().len(), 1);
+    assert!(one.sandboxes().close(&me, &sandbox.id).await.unwrap());
 }

@@ -43,6 +43,8 @@ pub(crate) struct SandboxRecord {
     pub(crate) runs: u64,
     pub(crate) languages: Vec<String>,
     pub(crate) disk_bytes: u64,
+    /// The wall that it is behind. Its files are that wall's, so it never changes.
+    pub(crate) wall: String,
 }
 
 impl SandboxRecord {

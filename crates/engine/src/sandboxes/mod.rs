@@ -18,7 +18,7 @@ mod persistent_run;
 #[cfg(test)]
 mod upkeep_tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ use crate::result::RunError;
 use crate::store::Store;
 use crate::unstarted::Unstarted;
 use crate::workspace::{FileError, Workspace, Workspaces};
-use crate::{Engine, handle};
+use crate::{Engine, Wall, handle};
 
 /// The most sandboxes of one principal; the next constant is the most of all principals.
 const OWN_MAX: u64 = 2500;
@@ -67,6 +67,8 @@ pub struct OpenRequest {
     pub ask: Ask,
     /// How long the sandbox is kept without use.
     pub ttl_s: Option<u64>,
+    /// The wall that it is behind. `None` asks for the default one.
+    pub wall: Option<String>,
 }
 
 /// A sandbox in a list.
@@ -124,7 +126,8 @@ impl Sandboxes {
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
         let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
         let terms = self.engine.judge(&Call { caller, action })?;
-        let workspaces = self.workspaces()?;
+        let wall = self.engine.known_wall(request.wall.as_deref())?;
+        let workspaces = workspaces_of(wall)?;
         let principal = &caller.principal;
         self.check_room(principal).await?;
         let now = clock::unix_ms();
@@ -140,6 +143,7 @@ impl Sandboxes {
             runs: 0,
             languages: Vec::new(),
             disk_bytes: 0,
+            wall: wall.name().to_owned(),
         };
         let entry = SandboxEntry::new(record.clone());
         workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
@@ -227,14 +231,16 @@ impl Sandboxes {
         Ok(is_usable.then_some(entry))
     }
 
-    /// The files of persistent sandboxes.
-    fn workspaces(&self) -> Result<&dyn WorkspaceStore, RunError> {
-        self.engine.backend().workspaces().ok_or_else(no_persistence)
+    /// The wall that a sandbox is behind. This server may no longer have it; no other wall takes its place.
+    fn wall_of(&self, entry: &SandboxEntry) -> Result<&Wall, RunError> {
+        self.engine.known_wall(Some(&entry.record.wall)).map_err(|error| {
+            error.remedy("ask the operator to enable the wall of this sandbox again, or open another sandbox")
+        })
     }
 
     /// Access to the files of a sandbox from outside.
     async fn files(&self, entry: &SandboxEntry) -> Result<Arc<dyn Workspace>, RunError> {
-        let opened = self.workspaces()?.open(&entry.workspace, entry.quota()).await;
+        let opened = workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, entry.quota()).await;
         opened.map_err(|error| no_folder(&error))
     }
 
@@ -256,7 +262,7 @@ impl Sandboxes {
     /// it.
     async fn end(&self, entry: &Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
         // A sandbox whose files are broken, or whose wall has none any more, can still be closed.
-        let workspaces = self.workspaces().ok();
+        let workspaces = self.wall_of(entry).and_then(workspaces_of).ok();
         if let Some(workspaces) = workspaces
             && let Err(NotHeld::Elsewhere) = entry.hold(workspaces, &mut slot).await
         {
@@ -329,7 +335,7 @@ impl Sandboxes {
 
     /// Closes sandboxes that expired while no server ran, and removes workspaces without a record. Returns
     /// whether the store could be read.
-    async fn sweep(&self, workspaces: &dyn WorkspaceStore) -> bool {
+    async fn sweep(&self) -> bool {
         let Some(records) = self.all_records().await else { return false };
         let now = clock::unix_ms();
         for record in &records {
@@ -343,9 +349,21 @@ impl Sandboxes {
         }
         // Closing may have taken long. Sandboxes that were opened meanwhile are no strangers.
         let Some(records) = self.all_records().await else { return false };
-        let known = records.into_iter().map(|record| record.id.as_str().to_owned()).collect();
-        workspaces.remove_strangers(known).await;
+        let known: HashSet<String> = records.iter().map(|record| record.id.as_str().to_owned()).collect();
+        for workspaces in self.engine.walls().filter_map(|wall| wall.backend().workspaces()) {
+            workspaces.remove_strangers(known.clone()).await;
+        }
         true
+    }
+
+    /// Whether a wall keeps files of persistent sandboxes.
+    async fn has_workspaces(&self) -> bool {
+        for workspaces in self.engine.walls().filter_map(|wall| wall.backend().workspaces()) {
+            if !workspaces.is_empty().await {
+                return true;
+            }
+        }
+        false
     }
 
     async fn all_records(&self) -> Option<Vec<SandboxRecord>> {
@@ -381,11 +399,8 @@ async fn upkeep(sandboxes: Weak<Sandboxes>) {
         tokio::time::sleep(UPKEEP_PAUSE).await;
         let Some(sandboxes) = sandboxes.upgrade() else { return };
         // A server without any sandbox does not open the store for this sweep.
-        if !is_swept
-            && let Ok(workspaces) = sandboxes.workspaces()
-            && !workspaces.is_empty().await
-        {
-            is_swept = sandboxes.sweep(workspaces).await;
+        if !is_swept && sandboxes.has_workspaces().await {
+            is_swept = sandboxes.sweep().await;
         }
         sandboxes.look_after(clock::unix_ms()).await;
     }
@@ -396,6 +411,11 @@ pub fn unknown_sandbox() -> RunError {
     RunError::new("unknown_sandbox", "there is no sandbox with this sandbox_id").remedy(
         "open one with sandbox_open, or see sandbox_list; those that are not used for long are closed",
     )
+}
+
+/// The files of persistent sandboxes behind a wall.
+fn workspaces_of(wall: &Wall) -> Result<&dyn WorkspaceStore, RunError> {
+    wall.backend().workspaces().ok_or_else(no_persistence)
 }
 
 /// The answer of a wall without files that last.

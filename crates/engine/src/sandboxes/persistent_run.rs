@@ -67,8 +67,9 @@ impl Sandboxes {
     pub(crate) async fn run(&self, caller: &Caller, request: RunRequest, ties: Ties) -> RunResult {
         let span =
             tracing::info_span!("sandbox_run", sandbox_id = request.sandbox.as_ref().map(SandboxId::as_str));
-        let ran = self.run_or_not(caller, request, ties).instrument(span).await;
-        ran.unwrap_or_else(|unstarted| unstarted.into_result(self.engine.backend().name()))
+        let mut behind = self.engine.backend().name();
+        let ran = self.run_or_not(caller, request, ties, &mut behind).instrument(span).await;
+        ran.unwrap_or_else(|unstarted| unstarted.into_result(behind))
     }
 
     async fn run_or_not(
@@ -76,14 +77,21 @@ impl Sandboxes {
         caller: &Caller,
         mut request: RunRequest,
         mut ties: Ties,
+        behind: &mut &'static str,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
         let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
         let entry = self.entry(&caller.principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
-        let wall = self.engine.known_wall(None)?;
+        let wall = self.wall_of(&entry)?;
+        *behind = wall.name();
+        if request.wall.as_deref().is_some_and(|wanted| wanted != *behind) {
+            let message = format!("the sandbox is behind the wall `{behind}`");
+            let remedy = "leave the wall out, or open a sandbox behind the other wall";
+            return Err(RunError::new("wall_mismatch", message).remedy(remedy).into());
+        }
         let runtime = wall.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = entry.take_turn(self.workspaces()?, &mut ties.stop).await?;
+        let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut ties.stop).await?;
         let files = self.files(&entry).await?;
         files.open_up().await;
         let pace = entry.pace();

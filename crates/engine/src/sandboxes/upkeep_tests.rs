@@ -212,7 +212,7 @@ async fn the_sweep_removes_workspaces_without_a_record() {
     }
     let held = WorkspaceRef { id: "sbx_held".to_owned(), identity: 0 };
     let _held = scene.workspaces.hold(&held).await.unwrap();
-    assert!(scene.sandboxes.sweep(&scene.workspaces).await);
+    assert!(scene.sandboxes.sweep().await);
     assert_eq!(scene.workspaces.ids(), [id.as_str(), "sbx_held"]);
 }
 

@@ -135,6 +135,9 @@ impl StoreError {
 
     /// Whether the connection must be opened again.
     pub(super) fn spoils_connection(&self) -> bool {
-        matches!(self, Self::Corrupt(_) | Self::ReadOnly(_) | Self::Failed { step: DISK, .. })
+        matches!(
+            self,
+            Self::Corrupt(_) | Self::TooNew { .. } | Self::ReadOnly(_) | Self::Failed { step: DISK, .. }
+        )
     }
 }

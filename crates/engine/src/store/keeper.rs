@@ -149,7 +149,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn serve(&mut self, batch: Vec<Request>) {
-        if let Err(error) = self.ensure_open() {
+        if let Err(error) = self.ensure_open().and_then(|()| self.ensure_known()) {
             for request in batch {
                 fail(request, &error);
             }
@@ -215,6 +215,15 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Stops the use of a database that a newer server has migrated in the meantime. Writes check again within
+    /// their transaction.
+    fn ensure_known(&mut self) -> Result<(), StoreError> {
+        let State::Open(database, _) = &self.state else { return Ok(()) };
+        let checked = schema::check_layout(&database.connection).map(drop);
+        self.note(checked.clone().err());
+        checked
+    }
+
     fn open(&mut self) -> Result<(Database, File), StoreError> {
         let folder = self.config.folder();
         let connection = schema::open(&self.config, self.is_suspect)?;
@@ -264,7 +273,8 @@ struct Settled {
 /// Executes all writes in one transaction. A failed write rolls back only its own changes.
 fn commit(database: &Database, writes: Vec<Request>) -> Settled {
     let connection = &database.connection;
-    let mut outcome = connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::sql("begin"));
+    let begun = connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::sql("begin"));
+    let mut outcome = begun.and_then(|()| schema::check_layout(connection).map(drop));
     let mut answers = Vec::with_capacity(writes.len());
     let mut lasting = None;
     for request in writes {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::signed;
+use super::schema;
 use crate::clock;
 
 /// The most runs purged in one step.
@@ -53,6 +54,10 @@ pub(super) fn step(connection: &Connection, retention: &Retention) -> rusqlite::
     let mut purged = Purged::default();
     let mut freed = 0;
     let change = connection.unchecked_transaction()?;
+    if !schema::knows_layout(&change)? {
+        // The next request reports it.
+        return Ok(purged);
+    }
     loop {
         let Some((number, created_ms, kept)) = oldest_ended(&change)? else { break };
         if created_ms >= oldest_ms && runs <= retention.runs_max && bytes <= retention.bytes_max {

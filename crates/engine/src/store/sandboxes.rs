@@ -9,7 +9,7 @@ use crate::Principal;
 use crate::sandboxes::{SandboxId, SandboxRecord};
 
 const COLUMNS: &str =
-    "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes";
+    "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes, wall";
 
 /// What one more run changes in the record.
 #[derive(Debug, Clone)]
@@ -37,7 +37,8 @@ impl Store {
     /// Deletes a sandbox. Returns whether it existed.
     pub(crate) async fn close_sandbox(&self, id: SandboxId) -> Result<bool, StoreError> {
         self.ask(super::Kind::Write, 0, move |database| {
-            let mut delete = database.connection.prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?;
+            let mut delete =
+                database.connection.prepare_cached("DELETE FROM persistent_sandboxes WHERE id = ?1")?;
             Ok(delete.execute(params![id.as_str()])? > 0)
         })
         .await
@@ -57,7 +58,7 @@ impl Store {
     pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();
         self.ask(super::Kind::Read, 0, move |database| {
-            let text = format!("SELECT {COLUMNS} FROM sandboxes WHERE id = ?1");
+            let text = format!("SELECT {COLUMNS} FROM persistent_sandboxes WHERE id = ?1");
             database.connection.prepare_cached(&text)?.query_row(params![id.as_str()], record).optional()
         })
         .await
@@ -71,7 +72,7 @@ impl Store {
         let principal = principal.map(|principal| principal.as_str().to_owned());
         self.ask(super::Kind::Read, 0, move |database| {
             let text = format!(
-                "SELECT {COLUMNS} FROM sandboxes WHERE ?1 IS NULL OR principal = ?1 ORDER BY created_ms DESC"
+                "SELECT {COLUMNS} FROM persistent_sandboxes WHERE ?1 IS NULL OR principal = ?1 ORDER BY created_ms DESC"
             );
             let mut select = database.connection.prepare_cached(&text)?;
             select.query_map(params![principal], record)?.collect()
@@ -84,7 +85,7 @@ impl Store {
         let principal = principal.as_str().to_owned();
         self.ask(super::Kind::Read, 0, move |database| {
             let mut select = database.connection.prepare_cached(
-                "SELECT count(*), coalesce(sum(principal = ?1), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes",
+                "SELECT count(*), coalesce(sum(principal = ?1), 0), coalesce(sum(disk_bytes), 0) FROM persistent_sandboxes",
             )?;
             select.query_row(params![principal], |row| {
                 Ok(SandboxTotals { all: signed(row, 0)?, own: signed(row, 1)?, disk_bytes: signed(row, 2)? })
@@ -97,7 +98,9 @@ impl Store {
 fn insert(database: &Database, record: &SandboxRecord) -> rusqlite::Result<()> {
     let limits = serde_json::to_string(&record.limits)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    let text = format!("INSERT INTO sandboxes ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0)");
+    let text = format!(
+        "INSERT INTO persistent_sandboxes ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9)"
+    );
     database
         .connection
         .prepare_cached(&text)?
@@ -110,6 +113,7 @@ fn insert(database: &Database, record: &SandboxRecord) -> rusqlite::Result<()> {
             sql(record.ttl_ms),
             sql(record.created_ms),
             sql(record.used_ms),
+            record.wall,
         ])
         .map(drop)
 }
@@ -118,7 +122,7 @@ fn update(database: &Database, used: &SandboxUse) -> rusqlite::Result<()> {
     database
         .connection
         .prepare_cached(
-            "UPDATE sandboxes SET used_ms = ?2, runs = runs + 1, languages = ?3, disk_bytes = ?4 WHERE id = ?1",
+            "UPDATE persistent_sandboxes SET used_ms = ?2, runs = runs + 1, languages = ?3, disk_bytes = ?4 WHERE id = ?1",
         )?
         .execute(params![used.id.as_str(), sql(used.used_ms), used.languages.join(" "), sql(used.disk_bytes)])
         .map(drop)
@@ -142,5 +146,6 @@ fn record(row: &Row<'_>) -> rusqlite::Result<SandboxRecord> {
         runs: signed(row, 8)?,
         languages: languages.split_whitespace().map(str::to_owned).collect(),
         disk_bytes: signed(row, 10)?,
+        wall: text(11)?,
     })
 }

@@ -1,5 +1,6 @@
 //! The database file: opened with private permissions, migrated to the newest layout, refused if damaged or
-//! newer. `keeper` opens it.
+//! newer. `keeper` opens it, and checks its layout again before each use: a newer server may migrate the file
+//! while this one has it open.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,8 +14,14 @@ use super::error::StoreError;
 
 /// Migrations from an empty file to the newest layout. The number of a migration is its position, counted from
 /// one. Never change a released migration: add another.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("0001_runs.sql"), include_str!("0002_sandboxes.sql"), include_str!("0003_displays.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("0001_runs.sql"),
+    include_str!("0002_sandboxes.sql"),
+    include_str!("0003_displays.sql"),
+    include_str!("0004_walls.sql"),
+];
+/// The layout that this program reads and writes.
+const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// How long another process may hold the database.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
@@ -115,11 +122,7 @@ fn examine(connection: &Connection) -> Result<(), StoreError> {
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    let found = layout(connection)?;
-    if found > known {
-        return Err(StoreError::TooNew { found, known });
-    }
+    let found = check_layout(connection)?;
     let done = usize::try_from(found).map_err(|_| StoreError::Corrupt(format!("its layout is {found}")))?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(done) {
         let mut apply = || -> rusqlite::Result<()> {
@@ -133,6 +136,22 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn layout(connection: &Connection) -> Result<i64, StoreError> {
-    connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(StoreError::sql("open"))
+/// The layout of the database, unless this program does not know it. Within a transaction the answer holds until
+/// its end: a migration is a transaction of its own.
+pub(super) fn check_layout(connection: &Connection) -> Result<i64, StoreError> {
+    let found = layout(connection).map_err(StoreError::sql("open"))?;
+    if found > KNOWN { Err(StoreError::TooNew { found, known: KNOWN }) } else { Ok(found) }
 }
+
+/// Whether this program knows the layout of the database.
+pub(super) fn knows_layout(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(layout(connection)? <= KNOWN)
+}
+
+fn layout(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;

@@ -115,6 +115,7 @@ fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
     Ok(OpenRequest {
         name: arguments.text("name")?,
         ttl_s: arguments.whole("ttl_s")?,
+        wall: None,
         ask: limits_of(&mut limits, None)?,
     })
 }

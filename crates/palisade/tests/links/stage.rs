@@ -96,7 +96,7 @@ impl Stage {
 
     /// Opens a persistent sandbox.
     pub(crate) async fn sandbox(&self) -> SandboxId {
-        let request = engine::OpenRequest { name: None, ask: Ask::default(), ttl_s: None };
+        let request = engine::OpenRequest::default();
         self.runs.sandboxes().open(&Caller::local(), request).await.unwrap().0.id
     }
 
