@@ -1,7 +1,7 @@
 //! Requests over HTTP that are wrong in one way: each is turned away with the right status, and the server goes on.
 
-use functional::http::{LEGACY, Request, Server, call_run, modern_message};
-use serde_json::json;
+use functional::http::{Answer, LEGACY, Request, Server, call_run, modern_message};
+use serde_json::{Value, json};
 
 const BODY_BYTES_MAX: usize = 32 << 20;
 
@@ -9,29 +9,41 @@ fn list() -> Request {
     Request::modern("tools/list", json!({}))
 }
 
+/// Asserts that the answer is this JSON-RPC error, in a bad request.
+fn is_error(answer: &Answer, id: &Value, code: i64, what: &str) {
+    let message = answer.message();
+    let found = (answer.status, answer.header("content-type"), &message["id"], &message["error"]["code"]);
+    assert_eq!(found, (400, Some("application/json"), id, &json!(code)), "{what}: {answer:?}");
+}
+
 #[test]
-fn what_is_no_json_rpc_is_a_bad_request() {
+fn what_is_no_json_rpc_is_a_json_rpc_error() {
     let server = Server::start();
-    let nothing_usable: [&[u8]; 11] = [
-        b"",
-        b"{",
-        b"not json",
-        b"null",
-        b"5",
-        b"\"x\"",
-        b"{}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":1}",
-        b"{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"tools/list\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"tools/list\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}",
-    ];
-    for body in nothing_usable {
-        let answer = server.ask(&Request::post(body));
-        let refused = (400..=422).contains(&answer.status);
-        assert!(refused, "{}: {answer:?}", String::from_utf8_lossy(body));
-    }
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
-    assert!((400..=422).contains(&server.ask(&Request::post(deep)).status));
+    let lone = br#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"run","arguments":{"code":"\ud800"}}}"#;
+    let cases: [(&[u8], Value, i64); 14] = [
+        (b"", json!(null), -32700),
+        (b"{", json!(null), -32700),
+        (b"not json", json!(null), -32700),
+        (b"\xff\xfe", json!(null), -32700),
+        (&deep, json!(null), -32700),
+        (lone, json!(4), -32700),
+        (b"null", json!(null), -32600),
+        (b"5", json!(null), -32600),
+        (b"\"x\"", json!(null), -32600),
+        (b"{}", json!(null), -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1}", json!(1), -32600),
+        (b"{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"tools/list\"}", json!(1), -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":7}", json!("a"), -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"resources/read\"}", json!(1), -32602),
+    ];
+    for (body, id, code) in cases {
+        is_error(&server.ask(&Request::post(body)), &id, code, &String::from_utf8_lossy(body));
+    }
+    for id in ["null", "1.5", "{}", "[1]", "true", "99999999999999999999999"] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{}}}}"#);
+        is_error(&server.ask(&Request::post(body)), &json!(null), -32600, id);
+    }
     server.is_well();
 }
 
@@ -40,8 +52,7 @@ fn a_batch_is_refused() {
     let server = Server::start();
     let one = modern_message(1, "tools/list", json!({}));
     for batch in ["[]".to_owned(), format!("[{one}]"), format!("[{}]", vec![one; 5000].join(","))] {
-        let answer = server.ask(&Request::post(batch));
-        assert!((400..=422).contains(&answer.status), "{answer:?}");
+        is_error(&server.ask(&Request::post(batch)), &json!(null), -32600, "a batch");
     }
     server.is_well();
 }
@@ -54,8 +65,28 @@ fn text_that_is_no_utf8_is_a_bad_request() {
     message[place] = 0xff;
     let request = Request::post(message).header("MCP-Protocol-Version", "2026-07-28");
     let answer = server.ask(&request.header("Mcp-Method", "tools/call").header("Mcp-Name", "run"));
-    assert!((400..=422).contains(&answer.status), "{answer:?}");
+    is_error(&answer, &json!(1), -32700, "no UTF-8");
     server.is_well();
+}
+
+#[test]
+fn media_types_are_read_as_http_defines_them() {
+    let server = Server::start();
+    for accept in [
+        "*/*",
+        "application/*",
+        "Application/JSON, Text/Event-Stream",
+        "text/event-stream;q=0.5, application/json;q=0.9, */*;q=0.1",
+    ] {
+        let answer = server.ask(&list().without("Accept").header("Accept", accept));
+        assert_eq!(answer.status, 200, "{accept}: {answer:?}");
+    }
+    assert_eq!(server.ask(&list().without("Accept")).status, 200, "no header accepts everything");
+    for kind in ["Application/JSON", "application/json; charset=utf-8", "APPLICATION/JSON;charset=\"UTF-8\""]
+    {
+        let answer = server.ask(&list().without("Content-Type").header("Content-Type", kind));
+        assert_eq!(answer.status, 200, "{kind}: {answer:?}");
+    }
 }
 
 #[test]

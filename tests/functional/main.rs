@@ -14,13 +14,13 @@ mod http_connections;
 mod http_requests;
 mod http_runs;
 mod http_slots;
-
 mod http_wall;
 mod http_websocket;
 mod javascript;
 mod limits;
 mod log;
 mod manifests;
+mod messages;
 mod model_calls;
 mod ordinary_bash;
 mod ordinary_python;

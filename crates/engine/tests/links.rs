@@ -63,9 +63,6 @@ async fn idle(link: Link, _: LinkCall) -> io::Result<()> {
 async fn run(fake: &FakeBackend, grants: Vec<Grant>) -> RunResult {
     let config = EngineConfig {
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
-        executable: None,
-        interpreters: std::collections::BTreeMap::new(),
-        launcher: Vec::new(),
         policy: Policy::built_in(2),
         admission: AdmissionLimits { runs_max: 4, queue_max: 4, memory_bytes: 4 << 30 },
         pool: PoolConfig::off(),

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use crate::suggest::nearest;
 use crate::tools::run::LIMITS;
 
-/// The error code of every refusal in this file.
-const BAD_ARGUMENTS: &str = "bad_arguments";
+/// The error code of every refusal of arguments.
+pub(crate) const BAD_ARGUMENTS: &str = "bad_arguments";
 /// The error of a refused argument. It is boxed because it is large and rare.
 pub(crate) type Refusal = Box<RunError>;
 

@@ -20,8 +20,8 @@ use serde_json::json;
 use super::resources::Freshness;
 use super::tools::{self, ToolCall};
 use super::{
-    NAME, Server, VERSIONS, caller, completions, file_urls, icon, is_modern, prompts, resources,
-    subscriptions, tasks,
+    NAME, Server, VERSIONS, caller, completions, file_urls, icon, ill_typed_arguments, is_modern, prompts,
+    resources, subscriptions, tasks,
 };
 
 const TITLE: &str = "Palisade";
@@ -111,6 +111,10 @@ impl ServerHandler for Server {
         let Some(entry) = tools::find(&request.name) else {
             return Err(ErrorData::invalid_params(tools::unknown(&request.name), None));
         };
+        if let Some(complaint) = ill_typed_arguments(&context) {
+            let response = tools::refuse_arguments(entry, complaint).into();
+            return Ok(if is_modern(&context) { signed(response) } else { response });
+        }
         let (caller, file_urls) = (caller(&context)?, file_urls(&context));
         let mut given = request.arguments.unwrap_or_default();
         if let Err(error) = tools::resolve_sandbox(self, &caller, &mut given).await {

@@ -20,6 +20,7 @@ pub mod hostile;
 mod icon;
 pub mod languages;
 pub mod manifest;
+pub mod message;
 pub mod percent;
 mod progress;
 mod prompts;
@@ -159,20 +160,25 @@ async fn given_up(context: &RequestContext<RoleServer>) {
 
 /// The principal of a request. The transport provides it, because only the transport knows it.
 fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
-    let by_connection = context.extensions.get::<Caller>();
-    let by_request = || {
-        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Caller>())
-    };
-    let found = by_connection.or_else(by_request).cloned();
+    let found = extension::<Caller>(context).cloned();
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))
 }
 
 /// URLs for transferring files by HTTP, if the transport provides them.
 fn file_urls(context: &RequestContext<RoleServer>) -> Option<FileUrls> {
-    let by_request = || {
-        context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<FileUrls>())
-    };
-    context.extensions.get::<FileUrls>().or_else(by_request).cloned()
+    extension::<FileUrls>(context).cloned()
+}
+
+/// What the transport found wrong with the arguments of a call.
+fn ill_typed_arguments(context: &RequestContext<RoleServer>) -> Option<message::IllTypedArguments> {
+    extension::<message::IllTypedArguments>(context).copied()
+}
+
+/// An extension of the message, or of the HTTP request that carried it.
+fn extension<T: Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<&T> {
+    let by_request =
+        || context.extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<T>());
+    context.extensions.get::<T>().or_else(by_request)
 }
 
 /// Whether this request belongs to the era without a handshake.

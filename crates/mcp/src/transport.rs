@@ -2,7 +2,7 @@
 //!
 //! The transport expects an adversarial peer:
 //! - A line has a maximum length.
-//! - A message that cannot be parsed is answered if its id is known, and ignored otherwise.
+//! - A message that cannot be parsed is answered with an error ([`super::message`]).
 //! - A request whose id is still in use is refused.
 //! - While the peer does not read, the transport takes its next message only after earlier answers are
 //!   written. Memory then grows on neither side.
@@ -16,18 +16,13 @@ use std::time::Duration;
 
 use engine::{Caller, Stop};
 use rmcp::RoleServer;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestMethod, ClientNotification, ClientRequest, ErrorData, GetMeta,
-    JsonRpcMessage, JsonRpcRequest, JsonRpcVersion2_0, RequestId,
-};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::model::{ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId};
+use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, Notify, watch};
 
+use super::message::{self, Incoming, Read, RefusedMessage};
 use super::recover_request_id::{self, END_BYTES};
 use crate::file_urls::FileUrls;
 
@@ -42,9 +37,7 @@ const UNSENT_BYTES_MAX: usize = 4 << 20;
 const IN_FLIGHT_MAX: usize = 512;
 /// Interval of checks whether a peer that does not read is still connected.
 const HANG_UP_PAUSE: Duration = Duration::from_millis(500);
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-type Incoming = RxJsonRpcMessage<RoleServer>;
 type Outgoing = TxJsonRpcMessage<RoleServer>;
 /// A guard held while a request is in progress.
 pub type InProgress = Box<dyn Send + Sync>;
@@ -155,24 +148,31 @@ where
     /// Parses a line into a message. This method also answers messages that cannot be parsed.
     fn understand(&mut self, line: Line) -> Option<Incoming> {
         let read = match line {
-            Line::Whole => parse(&self.line),
+            Line::Whole => message::read(&self.line),
             Line::TooLong(id) => {
                 let message = format!("the message is longer than {LINE_BYTES_MAX} bytes");
-                Read::Unusable(id, Some(ErrorData::invalid_request(message, None)))
+                Read::Refused(RefusedMessage { id, error: ErrorData::invalid_request(message, None) })
             }
         };
         self.line.clear();
         self.line.shrink_to(LINE_BYTES_KEPT);
         match read {
-            Read::Nothing => None,
-            Read::Unusable(id, error) => {
-                tracing::debug!(answered = error.is_some(), "line_not_understood");
-                if let Some(error) = error {
-                    self.reply(error, id);
+            Read::Message(message) => self.admit(*message),
+            Read::Repaired(call) => {
+                // The text was made from a message that was just read.
+                let mut message: Incoming = serde_json::from_slice(&call.text).ok()?;
+                if let Some(complaint) = call.complaint {
+                    message.insert_extension(complaint);
                 }
+                self.admit(message)
+            }
+            Read::Refused(refused) => {
+                tracing::debug!(code = refused.error.code.0, "message_refused");
+                // A request of this id that is in flight is another one, which gets its own answer.
+                tokio::spawn(self.write_text(serde_json::to_vec(&refused.answer())));
                 None
             }
-            Read::Message(message) => self.admit(*message),
+            Read::Nothing | Read::Ignored => None,
         }
     }
 
@@ -206,17 +206,20 @@ where
         }
     }
 
-    fn reply(&mut self, error: ErrorData, id: Option<RequestId>) {
-        tokio::spawn(self.send(JsonRpcMessage::error(error, id)));
-    }
-
     /// Sends a reply that leaves the request of the same id in flight.
     fn reply_aside(&mut self, error: ErrorData, id: Option<RequestId>) {
         tokio::spawn(self.write_message(&JsonRpcMessage::error(error, id)));
     }
 
     fn write_message(&self, message: &Outgoing) -> impl Future<Output = io::Result<()>> + Send + use<R, W> {
-        let text = serde_json::to_vec(message).map(|mut text| {
+        self.write_text(serde_json::to_vec(message))
+    }
+
+    fn write_text(
+        &self,
+        text: serde_json::Result<Vec<u8>>,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<R, W> {
+        let text = text.map(|mut text| {
             text.push(b'\n');
             text
         });
@@ -311,57 +314,6 @@ enum Line {
     Whole,
     /// The line was discarded.
     TooLong(Option<RequestId>),
-}
-
-enum Read {
-    Message(Box<Incoming>),
-    /// The line is unusable; holds the error to answer with, if any.
-    Unusable(Option<RequestId>, Option<ErrorData>),
-    Nothing,
-}
-
-fn parse(line: &[u8]) -> Read {
-    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii();
-    if line.is_empty() {
-        return Read::Nothing;
-    }
-    if let Some(message) = parse_call(line).or_else(|| serde_json::from_slice(line).ok()) {
-        return Read::Message(Box::new(message));
-    }
-    let Ok(value) = serde_json::from_slice::<Value>(line) else {
-        // Without an id there is no answer: the sender could attribute it to its next message.
-        let id = recover_request_id::request_id(
-            &line[..line.len().min(END_BYTES)],
-            &line[line.len().saturating_sub(END_BYTES)..],
-        );
-        let error = id
-            .as_ref()
-            .map(|_| ErrorData::parse_error("the message is not JSON, or is nested too deeply", None));
-        return Read::Unusable(id, error);
-    };
-    if value.get("id").is_none() && value.get("method").is_some() {
-        return Read::Unusable(None, None);
-    }
-    let id = value.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
-    Read::Unusable(id, Some(ErrorData::invalid_request("the message is not a valid MCP message", None)))
-}
-
-/// Parses the most latency-sensitive message, a tool call without unusual parts. The library first tries
-/// every other kind of message, which takes ten times as long.
-fn parse_call(line: &[u8]) -> Option<Incoming> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct RawCall {
-        jsonrpc: JsonRpcVersion2_0,
-        id: RequestId,
-        #[serde(rename = "method")]
-        _method: CallToolRequestMethod,
-        #[serde(rename = "params")]
-        _params: IgnoredAny,
-    }
-    let RawCall { jsonrpc, id, .. } = serde_json::from_slice(line).ok()?;
-    let request = ClientRequest::CallToolRequest(serde_json::from_slice::<CallToolRequest>(line).ok()?);
-    Some(JsonRpcMessage::Request(JsonRpcRequest { jsonrpc, id, request }))
 }
 
 fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{Caller, Principal};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::connections;
 use super::control::FromOwner;
@@ -158,8 +158,15 @@ impl Gate {
 /// The refusal is a JSON-RPC error, because clients show the reason only from such a body. Codes in the
 /// protocol's own range have defined meanings, so the code is the HTTP status.
 pub(crate) fn refusal_of(status: StatusCode, reason: &str) -> Response {
-    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}});
-    (status, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+    json(
+        status,
+        &json!({"jsonrpc": "2.0", "id": null, "error": {"code": status.as_u16(), "message": reason}}),
+    )
+}
+
+/// A response with this JSON-RPC message.
+pub(crate) fn json(status: StatusCode, message: &Value) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], message.to_string()).into_response()
 }
 
 fn plain_host(host: &str) -> String {

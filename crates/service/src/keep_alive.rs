@@ -10,8 +10,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, Response};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::BodyExt;
 
@@ -24,12 +24,6 @@ const NO_BUFFERING: &str = "x-accel-buffering";
 /// A future response.
 pub(crate) type Pending = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
-
-/// Whether the caller accepts an event stream.
-pub(crate) fn reads_streams(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    accepts.is_some_and(|text| text.contains(EVENT_STREAM))
-}
 
 /// The response, or after `pause` a stream that will contain it. Dropping the future or the stream drops the
 /// call.

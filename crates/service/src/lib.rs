@@ -24,6 +24,7 @@ mod keep_alive;
 mod listen;
 mod meter;
 mod metrics;
+mod negotiate;
 mod options;
 mod range;
 mod readiness;

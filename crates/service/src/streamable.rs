@@ -1,8 +1,8 @@
 //! `/mcp`: streamable HTTP, both eras on one endpoint. The library implements the transport; this file adds
-//! ownership of sessions, bounded bodies and the bridge for silent calls.
+//! ownership of sessions, bounded bodies, errors for what cannot be parsed, and the bridge for silent calls.
 //!
 //! ```text
-//! session of this principal? -> body, bounded -> library -> (silent for long: bridge) -> answer
+//! session of this principal? -> body, bounded -> media types, message -> library -> (silent for long: bridge) -> answer
 //! ```
 
 use std::sync::Arc;
@@ -12,21 +12,26 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Caller;
 use http_body_util::Full;
+use mcp::SessionEnd;
+use mcp::message::{self, Read, RefusedMessage};
 use rmcp::ServerHandler;
+use rmcp::model::ErrorData;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
+use super::gate;
 use super::keep_alive::{self, Pending};
 use super::metrics::Refusal;
-
-use mcp::SessionEnd;
+use super::negotiate::{self, Accepts};
 
 /// Interval of comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -65,7 +70,7 @@ pub(crate) async fn handle(
     if let Some(session_end) = session_end.clone() {
         request.extensions_mut().insert(session_end);
     }
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let held = match app.bodies.read(body).await {
         Ok(held) => held,
         Err(error) => {
@@ -75,8 +80,13 @@ pub(crate) async fn handle(
     };
     app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
     let is_goodbye = parts.method == Method::DELETE;
-    let may_wait = parts.method == Method::POST && keep_alive::reads_streams(&parts.headers);
-    let request = Request::from_parts(parts, Full::new(held.bytes));
+    let accepts = Accepts::of(&parts.headers);
+    let may_wait = parts.method == Method::POST && accepts.events;
+    let body = match checked(&mut parts, accepts, held.bytes) {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    let request = Request::from_parts(parts, Full::new(body));
     let (answer, share) = ((app.library)(request), held.share);
     let answer = Box::pin(async move {
         let response = answer.await;
@@ -93,4 +103,43 @@ pub(crate) async fn handle(
     }
     app.sessions.learn(response.headers(), &caller.principal).await;
     response
+}
+
+/// Checks the media types and the message, and returns the body for the library. The library would answer
+/// what it cannot parse with 415 and a text.
+fn checked(parts: &mut Parts, accepts: Accepts, body: Bytes) -> Result<Bytes, Box<Response>> {
+    let refused = |status, reason| Err(Box::new(gate::refusal_of(status, reason)));
+    let is_acceptable = match parts.method {
+        Method::POST => accepts.json,
+        Method::GET => accepts.events,
+        _ => return Ok(body),
+    };
+    if !is_acceptable {
+        let reason = "this answer is application/json or text/event-stream: accept both (header Accept)";
+        return refused(StatusCode::NOT_ACCEPTABLE, reason);
+    }
+    if parts.method == Method::POST && !negotiate::sends_json(&parts.headers) {
+        let reason = "send the message as application/json (header Content-Type)";
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason);
+    }
+    negotiate::spell_out(&mut parts.headers);
+    if parts.method == Method::GET {
+        return Ok(body);
+    }
+    match message::read(&body) {
+        Read::Message(_) => Ok(body.slice_ref(message::trimmed(&body))),
+        Read::Repaired(call) => {
+            parts.headers.insert(CONTENT_LENGTH, call.text.len().into());
+            if let Some(complaint) = call.complaint {
+                parts.extensions.insert(complaint);
+            }
+            Ok(call.text.into())
+        }
+        Read::Refused(refused) => Err(Box::new(gate::json(StatusCode::BAD_REQUEST, &refused.answer()))),
+        Read::Nothing | Read::Ignored => {
+            let error = ErrorData::parse_error("the body holds no message", None);
+            let refused = RefusedMessage { id: None, error };
+            Err(Box::new(gate::json(StatusCode::BAD_REQUEST, &refused.answer())))
+        }
+    }
 }

@@ -25,8 +25,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::files::FileAccess;
-use super::arguments::{Arguments, Refusal};
+use super::arguments::{Arguments, Refusal, refusal};
 use super::file_urls::FileUrls;
+use super::message::IllTypedArguments;
 use super::suggest::nearest;
 use super::{Server, text};
 
@@ -200,6 +201,16 @@ impl Effects {
             .idempotent(is_idempotent)
             .open_world(false)
     }
+}
+
+/// The result of a call whose `arguments` are not an object.
+pub(crate) fn refuse_arguments(entry: &ToolEntry, complaint: IllTypedArguments) -> CallToolResult {
+    let message = format!("`arguments` must be an object, not {}", complaint.0);
+    let remedy = match entry.properties {
+        [] => "send `arguments` as the JSON object {}".to_owned(),
+        known => format!("send `arguments` as a JSON object with properties of {}", known.join(", ")),
+    };
+    refused(&refusal(message, remedy))
 }
 
 /// Parses the limits that tools accept.
