@@ -11,6 +11,7 @@ mod compiled;
 mod displays;
 mod given;
 mod http_connections;
+mod http_pages;
 mod http_requests;
 mod http_runs;
 mod http_slots;

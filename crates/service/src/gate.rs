@@ -2,13 +2,16 @@
 //!
 //! A malicious page can make a browser send requests to a server on the same machine. The gate refuses
 //! unknown host names (DNS rebinding) and unknown origins (cross-site requests, especially WebSockets) before
-//! anything is read. The token is used only here; later code sees only a [`Caller`].
+//! anything is read. A known page gets the headers without which a browser does not let it read an answer
+//! ([`super::cors`]). The token is used only here; later code sees only a [`Caller`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{
+    AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
+};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
@@ -18,13 +21,16 @@ use serde_json::{Value, json};
 
 use super::connections;
 use super::control::FromOwner;
+use super::cors;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
 use super::token::Token;
-use crate::file_urls;
+use crate::{file_urls, websocket};
 
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const SCHEME: &str = "Bearer ";
+/// Prefix of the WebSocket subprotocol that carries the token of a page, which cannot set a header there.
+const PROTOCOL_PREFIX: &str = "bearer.";
 /// Paths for monitoring, which has no token and uses any address of this server.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -85,14 +91,22 @@ impl Gate {
         headers.get_all(ORIGIN).iter().all(is_known)
     }
 
-    /// The caller of a request.
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
+    /// The origin of the page that sent the request, if that page may use this server.
+    fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        headers.get(ORIGIN).filter(|_| self.knows_origin(headers)).cloned()
+    }
+
+    /// The caller of a request. `protocol_token` is the token of a WebSocket's subprotocol. A request that
+    /// shows two tokens has no caller.
+    pub(crate) fn caller(&self, headers: &HeaderMap, protocol_token: Option<&str>) -> Option<Caller> {
         let Some(token) = &self.token else { return Some(Caller::owner(Principal::anonymous())) };
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        let (first, second) = (given.next()?, given.next());
-        let (scheme, shown) = first.as_bytes().split_at_checked(SCHEME.len())?;
-        let is_it = scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.is(shown.trim_ascii());
-        (is_it && second.is_none()).then(|| Caller::owner(Principal::token_holder()))
+        let in_headers = headers.get_all(AUTHORIZATION).iter().map(|value| {
+            let (scheme, shown) = value.as_bytes().split_at_checked(SCHEME.len())?;
+            scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then(|| shown.trim_ascii())
+        });
+        let mut given = in_headers.chain(protocol_token.map(|shown| Some(shown.as_bytes())));
+        let (first, second) = (given.next()??, given.next());
+        (second.is_none() && token.is(first)).then(|| Caller::owner(Principal::token_holder()))
     }
 
     /// The caller that is the server's owner: the same as the token's, if there is a token.
@@ -103,46 +117,92 @@ impl Gate {
 }
 
 /// The middleware.
-pub(crate) async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let is_open = OPEN_PATHS.contains(&path);
-    // A signed URL is its own proof and names its principal.
-    let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
-    let is_from_owner = request.extensions().get::<FromOwner>().is_some();
-    let caller = match (is_linked, is_from_owner) {
-        (true, _) => None,
-        (false, true) => Some(gate.owner()),
-        (false, false) => gate.caller(request.headers()),
+pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let page = gate.page(request.headers());
+    let mut response = match cors::is_preflight(&request) {
+        true => gate.preflight(&request),
+        false => gate.admit(request, next).await,
     };
-    if !is_open {
-        if !gate.knows_host(request.uri(), request.headers()) {
-            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
-        }
-        if !gate.knows_origin(request.headers()) {
-            return gate.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
-        }
-        if caller.is_none() && !is_linked {
-            let mut response = gate.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
-            let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
-            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-            return response;
+    cors::allow(response.headers_mut(), page);
+    response
+}
+
+/// Takes the token out of the subprotocols that a WebSocket offers. The server answers with one of the others.
+fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
+    let mut token = None;
+    let mut others = Vec::new();
+    for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        for protocol in value.to_str().ok()?.split(',').map(str::trim) {
+            match protocol.strip_prefix(PROTOCOL_PREFIX) {
+                // Two tokens are no token.
+                Some(shown) => token = Some(if token.is_none() { shown.to_owned() } else { String::new() }),
+                None => others.push(protocol),
+            }
         }
     }
-    // On a server without a token, a request for a monitoring path does not make its connection proven.
-    if caller.is_some()
-        && (gate.token.is_some() || !is_open)
-        && connections::prove(request.extensions()).is_err()
-    {
-        return gate.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
-    }
-    request.headers_mut().remove(AUTHORIZATION);
-    if let Some(caller) = caller {
-        request.extensions_mut().insert(caller);
-    }
-    next.run(request).await
+    let others = others.join(", ");
+    token.as_ref()?;
+    match HeaderValue::from_str(&others) {
+        Ok(others) if !others.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, others),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+    token
 }
 
 impl Gate {
+    fn preflight(&self, request: &Request) -> Response {
+        if !self.knows_host(request.uri(), request.headers()) {
+            return self.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
+        }
+        match self.page(request.headers()) {
+            Some(_) => cors::preflight(request.headers()),
+            None => self.turn_away(StatusCode::FORBIDDEN, Refusal::Origin),
+        }
+    }
+
+    async fn admit(&self, mut request: Request, next: Next) -> Response {
+        let protocol_token = match request.uri().path() == websocket::PATH {
+            true => take_protocol_token(request.headers_mut()),
+            false => None,
+        };
+        let path = request.uri().path();
+        let is_open = OPEN_PATHS.contains(&path);
+        // A signed URL is its own proof and names its principal.
+        let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
+        let is_from_owner = request.extensions().get::<FromOwner>().is_some();
+        let caller = match (is_linked, is_from_owner) {
+            (true, _) => None,
+            (false, true) => Some(self.owner()),
+            (false, false) => self.caller(request.headers(), protocol_token.as_deref()),
+        };
+        if !is_open {
+            if !self.knows_host(request.uri(), request.headers()) {
+                return self.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
+            }
+            if !self.knows_origin(request.headers()) {
+                return self.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
+            }
+            if caller.is_none() && !is_linked {
+                let mut response = self.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
+                let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
+                response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+                return response;
+            }
+        }
+        // On a server without a token, a request for a monitoring path does not make its connection proven.
+        if caller.is_some()
+            && (self.token.is_some() || !is_open)
+            && connections::prove(request.extensions()).is_err()
+        {
+            return self.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
+        }
+        request.headers_mut().remove(AUTHORIZATION);
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        next.run(request).await
+    }
+
     fn turn_away(&self, status: StatusCode, refusal: Refusal) -> Response {
         self.counters.refused(refusal);
         let reason = match refusal {
@@ -242,7 +302,7 @@ mod tests {
     #[test]
     fn without_a_token_to_show_everybody_is_the_same() {
         let gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        assert_eq!(gate.caller(&HeaderMap::new()), Some(Caller::owner(Principal::anonymous())));
+        assert_eq!(gate.caller(&HeaderMap::new(), None), Some(Caller::owner(Principal::anonymous())));
     }
 
     #[test]
@@ -252,15 +312,38 @@ mod tests {
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         gate.token = Some(token);
-        let asks = |value: &str| gate.caller(&headers(&[("authorization", value)]));
+        let asks = |value: &str| gate.caller(&headers(&[("authorization", value)]), None);
         assert_eq!(asks(&format!("Bearer {text}")), Some(Caller::owner(Principal::token_holder())));
         assert_eq!(asks(&format!("bearer {text}")), Some(Caller::owner(Principal::token_holder())));
         for wrong in ["Bearer ", "Bearer", "", &text, &format!("Basic {text}"), &format!("Bearer {text}x")] {
             assert_eq!(asks(wrong), None, "{wrong}");
         }
-        assert_eq!(gate.caller(&HeaderMap::new()), None);
+        assert_eq!(gate.caller(&HeaderMap::new(), None), None);
         let right = format!("Bearer {text}");
-        assert_eq!(gate.caller(&headers(&[("authorization", &right), ("authorization", &right)])), None);
+        let twice = headers(&[("authorization", &right), ("authorization", &right)]);
+        assert_eq!(gate.caller(&twice, None), None);
+        let holder = Some(Caller::owner(Principal::token_holder()));
+        assert_eq!(gate.caller(&HeaderMap::new(), Some(&text)), holder);
+        assert_eq!(gate.caller(&HeaderMap::new(), Some("wrong")), None);
+        assert_eq!(gate.caller(&headers(&[("authorization", &right)]), Some(&text)), None, "two tokens");
+    }
+
+    #[test]
+    fn a_websockets_token_is_taken_out_of_its_protocols() {
+        let taken = |values: &[&str]| {
+            let list: Vec<_> = values.iter().map(|value| ("sec-websocket-protocol", *value)).collect();
+            let mut headers = headers(&list);
+            let token = take_protocol_token(&mut headers);
+            let left = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+            (token, left.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>().join("; "))
+        };
+        let token = || Some("plsd_x".to_owned());
+        assert_eq!(taken(&["mcp, bearer.plsd_x"]), (token(), "mcp".to_owned()));
+        assert_eq!(taken(&["bearer.plsd_x", "mcp,other"]), (token(), "mcp, other".to_owned()));
+        assert_eq!(taken(&["bearer.plsd_x"]), (token(), String::new()));
+        assert_eq!(taken(&["mcp, bearer.a, bearer.b"]), (Some(String::new()), "mcp".to_owned()));
+        assert_eq!(taken(&["mcp"]), (None, "mcp".to_owned()));
+        assert_eq!(taken(&[]), (None, String::new()));
     }
 
     #[tokio::test]

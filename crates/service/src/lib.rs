@@ -13,6 +13,7 @@ mod body;
 mod connection_slots;
 mod connections;
 mod control;
+mod cors;
 mod disposition;
 mod file_urls;
 mod files;
@@ -182,7 +183,7 @@ impl FileUrlRoutes {
 fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
     Router::new()
         .route("/mcp", any(streamable::handle))
-        .route("/mcp/ws", get(websocket::upgrade))
+        .route(websocket::PATH, get(websocket::upgrade))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

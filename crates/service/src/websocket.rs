@@ -29,6 +29,9 @@ use super::metrics::Refusal;
 use mcp::file_urls::FileUrls;
 use mcp::transport::Lines;
 
+/// The path of the route.
+pub(crate) const PATH: &str = "/mcp/ws";
+/// The only subprotocol. A page offers it beside the one with its token, which the gate takes away.
 const PROTOCOL: &str = "mcp";
 const BUFFER_BYTES: usize = 64 << 10;
 /// Upper bound on answers that the peer has not read yet.
