@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use functional::http::{Request, Server, Wire};
+use functional::tls::certificate;
 use functional::{SOON, is_quick, own_folder, until};
 use harness::{Build, Palisade, User, users};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -179,41 +180,6 @@ fn slow_writers_are_dropped() {
     server.is_well();
 }
 
-struct Certificate {
-    certificate: String,
-    key: String,
-}
-
-/// Signed by itself; none where there is no openssl.
-fn certificate(folder: &Path) -> Option<Certificate> {
-    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let made = Certificate { certificate: path("certificate.pem"), key: path("key.pem") };
-    let status = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", "/CN=localhost", "-keyout", &made.key, "-out", &made.certificate])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !status.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no openssl to make a certificate with");
-        return None;
-    }
-    for file in [&made.certificate, &made.key] {
-        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    }
-    Some(made)
-}
-
 /// One request by the client of openssl; all that came back.
 fn ask_by_tls(server: &Server, request: &Request, options: &[&str]) -> String {
     use std::io::Write;
@@ -236,7 +202,7 @@ fn ask_by_tls(server: &Server, request: &Request, options: &[&str]) -> String {
 fn half_handshakes_keep_nobody_out() {
     let user = users()[0];
     let folder = own_folder(user, "tls");
-    let Some(made) = certificate(&folder) else { return };
+    let Some(made) = certificate(&folder, "localhost") else { return };
     if !allow_open_files(OPEN_FILES) {
         return;
     }

@@ -12,6 +12,7 @@ mod displays;
 mod given;
 mod http_connections;
 mod http_pages;
+mod http_reload;
 mod http_requests;
 mod http_runs;
 mod http_slots;

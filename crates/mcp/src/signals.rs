@@ -1,30 +1,58 @@
-//! The signals that ask a server to end: SIGINT, SIGTERM and SIGHUP.
+//! The signals that ask a server to end or to read its files again.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals from a person or the system that ask this process to end.
+/// What SIGHUP means to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnHangup {
+    /// Its terminal or its client is gone.
+    End,
+    /// An operator asks it to read its files again.
+    Reload,
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// This process must end.
+    End,
+    /// Its files must be read again.
+    Reload,
+}
+
+/// Signals from a person or the system.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    on_hangup: OnHangup,
 }
 
 impl Signals {
     /// Listens from now on.
-    pub fn new() -> std::io::Result<Self> {
+    pub fn new(on_hangup: OnHangup) -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
+            on_hangup,
         })
     }
 
     /// Completes with the next signal.
-    pub async fn next(&mut self) {
+    pub async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.terminate.recv() => Asked::End,
+            _ = self.hangup.recv() => match self.on_hangup {
+                OnHangup::End => Asked::End,
+                OnHangup::Reload => Asked::Reload,
+            },
         }
+    }
+
+    /// Completes with the next signal that asks for the end.
+    pub async fn end(&mut self) {
+        while self.next().await != Asked::End {}
     }
 }

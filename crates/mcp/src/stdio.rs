@@ -15,21 +15,21 @@ use tokio::sync::watch;
 
 use super::Server;
 use super::transport::{self, Lines};
-use crate::signals::Signals;
+use crate::signals::{OnHangup, Signals};
 
 /// Maximum time for the remaining work once the shutdown has begun.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Serves these runs on standard input and output until the client disconnects or a signal asks for the end.
 pub async fn serve_stdio(runs: Arc<Runs>) -> std::io::Result<()> {
     let (ending, mut ended) = watch::channel(None);
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(OnHangup::End)?;
     let (read, write) = stdio_pipes();
     let lines = Lines::new(read, write, ending.clone(), input_has_hung_up);
     let server = Server::new(Arc::clone(&runs), ended.clone());
     tracing::info!(version = env!("CARGO_PKG_VERSION"), backend = server.engine.backend().name(), "started");
     let opened = tokio::select! {
         opened = server.serve(lines) => opened,
-        () = signals.next() => {
+        () = signals.end() => {
             tracing::info!(reason = "signal", "stopped");
             return Ok(());
         }
@@ -44,7 +44,7 @@ pub async fn serve_stdio(runs: Arc<Runs>) -> std::io::Result<()> {
     let (reason, is_over) = tokio::select! {
         _ = &mut served => ("the client left", true),
         _ = ended.wait_for(Option::is_some) => ("the client left", false),
-        () = signals.next() => ("signal", false),
+        () = signals.end() => ("signal", false),
     };
     transport::end(&ending, Stop::Killed);
     let why = (*ended.borrow()).unwrap_or(Stop::Killed);

@@ -21,7 +21,6 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -31,6 +30,7 @@ use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
 use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
+use super::tls::Tls;
 
 /// Maximum time for a request head, including the idle time before it.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Serving {
     pub(crate) router: Router,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) slots: Arc<ConnectionSlots>,
     pub(crate) bodies: BodyBudget,
     pub(crate) counters: Arc<Counters>,
@@ -141,7 +141,7 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
         }
         (Accepted::Tcp(stream), None) => Box::new(stream),
         (Accepted::Tcp(stream), Some(tls)) => {
-            match tokio::time::timeout(TLS_PATIENCE, tls.accept(stream)).await {
+            match tokio::time::timeout(TLS_PATIENCE, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => Box::new(stream),
                 _ => return serving.counters.refused(Refusal::Tls),
             }

@@ -20,6 +20,7 @@ use sha2::Sha256;
 
 use mcp::file_urls::{FileAction, FileUrl, FileUrlMaker, TRANSFER_BYTES_MAX};
 
+use crate::reload::Replaceable;
 use crate::secret_file;
 
 /// Path prefix of file URLs.
@@ -63,13 +64,18 @@ impl Grant {
 type Written = (String, String, String, String, u64, u64);
 
 /// Signs grants and verifies its own signatures.
-pub(crate) struct FileUrlKey(Hmac<Sha256>);
+pub(crate) struct FileUrlKey(Replaceable<Hmac<Sha256>>);
 
 impl FileUrlKey {
     /// The key of this state directory; created if there is none.
     pub(crate) fn obtain(state_dir: &Path) -> io::Result<Self> {
-        let secret = secret_file::obtain(&state_dir.join(KEY_FILE), "link key", KEY_PREFIX)?;
-        Hmac::new_from_slice(secret.text.as_bytes()).map(Self).map_err(io::Error::other)
+        Ok(Self(Replaceable::new(keyed(state_dir)?)))
+    }
+
+    /// Reads the key again. URLs that another key signed are not valid any more.
+    pub(crate) fn reload(&self, state_dir: &Path) -> io::Result<()> {
+        self.0.replace(keyed(state_dir)?);
+        Ok(())
     }
 
     fn signed(&self, grant: &Grant) -> io::Result<String> {
@@ -101,8 +107,13 @@ impl FileUrlKey {
     }
 
     fn over(&self, written: &[u8]) -> Hmac<Sha256> {
-        self.0.clone().chain_update(DOMAIN).chain_update(written)
+        Hmac::clone(&self.0.get()).chain_update(DOMAIN).chain_update(written)
     }
+}
+
+fn keyed(state_dir: &Path) -> io::Result<Hmac<Sha256>> {
+    let secret = secret_file::obtain(&state_dir.join(KEY_FILE), "link key", KEY_PREFIX)?;
+    Hmac::new_from_slice(secret.text.as_bytes()).map_err(io::Error::other)
 }
 
 /// Makes URLs with the address that one caller uses for this server.

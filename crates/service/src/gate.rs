@@ -24,6 +24,7 @@ use super::control::FromOwner;
 use super::cors;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
+use super::reload::Replaceable;
 use super::token::Token;
 use crate::{file_urls, websocket};
 
@@ -41,7 +42,7 @@ pub(crate) struct Gate {
     /// Origins that may use this server: scheme, host and port as a browser writes them.
     origins: BTreeSet<String>,
     /// `None` accepts every caller that can reach the server.
-    token: Option<Token>,
+    token: Option<Arc<Replaceable<Token>>>,
     counters: Arc<Counters>,
 }
 
@@ -51,7 +52,7 @@ impl Gate {
         addresses: &[Address],
         hosts: &[String],
         origins: &[String],
-        token: Option<Token>,
+        token: Option<Arc<Replaceable<Token>>>,
         counters: Arc<Counters>,
     ) -> Self {
         let mut gate = Self { hosts: BTreeSet::new(), origins: BTreeSet::new(), token, counters };
@@ -106,7 +107,7 @@ impl Gate {
         });
         let mut given = in_headers.chain(protocol_token.map(|shown| Some(shown.as_bytes())));
         let (first, second) = (given.next()??, given.next());
-        (second.is_none() && token.is(first)).then(|| Caller::owner(Principal::token_holder()))
+        (second.is_none() && token.get().is(first)).then(|| Caller::owner(Principal::token_holder()))
     }
 
     /// The caller that is the server's owner: the same as the token's, if there is a token.
@@ -311,7 +312,7 @@ mod tests {
         let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        gate.token = Some(token);
+        gate.token = Some(Arc::new(Replaceable::new(token)));
         let asks = |value: &str| gate.caller(&headers(&[("authorization", value)]), None);
         assert_eq!(asks(&format!("Bearer {text}")), Some(Caller::owner(Principal::token_holder())));
         assert_eq!(asks(&format!("bearer {text}")), Some(Caller::owner(Principal::token_holder())));
@@ -351,7 +352,8 @@ mod tests {
         use tower::ServiceExt;
         let folder = harness::TestFolder::new();
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        gate.token = Some(super::super::token::obtain(folder.path()).unwrap().0);
+        let token = super::super::token::obtain(folder.path()).unwrap().0;
+        gate.token = Some(Arc::new(Replaceable::new(token)));
         let inside = |caller: Option<axum::Extension<Caller>>| async move {
             if caller.is_some() { "somebody" } else { "nobody" }
         };

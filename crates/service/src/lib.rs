@@ -5,7 +5,8 @@
 //!                                                       -> /mcp/ws -> websocket -> mcp::Server
 //!                                                       -> /healthz, /readyz, /metrics
 //!                        (Host, Origin; a signed URL) -> /files -> engine::workspace
-//! serving -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
+//! serving -> SIGHUP -> files read again (see [`reload`]) -> serving
+//!         -> signal -> closing (no new requests) -> runs ended -> closed -> exit 0
 //! ```
 //! This crate does not know any tool, and `mcp` does not know HTTP.
 
@@ -29,6 +30,7 @@ mod negotiate;
 mod options;
 mod range;
 mod readiness;
+mod reload;
 mod secret_file;
 mod sessions;
 mod streamable;
@@ -48,7 +50,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{any, get};
 use engine::{Runs, Stop};
-use mcp::{Server, Signals, transport};
+use mcp::{Asked, Server, Signals, transport};
 use rmcp::ServerHandler;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +64,9 @@ use self::gate::Gate;
 use self::listen::Listener;
 use self::metrics::Counters;
 use self::readiness::Readiness;
+use self::reload::{Reloads, Replaceable};
 use self::sessions::Sessions;
+use self::tls::Tls;
 
 pub use self::connection_slots::SLOTS_MAX;
 pub use self::control::path as control_socket_path;
@@ -87,6 +91,8 @@ pub(crate) struct App {
     /// Number of open WebSockets.
     sockets: AtomicUsize,
     closing: CancellationToken,
+    /// Cancelled when another token replaces the one that a WebSocket showed.
+    token_in_force: Arc<Replaceable<CancellationToken>>,
     /// Cancelled when no run is left, so that WebSockets may end.
     runs_over: CancellationToken,
     closed: CancellationToken,
@@ -100,9 +106,9 @@ pub async fn serve<H: ServerHandler>(
     options: &ServeOptions,
     handler: impl FnOnce(Arc<Server>) -> io::Result<Arc<H>>,
 ) -> io::Result<()> {
-    let mut signals = Signals::new()?;
-    let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
-    let token = obtain_token(state_dir, options.auth)?;
+    let mut signals = Signals::new(reload::on_hangup())?;
+    let tls = options.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let token = obtain_token(state_dir, options.auth)?.map(|token| Arc::new(Replaceable::new(token)));
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for address in &options.addresses {
         let (listener, found) = listen::open(address)
@@ -114,9 +120,16 @@ pub async fn serve<H: ServerHandler>(
     listeners.extend(control_socket(state_dir).await);
     let (ending, ended) = watch::channel(None);
     let app = App::new(runs, state_dir, (options, ended), handler)?;
+    let urls = FileUrlRoutes::new(&app, state_dir, options)?;
+    let reloads = Reloads {
+        tls: tls.clone(),
+        token: token.clone(),
+        token_in_force: Arc::clone(&app.token_in_force),
+        file_url_key: Arc::clone(&urls.offer.key),
+    };
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
     let serving = Serving {
-        router: router(&app, gate, FileUrlRoutes::new(&app, state_dir, options)?),
+        router: router(&app, gate, urls),
         tls,
         slots: Arc::clone(&app.slots),
         bodies: app.bodies.clone(),
@@ -127,7 +140,9 @@ pub async fn serve<H: ServerHandler>(
     let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
     let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
     announce(&addresses, options);
-    signals.next().await;
+    while signals.next().await == Asked::Reload {
+        reloads.reload(state_dir);
+    }
     end(&app, &ending, &mut signals).await;
     for one in accepting {
         // Each task ended when the closing began, and removed its socket file.
@@ -157,6 +172,7 @@ impl App {
             slots: Arc::new(ConnectionSlots::within_descriptors(options.connections_max)),
             counters: Arc::default(),
             sockets: AtomicUsize::new(0),
+            token_in_force: Arc::new(Replaceable::new(CancellationToken::new())),
             closing: CancellationToken::new(),
             runs_over: CancellationToken::new(),
             closed,
@@ -246,7 +262,7 @@ async fn end(app: &App, ending: &watch::Sender<Option<Stop>>, signals: &mut Sign
     };
     tokio::select! {
         _ = tokio::time::timeout(GRACE, grace) => {}
-        () = signals.next() => {}
+        () = signals.end() => {}
     }
     transport::end(ending, Stop::Killed);
     app.server.runs().shutdown(Stop::Killed, END_PATIENCE).await;

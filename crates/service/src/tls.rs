@@ -9,9 +9,33 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
 use super::options::TlsFiles;
+use super::reload::Replaceable;
 
-/// Reads the files. An error in them fails the start, not the first connection.
-pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
+/// The certificate in force and the files that it came from.
+pub(crate) struct Tls {
+    files: TlsFiles,
+    config: Replaceable<ServerConfig>,
+}
+
+impl Tls {
+    /// Reads the files. An error in them fails the start, not the first connection.
+    pub(crate) fn read(files: &TlsFiles) -> io::Result<Self> {
+        Ok(Self { files: files.clone(), config: Replaceable::new(config(files)?) })
+    }
+
+    /// Reads the files again. If they cannot be used, the certificate in force stays.
+    pub(crate) fn reload(&self) -> io::Result<()> {
+        self.config.replace(config(&self.files)?);
+        Ok(())
+    }
+
+    /// Accepts connections with the certificate in force.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.get())
+    }
+}
+
+fn config(files: &TlsFiles) -> io::Result<ServerConfig> {
     let unfit = |path: &std::path::Path, error: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{} cannot be used: {error}", path.display()))
     };
@@ -31,5 +55,5 @@ pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
         .with_single_cert(chain, key)
         .map_err(|error| unfit(certificate, &error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(config)
 }

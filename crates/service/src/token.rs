@@ -12,6 +12,7 @@ const FILE: &str = "token";
 const PREFIX: &str = "plsd_";
 
 /// The token that a request must show. Only its digest is kept in memory.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     digest: [u8; 32],
 }

@@ -20,6 +20,7 @@ use rmcp::ServiceExt;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
@@ -50,6 +51,7 @@ pub(crate) async fn upgrade(
     file_urls: Option<Extension<FileUrls>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
+    let token_in_force = app.token_in_force.get();
     upgrade
         .protocols([PROTOCOL])
         .max_message_size(BODY_BYTES_MAX)
@@ -57,7 +59,7 @@ pub(crate) async fn upgrade(
         .max_write_buffer_size(UNSENT_BYTES_MAX)
         .on_upgrade(move |socket| {
             let file_urls = file_urls.map(|Extension(file_urls)| file_urls);
-            let peer = Peer { caller, file_urls, connection };
+            let peer = Peer { caller, file_urls, connection, token_in_force };
             converse(app, peer, socket)
         })
 }
@@ -67,10 +69,12 @@ struct Peer {
     caller: Caller,
     file_urls: Option<FileUrls>,
     connection: Connection,
+    /// Cancelled when another token replaces the one that the peer showed.
+    token_in_force: Arc<CancellationToken>,
 }
 
 async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
-    let Peer { caller, file_urls, connection: Connection { slot, meter } } = peer;
+    let Peer { caller, file_urls, connection: Connection { slot, meter }, token_in_force } = peer;
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
@@ -103,6 +107,7 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
     tokio::select! {
         () = take(stream, to_server, heard, &meter) => {}
         () = give(sink, from_server, hearing) => {}
+        () = token_in_force.cancelled() => {}
         () = slot.must_leave() => app.counters.refused(Refusal::Idle),
         () = app.closed.cancelled() => {}
     }

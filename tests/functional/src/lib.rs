@@ -6,6 +6,7 @@
 
 pub mod http;
 pub mod socket;
+pub mod tls;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
