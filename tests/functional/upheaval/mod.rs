@@ -5,3 +5,4 @@ mod chaos;
 mod chaos_probe;
 mod leaks;
 mod sandbox_crash;
+mod uploads;

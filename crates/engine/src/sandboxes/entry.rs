@@ -19,7 +19,7 @@ use crate::clock;
 use crate::conversation::Stop;
 use crate::result::RunError;
 use crate::unstarted::Unstarted;
-use crate::workspace::{Pace, Quota, Used};
+use crate::workspace::{Pace, Quota, Used, Workspace};
 
 /// How many runs may wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
@@ -66,6 +66,8 @@ pub(super) struct SandboxEntry {
     pub(super) closing: watch::Sender<bool>,
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
+    /// Whether the drafts of killed servers were removed since this server began to use it.
+    has_no_drafts: AtomicBool,
     /// Whether the last examination found few files and was quick.
     is_small: AtomicBool,
     runs: AtomicU64,
@@ -103,6 +105,7 @@ impl SandboxEntry {
             closing: watch::Sender::new(false),
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
+            has_no_drafts: AtomicBool::new(false),
             is_small: AtomicBool::new(false),
             runs: AtomicU64::new(record.runs),
             memory_bytes: AtomicU64::new(0),
@@ -115,6 +118,17 @@ impl SandboxEntry {
     /// The limits of its files.
     pub(super) fn quota(&self) -> Quota {
         Quota { bytes: self.record.limits.disk_bytes, inodes: self.record.limits.disk_inodes }
+    }
+
+    /// Removes what a server that was killed during an upload left, once while this server uses the sandbox.
+    pub(super) async fn remove_drafts(&self, files: &dyn Workspace) {
+        if !self.has_no_drafts.swap(true, Ordering::Relaxed)
+            && let Err(error) = files.remove_abandoned_drafts().await
+        {
+            // They count for the quota until the next attempt.
+            self.has_no_drafts.store(false, Ordering::Relaxed);
+            tracing::debug!(sandbox_id = self.record.id.as_str(), reason = %error, "drafts_not_removed");
+        }
     }
 
     /// Waits for its turn. A run that is stopped while it waits leaves the queue.
@@ -152,6 +166,7 @@ impl SandboxEntry {
     /// Releases the workspace, so that another server can use the sandbox.
     pub(super) fn let_go(&self, slot: &mut Slot) {
         self.is_held.store(false, Ordering::SeqCst);
+        self.has_no_drafts.store(false, Ordering::Relaxed);
         slot.held = None;
     }
 

@@ -241,7 +241,9 @@ impl Sandboxes {
     /// Access to the files of a sandbox from outside.
     async fn files(&self, entry: &SandboxEntry) -> Result<Arc<dyn Workspace>, RunError> {
         let opened = workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, entry.quota()).await;
-        opened.map_err(|error| no_folder(&error))
+        let files = opened.map_err(|error| no_folder(&error))?;
+        entry.remove_drafts(&*files).await;
+        Ok(files)
     }
 
     async fn check_room(&self, principal: &Principal) -> Result<(), RunError> {
@@ -385,10 +387,8 @@ impl Workspaces for Sandboxes {
         Box::pin(async move {
             let principal = self.lookup_of(caller)?;
             let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
-            match self.entry(principal, &id).await? {
-                Some(entry) => self.files(&entry).await.map(Some),
-                None => Ok(None),
-            }
+            let Some(entry) = self.entry(principal, &id).await? else { return Ok(None) };
+            self.files(&entry).await.map(Some)
         })
     }
 }

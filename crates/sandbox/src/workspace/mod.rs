@@ -166,7 +166,7 @@ pub trait Workspace: Send + Sync + Debug {
     /// Measures the workspace.
     fn usage(&self) -> BoxFuture<'_, Result<Used, FileError>>;
 
-    /// Removes the drafts of a server that was killed during a write. Call it before any new write.
+    /// Removes the drafts of servers that were killed during a write. Drafts that are being written stay.
     fn remove_abandoned_drafts(&self) -> BoxFuture<'_, Result<usize, FileError>>;
 
     /// Takes a snapshot, to find out later what changed.

@@ -141,10 +141,28 @@ async fn drafts_are_no_artifacts_and_abandoned_ones_are_removed() {
     let mut upload = place.workspace.upload(&path("a/big"), MB, None).await.unwrap();
     upload.write(vec![0; 1000]).await.unwrap();
     assert!(before.changes(Pace::Aside).await.unwrap().files.is_empty());
-    // As if the server had been killed.
-    std::mem::forget(upload);
-    assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 1);
+    assert_eq!(place.workspace.remove_abandoned_drafts().await.unwrap(), 0, "it is being written");
+    upload.write(vec![0; 1000]).await.unwrap();
+    assert_eq!(upload.finish().await.unwrap().size_bytes, 2000);
+    abandon(&place, 1000);
+    assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 2);
     assert_eq!(place.workspace.remove_abandoned_drafts().await.unwrap(), 1);
+    assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 1);
+}
+
+/// A draft as a killed server leaves it: without a lock.
+fn abandon(place: &TestPlace, bytes: usize) {
+    fs::create_dir_all(place.inside("a")).unwrap();
+    fs::write(place.inside("a/.palisade-draft-0011223344556677"), vec![0; bytes]).unwrap();
+}
+
+#[tokio::test]
+async fn an_abandoned_draft_takes_no_room_from_a_new_file() {
+    let place = TestPlace::new();
+    let room = usize::try_from(place.workspace.quota().bytes).unwrap();
+    abandon(&place, room * 3 / 4);
+    let announced = room as u64 / 2;
+    assert!(place.workspace.upload(&path("new"), announced, Some(announced)).await.is_ok());
     assert_eq!(fs::read_dir(place.inside("a")).unwrap().count(), 0);
 }
 

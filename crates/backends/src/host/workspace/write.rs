@@ -3,7 +3,8 @@
 //! ```text
 //! measure the workspace -> create and own folders -> draft (new name, EXCL) -> pieces, within the quota -> rename
 //! ```
-//! The program can see the draft and modify it, but it can damage only its own file.
+//! The program can see the draft and modify it, but it can damage only its own file. The writer holds a lock on
+//! its draft (flock(2)), which the kernel releases when the server dies. A draft without a lock is abandoned.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 use sandbox::BoxFuture;
@@ -127,7 +128,13 @@ impl Draft {
         if announced > bytes_max {
             return Err(FileError::TooLarge { bytes_max });
         }
-        let room = left(&root, path.folders().count() + 1)?;
+        let names = path.folders().count() + 1;
+        let room = match left(&root, names) {
+            Ok(room) if announced <= room => room,
+            // What killed servers left behind must not count for the quota.
+            Ok(_) | Err(FileError::DiskFull) if remove_abandoned(&root)? > 0 => left(&root, names)?,
+            room => room?,
+        };
         if announced > room {
             return Err(FileError::DiskFull);
         }
@@ -141,7 +148,7 @@ impl Draft {
         let file = File::from(file);
         let name = path.name().to_owned();
         let (owner, measured_at, is_placed) = (root.owner, 0, false);
-        // From here on, any failure removes the draft.
+        // From here on, any failure removes the draft. Only the program inside can hold the lock.
         let draft = Self {
             root,
             folder,
@@ -154,6 +161,7 @@ impl Draft {
             measured_at,
             is_placed,
         };
+        flock(&draft.file, FlockOperation::NonBlockingLockExclusive).map_err(|_| FileError::Disturbed)?;
         beneath::own(&draft.file, owner).map_err(told)?;
         rustix::fs::fchmod(&draft.file, mode).map_err(told)?;
         Ok(draft)
@@ -198,24 +206,28 @@ impl Drop for Draft {
     }
 }
 
-/// Removes the drafts of a server that was killed during a write. No write from outside may be in progress.
+/// Removes the drafts of servers that were killed during a write. Drafts that are being written stay.
 pub(super) fn remove_abandoned(root: &Root) -> Result<usize, FileError> {
-    let mut abandoned = Vec::new();
+    let mut drafts = Vec::new();
     walk(beneath::directory(&root.directory, Path::new(".")).map_err(told)?, |found| {
         let is_draft = is_draft(found.path) && found.kind == EntryKind::File;
         if let Some(path) = std::str::from_utf8(found.path).ok().filter(|_| is_draft) {
-            abandoned.extend(FilePath::parse(path));
+            drafts.extend(FilePath::parse(path));
         }
-        if abandoned.len() == ABANDONED_MAX { Then::Stop } else { Then::Enter }
+        if drafts.len() == ABANDONED_MAX { Then::Stop } else { Then::Enter }
     })?;
     let mut removed = 0;
-    for path in abandoned {
+    for path in drafts {
         let above = path.as_path().parent().filter(|above| !above.as_os_str().is_empty());
         // The program moved or removed a directory that can no longer be reached.
         let Ok(folder) = beneath::directory(&root.directory, above.unwrap_or(Path::new("."))) else {
             continue;
         };
-        removed += usize::from(rustix::fs::unlinkat(&folder, path.name(), AtFlags::empty()).is_ok());
+        let name = path.name();
+        let Ok((draft, _)) = beneath::regular(&folder, Path::new(name), OFlags::RDONLY) else { continue };
+        if flock(&draft, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            removed += usize::from(rustix::fs::unlinkat(&folder, name, AtFlags::empty()).is_ok());
+        }
     }
     Ok(removed)
 }
