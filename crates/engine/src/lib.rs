@@ -37,6 +37,7 @@ mod run;
 mod runs;
 pub mod runtimes;
 mod sandboxes;
+mod state_disk;
 pub mod store;
 pub mod telemetry;
 #[cfg(test)]
@@ -107,6 +108,16 @@ pub struct Engine {
     pub(crate) link_memory: Arc<links::LinkMemory>,
 }
 
+/// Lowers the memory limits to what admission can ever grant, so that a larger request is clamped and told
+/// instead of being refused at every attempt.
+fn affordable(mut policy: Policy, admission: &admission::Admission) -> Policy {
+    let most = admission.memory_bytes_max();
+    for limits in [&mut policy.defaults, &mut policy.maxima] {
+        limits.memory_bytes = limits.memory_bytes.min(most);
+    }
+    policy
+}
+
 impl Engine {
     /// Creates an engine over one wall.
     pub fn new(backend: Arc<dyn Backend>, config: EngineConfig) -> Self {
@@ -145,7 +156,7 @@ impl Engine {
             default_wall: wall(default, Rank::Default),
             further_walls: others.into_iter().map(|backend| wall(backend, Rank::Further)).collect(),
             builds: builds::Builds::new(&config.state_dir, &failures),
-            policy: config.policy,
+            policy: affordable(config.policy, &admission),
             is_warm: config.pool.is_on,
             admission,
             failures,

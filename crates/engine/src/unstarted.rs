@@ -53,9 +53,14 @@ impl Unstarted {
     }
 
     pub(crate) fn busy(busy: crate::Busy) -> Self {
+        if busy.retry_after_ms == 0 {
+            // Waiting does not help. A sandbox can have limits that an earlier server granted.
+            let remedy = "open a sandbox with less limits.memory_mb; get_capabilities has the maximum";
+            return RunError::new("bad_limit", busy.reason).remedy(remedy).into();
+        }
         let mut error = RunError::new("busy", busy.reason);
-        error.retryable = busy.retry_after_ms > 0;
-        error.retry_after_ms = error.retryable.then_some(busy.retry_after_ms);
+        error.retryable = true;
+        error.retry_after_ms = Some(busy.retry_after_ms);
         Self::new(Outcome::Unavailable, error)
     }
 

@@ -27,6 +27,8 @@ use crate::verdict::End;
 use crate::{Engine, Wall};
 
 const CHECK_PATIENCE_MS: u64 = 10_000;
+/// The delay before a retry: a machine that is busy slows the parser.
+const RETRY_MS: u64 = 1000;
 const CHECK_MEMORY_BYTES: u64 = 256 << 20;
 /// The most bytes accepted from both streams together. A flood on one stream leaves room for the other.
 const WRITTEN_BYTES_MAX: u64 = 2 * SAID_BYTES_MAX as u64;
@@ -123,16 +125,20 @@ impl Engine {
             answer = check.ask(&mut lease).await;
         }
         lease.sandbox.destroy().await.ok();
+        if let Some(error) = undecided(&answer) {
+            return Err(error);
+        }
         match answer {
             Answer::Ended(said, Exit::Code(status)) if runtime.check_has_diagnostics() => {
                 Ok(read_diagnostics(&said.written, status, &runtime))
             }
             Answer::Ended(said, Exit::Code(0)) => Ok(understand(&said.decoder.messages(), &runtime)),
-            Answer::Ended(_, Exit::Signal(_)) | Answer::Limit => {
+            Answer::Ended(_, Exit::Signal(_)) => {
                 Ok(gave_up("the program is nested too deeply, or too large, for the parser"))
             }
-            Answer::Late => Ok(gave_up("the parser did not finish in time")),
-            Answer::Ended(..) => Err(RunError::new("check_failed", "the check of the program failed")),
+            Answer::Ended(..) | Answer::Limit | Answer::Late => {
+                Err(RunError::new("check_failed", "the check of the program failed"))
+            }
             Answer::Failed(error) => {
                 let mut told = RunError::new("check_failed", "the check of the program failed");
                 told.cause = Some(error.to_string());
@@ -253,6 +259,24 @@ fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validatio
     Validation { errors, ..Validation::default() }
 }
 
+/// The error for a check that a limit ended: the program may be valid or not. A parser that crashes has met
+/// something that its interpreter cannot read either.
+fn undecided(answer: &Answer) -> Option<RunError> {
+    const SIGKILL: i32 = 9;
+    const SIGXCPU: i32 = 24;
+    let (reason, is_late) = match answer {
+        Answer::Late | Answer::Ended(_, Exit::Signal(SIGXCPU)) => ("the parser did not finish in time", true),
+        Answer::Limit | Answer::Ended(_, Exit::Signal(SIGKILL)) => ("the parser reached a limit", false),
+        Answer::Ended(..) | Answer::Failed(_) => return None,
+    };
+    let message = format!("whether the program is valid is not known: {reason}");
+    let mut error = RunError::new("check_undecided", message)
+        .remedy("run the program instead, or check it in smaller parts");
+    error.retryable = is_late;
+    error.retry_after_ms = is_late.then_some(RETRY_MS);
+    Some(error)
+}
+
 fn gave_up(message: &str) -> Validation {
     let error = Finding { line: None, column: None, message: message.to_owned() };
     Validation { errors: vec![error], ..Validation::default() }
@@ -320,6 +344,23 @@ fn package(module: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_no_verdict() {
+        let ended = |exit| Answer::Ended(Box::default(), exit);
+        for (answer, is_retryable) in [
+            (Answer::Late, true),
+            (ended(Exit::Signal(24)), true),
+            (Answer::Limit, false),
+            (ended(Exit::Signal(9)), false),
+        ] {
+            let error = undecided(&answer).unwrap();
+            assert_eq!((error.code.as_ref(), error.retryable), ("check_undecided", is_retryable));
+        }
+        for answer in [ended(Exit::Code(0)), ended(Exit::Signal(11)), Answer::Failed(GuestError::Gone)] {
+            assert!(undecided(&answer).is_none());
+        }
+    }
 
     #[test]
     fn a_package_is_the_first_part_of_a_name() {

@@ -2,11 +2,15 @@
 //!
 //! The tests use the fake backend; `support` has a guest that obeys the program's lines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with};
+use crate::support::{
+    self, Folder, PATIENCE, complete, config, find_finished, obedient, program, runs, runs_with,
+};
 use engine::{
-    Caller, Durability, FoundRun, LogRange, Principal, RunEvent, RunId, RunsConfig, Stop, Store, StoreConfig,
+    Caller, Durability, Engine, FoundRun, LogRange, Principal, RunEvent, RunId, Runs, RunsConfig, Stop,
+    Store, StoreConfig,
 };
 use sandbox::Outcome;
 use wire::{Exit, Stream};
@@ -344,4 +348,21 @@ async fn a_wall_that_cannot_look_for_a_language_now_says_when_to_try_again() {
     let error = run.result.error.clone().unwrap();
     assert_eq!((run.result.outcome, error.code.as_str()), (Outcome::Unavailable, "language_not_ready"));
     assert!(error.retryable && error.retry_after_ms.is_some(), "{error:?}");
+}
+
+#[tokio::test]
+async fn more_memory_than_can_ever_be_granted_is_clamped_and_told() {
+    let folder = Folder::new();
+    let engine = Arc::new(Engine::new(Arc::new(support::obedient()), support::engine_config(100 << 20)));
+    assert_eq!(engine.policy().maxima.memory_bytes, 100 << 20, "what callers are told");
+    let runs =
+        Runs::new(engine, Store::new(StoreConfig::new(folder.path())), support::config(Durability::Behind));
+    for asked in [None, Some(200), Some(4096)] {
+        let mut request = program("exit 0");
+        request.ask.memory_mb = asked;
+        let run = runs.start(&Caller::local(), request).unwrap().finished().await;
+        assert_eq!(run.result.outcome, Outcome::Completed, "{:?}", run.result.error);
+        let given: Vec<f64> = run.result.clamped.iter().map(|clamp| clamp.given).collect();
+        assert_eq!(given, asked.map(|_| 100.0).into_iter().collect::<Vec<_>>());
+    }
 }

@@ -258,7 +258,7 @@ fn refused(error: &FileError) -> Response {
     let status = match error {
         FileError::NotFound => StatusCode::NOT_FOUND,
         FileError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        FileError::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+        FileError::DiskFull | FileError::StateDiskFull => StatusCode::INSUFFICIENT_STORAGE,
         FileError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         FileError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,

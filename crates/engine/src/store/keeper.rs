@@ -83,7 +83,10 @@ impl Health {
 
     fn set(&self, error: Option<StoreError>) {
         match &error {
-            Some(error) => self.failures.report(FailureKind::Store, SUBJECT, error),
+            Some(error) => {
+                let (reason, cause) = (error.to_string(), error.code());
+                self.failures.report_text(FailureKind::Store, SUBJECT, &reason, Some(cause));
+            }
             None => self.failures.recovered(FailureKind::Store, SUBJECT),
         }
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;

@@ -3,6 +3,7 @@
 use sandbox::workspace::FileError;
 
 use crate::result::RunError;
+use crate::state_disk;
 
 const RETRY_MS: u64 = 500;
 
@@ -17,13 +18,17 @@ impl From<&FileError> for RunError {
             FileError::NotRegular => "pipes, sockets and devices can be used by programs inside only",
             FileError::TooLarge { .. } => "write it in several parts with append",
             FileError::DiskFull => "remove files, or open a sandbox with a larger disk_mb",
+            FileError::StateDiskFull => {
+                state_disk::tell_full();
+                "try again later; the operator must free space on the disk of the state directory"
+            }
             FileError::NoPermission => "change the permissions by a run in the sandbox",
             FileError::Disturbed | FileError::Unavailable { .. } => "try again",
             FileError::Failed(_) => "ask the operator",
         };
         let mut told = Self::new(error.code(), error.to_string()).remedy(remedy);
         told.retry_after_ms = match error {
-            FileError::Disturbed => Some(RETRY_MS),
+            FileError::Disturbed | FileError::StateDiskFull => Some(RETRY_MS),
             FileError::Unavailable { retry_after_ms } => Some(*retry_after_ms),
             _ => None,
         };

@@ -107,13 +107,18 @@ pub(crate) fn config(durability: Durability) -> RunsConfig {
 }
 
 pub(crate) fn runs_with(fake: &FakeBackend, store: Store, config: RunsConfig) -> Arc<Runs> {
-    let engine = EngineConfig {
+    let engine = engine_config(64 << 30);
+    Runs::new(Arc::new(Engine::new(Arc::new(fake.clone()), engine)), store, config)
+}
+
+/// An engine whose runs may have this much memory together.
+pub(crate) fn engine_config(memory_bytes: u64) -> EngineConfig {
+    EngineConfig {
         state_dir: std::env::temp_dir().join(format!("palisade-engine-{}", std::process::id())),
         policy: Policy::built_in(2),
-        admission: AdmissionLimits { runs_max: 64, queue_max: 64, memory_bytes: 64 << 30 },
+        admission: AdmissionLimits { runs_max: 64, queue_max: 64, memory_bytes },
         pool: engine::PoolConfig::off(),
-    };
-    Runs::new(Arc::new(Engine::new(Arc::new(fake.clone()), engine)), store, config)
+    }
 }
 
 pub(crate) fn runs(folder: &Folder, durability: Durability) -> Arc<Runs> {

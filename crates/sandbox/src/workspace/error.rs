@@ -25,9 +25,12 @@ pub enum FileError {
         /// The limit.
         bytes_max: u64,
     },
-    /// The quota of the workspace or its disk is exhausted.
+    /// The quota of the workspace is exhausted.
     #[error("the workspace is full")]
     DiskFull,
+    /// The disk that has the files is full; the caller's files need not be the cause.
+    #[error("the disk of the server is full")]
+    StateDiskFull,
     /// The program removed the permissions.
     #[error("the permissions of this file or of a directory above it do not allow that")]
     NoPermission,
@@ -55,6 +58,7 @@ impl FileError {
             Self::NotRegular => "not_a_file",
             Self::TooLarge { .. } => "too_large",
             Self::DiskFull => "disk_full",
+            Self::StateDiskFull => "state_disk_full",
             Self::NoPermission => "no_permission",
             Self::Disturbed => "disturbed",
             Self::Unavailable { .. } => "files_unavailable",

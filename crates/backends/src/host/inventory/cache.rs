@@ -145,7 +145,10 @@ impl Question<'_> {
     }
 
     fn ask(&self) -> Result<(), InventoryError> {
-        let problem = |error: io::Error| late(format!("the state directory cannot be used: {error}"));
+        let problem = |error: io::Error| {
+            tracing::warn!(reason = %error, "probe_not_stored");
+            late(format!("the state directory cannot be used, its operator must repair it: {error}"))
+        };
         let _lock = self.prepare().map_err(problem)?;
         for (name, content) in &self.query.files {
             fs::write(self.work.join(name), content).map_err(problem)?;
