@@ -86,3 +86,48 @@ fn frames_that_are_no_message_are_answered() {
         );
     }
 }
+
+/// Values below the least one of every number that a schema describes, with the path to it.
+fn below(schema: &Value, path: &[String], found: &mut Vec<(Vec<String>, Value)>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = [path, &[name.clone()]].concat();
+        if let Some(least) = property["minimum"].as_i64() {
+            found.push((path.clone(), json!(least - 1)));
+        }
+        if let Some(least) = property["exclusiveMinimum"].as_f64() {
+            found.push((path.clone(), json!(least)));
+        }
+        below(property, &path, found);
+    }
+}
+
+#[test]
+fn no_tool_takes_a_number_that_its_schema_excludes() {
+    let client = Client::new(users()[0]);
+    let listed = client.send("tools/list", json!({})).answer().unwrap();
+    let mut count = 0;
+    for tool in listed["result"]["tools"].as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        let mut found = Vec::new();
+        below(&tool["inputSchema"], &[], &mut found);
+        for (path, value) in found {
+            let mut arguments = json!({});
+            for required in tool["inputSchema"]["required"].as_array().into_iter().flatten() {
+                arguments[required.as_str().unwrap()] = json!("bash");
+            }
+            match path.as_slice() {
+                [own] => arguments[own] = value,
+                [outer, own] => arguments[outer][own] = value,
+                _ => panic!("{path:?}"),
+            }
+            let result = client.call_whole(name, arguments.clone());
+            let code = &result["structuredContent"]["error"]["code"];
+            assert!(
+                ["bad_arguments", "bad_limit"].map(Value::from).contains(code),
+                "{name} {arguments}: {result:#}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 15, "{count} numbers");
+}

@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Effects, Needs, Scope, ToolEntry, answer, refused};
-use crate::arguments::Arguments;
 use crate::checks::{Canary, Findings, Language};
 use crate::render::INLINE_BYTES_MAX;
 use crate::view::IsolationView;
@@ -77,7 +76,7 @@ defaults and maxima, the isolation really in force, and the policy. Changes noth
 };
 
 async fn show(server: &Server, given: JsonObject) -> CallToolResult {
-    match Arguments::new("", TOOL.properties, given) {
+    match TOOL.arguments(given) {
         Ok(_) => {
             let findings = server.checks.all().await;
             answer(&content(server, &findings), summary(server.engine.policy(), &findings), false)

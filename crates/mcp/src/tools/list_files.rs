@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::files::FileAccess;
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
-use crate::arguments::{Arguments, Refusal};
+use crate::arguments::Refusal;
 use crate::{render, schema};
 
 /// The tool.
@@ -28,7 +28,7 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
 /// Answers the tool.
 pub(super) async fn list(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
     let answered = async {
-        let mut given = Arguments::new("", TOOL.properties, given)?;
+        let mut given = TOOL.arguments(given)?;
         let sandbox_id = given.required_text("sandbox_id")?;
         let path = given.text("path")?.unwrap_or_default();
         let path = FilePath::of_directory(&path).map_err(RunError::from)?;

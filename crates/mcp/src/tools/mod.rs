@@ -3,6 +3,7 @@
 //! An entry of [`TOOLS`] describes a tool completely: its published description, its schemas, the scope that
 //! a caller needs, and the function that answers. To add a tool, write its file and add its entry.
 
+mod bounds;
 pub(crate) mod capabilities;
 pub(crate) mod files;
 mod following;
@@ -175,6 +176,12 @@ impl ToolEntry {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn properties(&self) -> &'static [&'static str] {
         self.properties
+    }
+
+    /// Accepts arguments with known properties, and numbers within the bounds of the schema.
+    fn arguments(&self, given: JsonObject) -> Result<Arguments, Refusal> {
+        bounds::check(self, &given)?;
+        Arguments::new("", self.properties, given)
     }
 
     fn published(&self, offer: &Offer<'_>) -> Tool {

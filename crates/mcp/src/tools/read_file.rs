@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::files::{FileAccess, IMAGE_BYTES_MAX, encoded, path};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
-use crate::arguments::{Arguments, Refusal, refusal};
+use crate::arguments::{Refusal, refusal};
 use crate::{render, resources, schema};
 
 /// Bytes returned when the call has no limit.
@@ -73,7 +73,7 @@ pub(super) async fn read(caller: &FileAccess<'_>, given: JsonObject) -> CallTool
 }
 
 fn asked(given: JsonObject) -> Result<ReadArguments, Refusal> {
-    let mut given = Arguments::new("", TOOL.properties, given)?;
+    let mut given = TOOL.arguments(given)?;
     let encoding = match given.text("encoding")?.as_deref() {
         None => None,
         Some("text") => Some(Encoding::Text),

@@ -156,7 +156,7 @@ struct RunArguments {
 }
 
 fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
-    let mut arguments = Arguments::new("", TOOL.properties, given)?;
+    let mut arguments = TOOL.arguments(given)?;
     let inputs = arguments.objects("inputs", &INPUT)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
     let wait = patience(limits.whole("wait_ms")?);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, limits_of, refused};
-use crate::arguments::{Arguments, Refusal};
+use crate::arguments::Refusal;
 use crate::render;
 use crate::{Server, schema};
 
@@ -80,7 +80,7 @@ async fn open(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
 
 /// Answers `sandbox_list`.
 async fn list(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
-    if let Err(error) = Arguments::new("", LIST.properties, given) {
+    if let Err(error) = LIST.arguments(given) {
         return refused(&error);
     }
     match server.runs.sandboxes().list(caller).await {
@@ -95,8 +95,7 @@ async fn list(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
 
 /// Answers `sandbox_close`.
 async fn close(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
-    let id =
-        Arguments::new("", CLOSE.properties, given).and_then(|mut given| given.required_text("sandbox_id"));
+    let id = CLOSE.arguments(given).and_then(|mut given| given.required_text("sandbox_id"));
     let id = match id {
         Ok(id) => SandboxId::parse(&id),
         Err(error) => return refused(&error),
@@ -110,7 +109,7 @@ async fn close(server: &Server, caller: &Caller, given: JsonObject) -> CallToolR
 }
 
 fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
-    let mut arguments = Arguments::new("", OPEN.properties, given)?;
+    let mut arguments = OPEN.arguments(given)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
     Ok(OpenRequest {
         name: arguments.text("name")?,

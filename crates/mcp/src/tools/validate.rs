@@ -5,7 +5,6 @@ use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
-use crate::arguments::Arguments;
 use crate::{languages, schema};
 
 /// The tool.
@@ -24,7 +23,8 @@ available here, without running it.",
 };
 
 async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolResult {
-    let taken = Arguments::new("", TOOL.properties, given)
+    let taken = TOOL
+        .arguments(given)
         .and_then(|mut given| Ok((languages::take(&mut given)?, given.required_text("code")?)));
     let validated = match taken {
         Ok((language, code)) => engine.validate(caller, None, &language, &code).await,

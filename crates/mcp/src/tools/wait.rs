@@ -11,7 +11,7 @@ use serde_json::json;
 use super::following::{Follower, OnDisconnect, patience};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, refused, report};
 
-use crate::arguments::{Arguments, Refusal};
+use crate::arguments::Refusal;
 use crate::{Server, file_urls, schema};
 
 /// Maximum time until a cancelled run ends.
@@ -83,7 +83,7 @@ struct WaitArguments {
 }
 
 fn asked(given: JsonObject) -> Result<WaitArguments, Refusal> {
-    let mut arguments = Arguments::new("", TOOL.properties, given)?;
+    let mut arguments = TOOL.arguments(given)?;
     let id = arguments.required_text("run_id")?;
     let patience = patience(arguments.whole("timeout_ms")?);
     let is_cancelled = arguments.truth("cancel")?.unwrap_or(false);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::files::{FileAccess, decoded, path};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
-use crate::arguments::{Arguments, Refusal, refusal};
+use crate::arguments::{Refusal, refusal};
 use crate::file_urls::TRANSFER_BYTES_MAX;
 use crate::{render, resources, schema};
 
@@ -66,7 +66,7 @@ pub(super) async fn write(caller: &FileAccess<'_>, given: JsonObject) -> CallToo
 }
 
 fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
-    let mut given = Arguments::new("", TOOL.properties, given)?;
+    let mut given = TOOL.arguments(given)?;
     let is_more = given.truth("append")?.unwrap_or(false);
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => Some(text.into_bytes()),
