@@ -15,6 +15,7 @@ mod http_pages;
 mod http_reload;
 mod http_requests;
 mod http_runs;
+mod http_sessions;
 mod http_slots;
 mod http_wall;
 mod http_websocket;

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::body::BodyBudget;
-use super::connection_slots::{AllBusy, Busy, ConnectionSlot, ConnectionSlots};
+use super::connection_slots::{AllBusy, ConnectionSlot, ConnectionSlots};
 use super::control::{self, FromOwner, Peer};
 use super::listen::Listener;
 use super::meter::{Meter, Metered};
@@ -159,7 +159,7 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
         }
         async move {
             let response = router.oneshot(request).await?;
-            Ok::<_, Infallible>(response.map(|body| Answer { body, _busy: busy }))
+            Ok::<_, Infallible>(response.map(|body| Answer { body, guard: busy }))
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
@@ -181,13 +181,14 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
     }
 }
 
-/// An answer that keeps its request in progress until its last byte is sent.
-struct Answer {
-    body: Body,
-    _busy: Busy,
+/// An answer that keeps a guard of its request until its last byte is sent.
+pub(crate) struct Answer<G> {
+    pub(crate) body: Body,
+    #[allow(dead_code, reason = "it is dropped with the answer")]
+    pub(crate) guard: G,
 }
 
-impl HttpBody for Answer {
+impl<G: Unpin> HttpBody for Answer<G> {
     type Data = Bytes;
     type Error = axum::Error;
 

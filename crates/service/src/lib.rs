@@ -43,9 +43,9 @@ mod websocket;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::{any, get};
@@ -137,6 +137,7 @@ pub async fn serve<H: ServerHandler>(
         closing: app.closing.clone(),
         closed: app.closed.clone(),
     };
+    tokio::spawn(expire_sessions(Arc::downgrade(&app)));
     let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
     let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
     announce(&addresses, options);
@@ -177,6 +178,15 @@ impl App {
             runs_over: CancellationToken::new(),
             closed,
         }))
+    }
+}
+
+/// Closes idle sessions while the server lives.
+async fn expire_sessions(app: Weak<App>) {
+    loop {
+        tokio::time::sleep(sessions::UPKEEP_PAUSE).await;
+        let Some(app) = app.upgrade() else { return };
+        app.sessions.expire(Instant::now()).await;
     }
 }
 

@@ -1,11 +1,15 @@
-//! Ownership of sessions, for clients of the era with sessions.
+//! Ownership and number of sessions, for clients of the era with sessions.
 //!
 //! The library issues session ids and accepts every caller that shows one. This module binds each id to the
 //! principal that opened the session. For another principal it replaces the id with one that does not exist,
-//! so the request gets the same answer as for a wrong id. The number of sessions is bounded: the session
-//! that was silent longest is closed first. The end of a session ends its runs.
+//! so the request gets the same answer as for a wrong id. The end of a session ends its runs.
+//!
+//! The library holds about 60 kB for a session, and many clients leave without closing theirs. A session is *idle*
+//! while it has neither a request in progress nor an open stream. Idle sessions are bounded in number and time;
+//! the one that is idle longest is closed first.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,10 +22,20 @@ use mcp::SessionEnd;
 
 /// The header with the session id.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Maximum number of sessions, and how many of them may be idle.
 const SESSIONS_MAX: usize = 1024;
-/// A session is closed after this much silence. A call without output counts as silence, so the time is
-/// longer than any run may take.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
+const IDLE_MAX: usize = 256;
+/// An idle session is closed after this time.
+const IDLE_EXPIRY: Duration = Duration::from_secs(15 * 60);
+/// The same for a session that was opened and hardly used.
+const UNUSED_EXPIRY: Duration = Duration::from_secs(5 * 60);
+/// The greeting of a client: the notification that it is initialized.
+const GREETING_REQUESTS: usize = 1;
+/// Interval of looking for sessions to close.
+pub(crate) const UPKEEP_PAUSE: Duration = Duration::from_secs(20);
+/// The library closes a session after this much silence. It counts a call without output as silence, so the time
+/// is longer than any run may take.
+const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 const NOBODYS: &str = "none";
 
 /// All sessions.
@@ -32,8 +46,51 @@ pub(crate) struct Sessions {
 
 struct Owner {
     principal: Principal,
-    last_used: Instant,
     session_end: SessionEnd,
+    activity: Arc<Activity>,
+}
+
+/// The use of a session.
+struct Activity {
+    /// Requests in progress and open streams.
+    in_progress: AtomicUsize,
+    /// All requests so far.
+    requests: AtomicUsize,
+    last_used: Mutex<Instant>,
+}
+
+impl Activity {
+    fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.in_progress.load(Ordering::Acquire) == 0;
+        is_idle.then(|| *self.last_used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_expired(&self, now: Instant) -> bool {
+        let is_hardly_used = self.requests.load(Ordering::Relaxed) <= GREETING_REQUESTS;
+        let expiry = if is_hardly_used { UNUSED_EXPIRY } else { IDLE_EXPIRY };
+        self.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= expiry)
+    }
+}
+
+/// A request of a session in progress. The session is not idle while any of these exists.
+pub(crate) struct InUse {
+    pub(crate) session_end: SessionEnd,
+    activity: Arc<Activity>,
+}
+
+impl InUse {
+    fn begin(owner: &Owner) -> Self {
+        owner.activity.in_progress.fetch_add(1, Ordering::AcqRel);
+        owner.activity.requests.fetch_add(1, Ordering::Relaxed);
+        Self { session_end: owner.session_end.clone(), activity: Arc::clone(&owner.activity) }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        *self.activity.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.activity.in_progress.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Sessions {
@@ -43,40 +100,61 @@ impl Sessions {
         Self { local: Arc::new(local), owners: Mutex::default() }
     }
 
-    /// Replaces an id that does not belong to this principal. Returns the session's end signal if it does.
-    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<SessionEnd> {
+    /// Replaces an id that does not belong to this principal. Returns the request's use of the session if it
+    /// does.
+    pub(crate) fn check(&self, headers: &mut HeaderMap, principal: &Principal) -> Option<InUse> {
         let shown = headers.get(&HEADER)?;
-        let mut owners = self.lock();
-        let owner = shown.to_str().ok().and_then(|id| owners.get_mut(id));
+        let owners = self.lock();
+        let owner = shown.to_str().ok().and_then(|id| owners.get(id));
         if let Some(owner) = owner.filter(|owner| owner.principal == *principal) {
-            owner.last_used = Instant::now();
-            return Some(owner.session_end.clone());
+            return Some(InUse::begin(owner));
         }
         headers.insert(&HEADER, HeaderValue::from_static(NOBODYS));
         None
     }
 
-    /// Records the owner of a session that an answer has opened. Closes another session if there are too
-    /// many.
+    /// Records the owner of a session that an answer has opened. Closes others if there are too many.
     pub(crate) async fn learn(&self, headers: &HeaderMap, principal: &Principal) {
         let Some(id) = headers.get(&HEADER).and_then(|value| value.to_str().ok()) else { return };
         if self.lock().contains_key(id) {
             return;
         }
         self.forget_ended().await;
+        let activity = Activity {
+            in_progress: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            last_used: Mutex::new(Instant::now()),
+        };
         let owner = Owner {
             principal: principal.clone(),
-            last_used: Instant::now(),
             session_end: SessionEnd::default(),
+            activity: Arc::new(activity),
         };
         self.lock().insert(id.to_owned(), owner);
         while let Some(surplus) = self.surplus() {
-            if let Some(owner) = self.lock().remove(&surplus) {
-                owner.session_end.say();
-            }
-            // The session may already be closed.
-            self.local.close_session(&surplus.into()).await.ok();
+            self.close(surplus).await;
         }
+    }
+
+    /// Closes the sessions that are idle for too long.
+    pub(crate) async fn expire(&self, now: Instant) {
+        let is_expired = |owner: &Owner| owner.activity.is_expired(now);
+        let expired: Vec<String> = {
+            let owners = self.lock();
+            owners.iter().filter(|(_, owner)| is_expired(owner)).map(|(id, _)| id.clone()).collect()
+        };
+        for id in expired {
+            self.close(id).await;
+        }
+    }
+
+    async fn close(&self, id: String) {
+        let removed = self.lock().remove(&id);
+        if let Some(owner) = removed {
+            owner.session_end.say();
+        }
+        // The session may already be closed.
+        self.local.close_session(&id.into()).await.ok();
     }
 
     /// Number of sessions.
@@ -95,12 +173,15 @@ impl Sessions {
         });
     }
 
+    /// The session to close: the one that is idle longest. A new session is idle, so it is closed itself if all
+    /// others are in use.
     fn surplus(&self) -> Option<String> {
         let owners = self.lock();
-        if owners.len() <= SESSIONS_MAX {
+        let idle = owners.iter().filter_map(|(id, owner)| Some((owner.activity.idle_since()?, id)));
+        if owners.len() <= SESSIONS_MAX && idle.clone().count() <= IDLE_MAX {
             return None;
         }
-        owners.iter().min_by_key(|(_, owner)| owner.last_used).map(|(id, _)| id.clone())
+        idle.min().map(|(_, id)| id.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Owner>> {
@@ -137,16 +218,54 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longest_silent_session_makes_room() {
+    async fn the_longest_idle_session_makes_room_and_one_in_use_stays() {
         let sessions = Sessions::new(Duration::from_secs(1));
         let owner = Principal::token_holder();
-        let mut first = open(&sessions, &owner).await;
-        for _ in 0..SESSIONS_MAX {
+        let (mut used, mut first) = (open(&sessions, &owner).await, open(&sessions, &owner).await);
+        let in_use = sessions.check(&mut used, &owner).unwrap();
+        for _ in 0..IDLE_MAX {
             open(&sessions, &owner).await;
         }
-        assert_eq!(sessions.count(), SESSIONS_MAX);
-        assert_eq!(sessions.local.sessions.read().await.len(), SESSIONS_MAX);
-        sessions.check(&mut first, &owner);
+        assert_eq!(sessions.count(), IDLE_MAX + 1);
+        assert_eq!(sessions.local.sessions.read().await.len(), IDLE_MAX + 1);
+        assert!(sessions.check(&mut first, &owner).is_none());
         assert_eq!(first[HEADER], NOBODYS);
+        drop(in_use);
+        assert!(sessions.check(&mut used, &owner).is_some());
+    }
+
+    #[tokio::test]
+    async fn sessions_in_use_are_bounded_and_none_is_closed_for_a_new_one() {
+        let sessions = Sessions::new(Duration::from_secs(1));
+        let owner = Principal::token_holder();
+        let mut held = Vec::new();
+        for _ in 0..SESSIONS_MAX {
+            let mut headers = open(&sessions, &owner).await;
+            held.extend(sessions.check(&mut headers, &owner));
+        }
+        let mut surplus = open(&sessions, &owner).await;
+        assert_eq!((sessions.count(), held.len()), (SESSIONS_MAX, SESSIONS_MAX));
+        assert!(sessions.check(&mut surplus, &owner).is_none());
+    }
+
+    #[tokio::test]
+    async fn idle_sessions_expire_and_unused_ones_sooner() {
+        let sessions = Sessions::new(Duration::from_secs(1));
+        let owner = Principal::token_holder();
+        let (_unused, mut used, mut busy) =
+            (open(&sessions, &owner).await, open(&sessions, &owner).await, open(&sessions, &owner).await);
+        for _ in 0..3 {
+            drop(sessions.check(&mut used, &owner));
+        }
+        let in_use = sessions.check(&mut busy, &owner);
+        sessions.expire(Instant::now()).await;
+        assert_eq!(sessions.count(), 3);
+        sessions.expire(Instant::now() + UNUSED_EXPIRY).await;
+        assert_eq!(sessions.count(), 2);
+        sessions.expire(Instant::now() + IDLE_EXPIRY).await;
+        assert_eq!(sessions.count(), 1, "a session with a request in progress expired");
+        drop(in_use);
+        sessions.expire(Instant::now() + IDLE_EXPIRY).await;
+        assert_eq!((sessions.count(), sessions.local.sessions.read().await.len()), (0, 0));
     }
 }

@@ -18,7 +18,6 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Caller;
 use http_body_util::Full;
-use mcp::SessionEnd;
 use mcp::message::{self, Read, RefusedMessage};
 use rmcp::ServerHandler;
 use rmcp::model::ErrorData;
@@ -28,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
+use super::connections::Answer;
 use super::gate;
 use super::keep_alive::{self, Pending};
 use super::metrics::Refusal;
@@ -66,9 +66,9 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Response {
     app.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let session_end = app.sessions.check(request.headers_mut(), &caller.principal);
-    if let Some(session_end) = session_end.clone() {
-        request.extensions_mut().insert(session_end);
+    let in_use = app.sessions.check(request.headers_mut(), &caller.principal);
+    if let Some(in_use) = &in_use {
+        request.extensions_mut().insert(in_use.session_end.clone());
     }
     let (mut parts, body) = request.into_parts();
     let held = match app.bodies.read(body).await {
@@ -99,10 +99,14 @@ pub(crate) async fn handle(
     if is_goodbye && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::NO_CONTENT;
         // The library lets runs continue for a while; here the end of a session ends its runs.
-        session_end.iter().for_each(SessionEnd::say);
+        in_use.iter().for_each(|in_use| in_use.session_end.say());
     }
     app.sessions.learn(response.headers(), &caller.principal).await;
-    response
+    // The session is in use until the last byte of the answer, or the end of the stream.
+    match in_use {
+        Some(guard) => response.map(|body| Body::new(Answer { body, guard })),
+        None => response,
+    }
 }
 
 /// Checks the media types and the message, and returns the body for the library. The library would answer
