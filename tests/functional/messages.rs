@@ -90,7 +90,7 @@ fn frames_that_are_no_message_are_answered() {
 /// Values below the least one of every number that a schema describes, with the path to it.
 fn below(schema: &Value, path: &[String], found: &mut Vec<(Vec<String>, Value)>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let path = [path, &[name.clone()]].concat();
+        let path = [path, std::slice::from_ref(name)].concat();
         if let Some(least) = property["minimum"].as_i64() {
             found.push((path.clone(), json!(least - 1)));
         }

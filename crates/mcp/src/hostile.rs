@@ -7,6 +7,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::arguments::Arguments;
+use crate::message::{Read, read};
 use crate::percent;
 use crate::recover_request_id::request_id;
 use crate::tools::TOOLS;
@@ -67,13 +68,28 @@ pub fn recovered_id(line: &[u8]) {
     }
 }
 
+/// Any bytes are read as a message that the library understands, or answered with an error of the protocol.
+pub fn message(bytes: &[u8]) {
+    match read(bytes) {
+        Read::Repaired(call) => assert!(matches!(read(&call.text), Read::Message(_))),
+        Read::Refused(refused) => {
+            let answer = refused.answer();
+            assert!([-32700, -32600, -32602].contains(&refused.error.code.0), "{answer}");
+            assert!(answer.get("id").is_some() && answer["error"]["message"].is_string(), "{answer}");
+        }
+        Read::Message(_) | Read::Nothing | Read::Ignored => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use harness::Chance;
 
     use super::*;
 
-    const PIECES: [&str; 24] = [
+    const PIECES: [&str; 26] = [
+        "\"name\"",
+        "\"arguments\"",
         "{",
         "}",
         "[",
@@ -114,6 +130,11 @@ mod tests {
             tool_arguments(&format!("{{{text}}}"));
             percent_encoding(&text);
             recovered_id(text.as_bytes());
+            message(text.as_bytes());
+            message(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{{text}}}}}")
+                    .as_bytes(),
+            );
             recovered_id(format!("{{\"jsonrpc\":\"2.0\",\"id\":{text}}}").as_bytes());
         }
     }

@@ -53,7 +53,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::checks::Checks;
 pub use self::progress::RUN_ID_KEY;
-pub use self::signals::{Asked, OnHangup, Signals};
+pub use self::signals::{OnHangup, ServerSignal, Signals};
 pub use self::stdio::serve_stdio;
 pub use self::tools::{scope_needed, vocabulary};
 use crate::file_urls::FileUrls;

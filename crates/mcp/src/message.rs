@@ -75,10 +75,6 @@ pub struct RefusedMessage {
 }
 
 impl RefusedMessage {
-    fn new(id: Option<RequestId>, error: ErrorData) -> Read {
-        Read::Refused(Self { id, error })
-    }
-
     /// The answer. An unknown id is null (JSON-RPC 2.0, section 5).
     pub fn answer(&self) -> Value {
         json!({ "jsonrpc": "2.0", "id": self.id, "error": self.error })
@@ -103,25 +99,26 @@ pub fn read(bytes: &[u8]) -> Read {
         Ok(Value::Object(fields)) => judge(text, fields),
         Ok(Value::Array(_)) => {
             let reason = "a batch of messages is not supported: send every message alone";
-            RefusedMessage::new(None, ErrorData::invalid_request(reason, None))
+            refused(None, ErrorData::invalid_request(reason, None))
         }
-        Ok(_) => {
-            RefusedMessage::new(None, ErrorData::invalid_request("the message is not a JSON object", None))
-        }
+        Ok(_) => refused(None, ErrorData::invalid_request("the message is not a JSON object", None)),
         Err(error) => {
             let (head, tail) =
                 (&text[..text.len().min(END_BYTES)], &text[text.len().saturating_sub(END_BYTES)..]);
             let reason = format!("the message is not JSON: {}", shortened(&error));
             let id = recover_request_id::request_id(head, tail);
-            RefusedMessage::new(id, ErrorData::parse_error(reason, None))
+            refused(id, ErrorData::parse_error(reason, None))
         }
     }
 }
 
+fn refused(id: Option<RequestId>, error: ErrorData) -> Read {
+    Read::Refused(RefusedMessage { id, error })
+}
+
 /// Reads an object: is it JSON-RPC, and does the library understand it?
 fn judge(text: &[u8], fields: Map<String, Value>) -> Read {
-    let invalid =
-        |id, reason: &'static str| RefusedMessage::new(id, ErrorData::invalid_request(reason, None));
+    let invalid = |id, reason: &'static str| refused(id, ErrorData::invalid_request(reason, None));
     // An error without a known request has no id.
     let is_error = fields.contains_key("error") && !fields.contains_key("method");
     let id = match fields.get("id") {
@@ -159,14 +156,14 @@ fn understood(text: &[u8], method: Option<&str>, id: Option<RequestId>) -> Read 
         && let Some(reason) = misfit(method, text)
     {
         let reason = format!("the parameters of {method} do not fit: {reason}");
-        return RefusedMessage::new(id, ErrorData::invalid_params(reason, None));
+        return refused(id, ErrorData::invalid_params(reason, None));
     }
     match read {
         Ok(message) => Read::Message(Box::new(message)),
         Err(_) if id.is_none() && method.is_some() => Read::Ignored,
         Err(_) => {
             let reason = "the message is not a valid MCP message";
-            RefusedMessage::new(id, ErrorData::invalid_request(reason, None))
+            refused(id, ErrorData::invalid_request(reason, None))
         }
     }
 }
@@ -205,7 +202,7 @@ fn no_tool(id: Option<RequestId>, reason: &str) -> Read {
     let remedy =
         "send params {\"name\": \"run\", \"arguments\": {...}}; tools/list has the names of the tools";
     let data = json!({ "code": BAD_ARGUMENTS, "remedy": remedy });
-    RefusedMessage::new(id, ErrorData::invalid_params(format!("{reason}: {remedy}"), Some(data)))
+    refused(id, ErrorData::invalid_params(format!("{reason}: {remedy}"), Some(data)))
 }
 
 /// Why the library does not understand a method of this server; `None` for any other method.

@@ -6,7 +6,7 @@ fn call(params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
 }
 
-fn refused(text: impl AsRef<[u8]>) -> Value {
+fn refusal(text: impl AsRef<[u8]>) -> Value {
     match read(text.as_ref()) {
         Read::Refused(refused) => refused.answer(),
         other => panic!("{}: {other:?}", String::from_utf8_lossy(text.as_ref())),
@@ -51,12 +51,12 @@ fn a_call_that_names_no_tool_is_told_how_to_name_one() {
     for params in
         ["[]", "5", "null", "\"run\"", "{}", r#"{"arguments":{}}"#, r#"{"name":5}"#, r#"{"name":null}"#]
     {
-        let error = refused(call(params));
+        let error = refusal(call(params));
         assert_eq!((&error["id"], &error["error"]["code"]), (&json!(7), &json!(-32602)), "{params}: {error}");
         assert_eq!(error["error"]["data"]["code"], "bad_arguments", "{params}: {error}");
         assert!(error["error"]["data"]["remedy"].as_str().unwrap().contains("tools/list"));
     }
-    let bare = refused(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#);
+    let bare = refusal(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#);
     assert_eq!(bare["error"]["data"]["code"], "bad_arguments");
 }
 
@@ -72,7 +72,7 @@ fn a_known_method_with_wrong_parameters_is_no_unknown_method() {
         ("tools/call", r#"{"name":"run","_meta":5}"#),
     ] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#);
-        let error = refused(text);
+        let error = refusal(text);
         assert_eq!(
             (&error["id"], &error["error"]["code"]),
             (&json!("a"), &json!(-32602)),
@@ -99,7 +99,7 @@ fn what_is_no_json_is_a_parse_error() {
         (br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run","arguments":{"code":"\ud800"}}}"#, json!(7)),
     ];
     for (text, id) in cases {
-        let error = refused(text);
+        let error = refusal(text);
         assert_eq!((&error["id"], &error["error"]["code"]), (&id, &json!(-32700)), "{error}");
     }
 }
@@ -125,7 +125,7 @@ fn what_is_json_but_no_json_rpc_is_an_invalid_request() {
         ));
     }
     for (text, id) in cases {
-        let error = refused(&text);
+        let error = refusal(&text);
         assert_eq!((&error["id"], &error["error"]["code"]), (&id, &json!(-32600)), "{text}: {error}");
         assert!(error.as_object().unwrap().contains_key("id"), "{error}");
     }

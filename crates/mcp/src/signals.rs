@@ -13,7 +13,7 @@ pub enum OnHangup {
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum ServerSignal {
     /// This process must end.
     End,
     /// Its files must be read again.
@@ -40,19 +40,19 @@ impl Signals {
     }
 
     /// Completes with the next signal.
-    pub async fn next(&mut self) -> Asked {
+    pub async fn next(&mut self) -> ServerSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.terminate.recv() => Asked::End,
+            _ = self.interrupt.recv() => ServerSignal::End,
+            _ = self.terminate.recv() => ServerSignal::End,
             _ = self.hangup.recv() => match self.on_hangup {
-                OnHangup::End => Asked::End,
-                OnHangup::Reload => Asked::Reload,
+                OnHangup::End => ServerSignal::End,
+                OnHangup::Reload => ServerSignal::Reload,
             },
         }
     }
 
     /// Completes with the next signal that asks for the end.
     pub async fn end(&mut self) {
-        while self.next().await != Asked::End {}
+        while self.next().await != ServerSignal::End {}
     }
 }

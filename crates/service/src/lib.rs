@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::{any, get};
 use engine::{Runs, Stop};
-use mcp::{Asked, Server, Signals, transport};
+use mcp::{Server, ServerSignal, Signals, transport};
 use rmcp::ServerHandler;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -141,7 +141,7 @@ pub async fn serve<H: ServerHandler>(
     let accept = |listener| tokio::spawn(connections::accept_all(listener, serving.clone()));
     let accepting: Vec<_> = listeners.into_iter().map(accept).collect();
     announce(&addresses, options);
-    while signals.next().await == Asked::Reload {
+    while signals.next().await == ServerSignal::Reload {
         reloads.reload(state_dir);
     }
     end(&app, &ending, &mut signals).await;

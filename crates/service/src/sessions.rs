@@ -25,7 +25,8 @@ pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Maximum number of sessions, and how many of them may be idle.
 const SESSIONS_MAX: usize = 1024;
 const IDLE_MAX: usize = 256;
-/// An idle session is closed after this time.
+/// An idle session is closed after this time, or after the time of the longest run if that is longer: the run of a
+/// client that disconnected goes on.
 const IDLE_EXPIRY: Duration = Duration::from_secs(15 * 60);
 /// The same for a session that was opened and hardly used.
 const UNUSED_EXPIRY: Duration = Duration::from_secs(5 * 60);
@@ -42,6 +43,7 @@ const NOBODYS: &str = "none";
 pub(crate) struct Sessions {
     pub(crate) local: Arc<LocalSessionManager>,
     owners: Mutex<HashMap<String, Owner>>,
+    idle_expiry: Duration,
 }
 
 struct Owner {
@@ -65,9 +67,9 @@ impl Activity {
         is_idle.then(|| *self.last_used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn is_expired(&self, now: Instant) -> bool {
+    fn is_expired(&self, now: Instant, idle_expiry: Duration) -> bool {
         let is_hardly_used = self.requests.load(Ordering::Relaxed) <= GREETING_REQUESTS;
-        let expiry = if is_hardly_used { UNUSED_EXPIRY } else { IDLE_EXPIRY };
+        let expiry = if is_hardly_used { UNUSED_EXPIRY } else { idle_expiry };
         self.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= expiry)
     }
 }
@@ -97,7 +99,8 @@ impl Sessions {
     pub(crate) fn new(longest_run: Duration) -> Self {
         let mut local = LocalSessionManager::default();
         local.session_config.keep_alive = Some(SILENCE_MAX.max(longest_run * 2));
-        Self { local: Arc::new(local), owners: Mutex::default() }
+        let idle_expiry = IDLE_EXPIRY.max(longest_run + UNUSED_EXPIRY);
+        Self { local: Arc::new(local), owners: Mutex::default(), idle_expiry }
     }
 
     /// Replaces an id that does not belong to this principal. Returns the request's use of the session if it
@@ -138,7 +141,7 @@ impl Sessions {
 
     /// Closes the sessions that are idle for too long.
     pub(crate) async fn expire(&self, now: Instant) {
-        let is_expired = |owner: &Owner| owner.activity.is_expired(now);
+        let is_expired = |owner: &Owner| owner.activity.is_expired(now, self.idle_expiry);
         let expired: Vec<String> = {
             let owners = self.lock();
             owners.iter().filter(|(_, owner)| is_expired(owner)).map(|(id, _)| id.clone()).collect()
