@@ -44,6 +44,8 @@ pub(crate) struct Sessions {
     pub(crate) local: Arc<LocalSessionManager>,
     owners: Mutex<HashMap<String, Owner>>,
     idle_expiry: Duration,
+    sessions_max: usize,
+    idle_max: usize,
 }
 
 struct Owner {
@@ -100,7 +102,13 @@ impl Sessions {
         let mut local = LocalSessionManager::default();
         local.session_config.keep_alive = Some(SILENCE_MAX.max(longest_run * 2));
         let idle_expiry = IDLE_EXPIRY.max(longest_run + UNUSED_EXPIRY);
-        Self { local: Arc::new(local), owners: Mutex::default(), idle_expiry }
+        Self {
+            local: Arc::new(local),
+            owners: Mutex::default(),
+            idle_expiry,
+            sessions_max: SESSIONS_MAX,
+            idle_max: IDLE_MAX,
+        }
     }
 
     /// Replaces an id that does not belong to this principal. Returns the request's use of the session if it
@@ -181,7 +189,7 @@ impl Sessions {
     fn surplus(&self) -> Option<String> {
         let owners = self.lock();
         let idle = owners.iter().filter_map(|(id, owner)| Some((owner.activity.idle_since()?, id)));
-        if owners.len() <= SESSIONS_MAX && idle.clone().count() <= IDLE_MAX {
+        if owners.len() <= self.sessions_max && idle.clone().count() <= self.idle_max {
             return None;
         }
         idle.min().map(|(_, id)| id.clone())
@@ -220,17 +228,22 @@ mod tests {
         assert!(checked(&HeaderMap::new(), &owner).is_empty());
     }
 
+    /// Room for a few sessions only, because each holds much memory.
+    fn few() -> Sessions {
+        Sessions { sessions_max: 12, idle_max: 4, ..Sessions::new(Duration::from_secs(1)) }
+    }
+
     #[tokio::test]
     async fn the_longest_idle_session_makes_room_and_one_in_use_stays() {
-        let sessions = Sessions::new(Duration::from_secs(1));
+        let sessions = few();
         let owner = Principal::token_holder();
         let (mut used, mut first) = (open(&sessions, &owner).await, open(&sessions, &owner).await);
         let in_use = sessions.check(&mut used, &owner).unwrap();
-        for _ in 0..IDLE_MAX {
+        for _ in 0..sessions.idle_max {
             open(&sessions, &owner).await;
         }
-        assert_eq!(sessions.count(), IDLE_MAX + 1);
-        assert_eq!(sessions.local.sessions.read().await.len(), IDLE_MAX + 1);
+        assert_eq!(sessions.count(), sessions.idle_max + 1);
+        assert_eq!(sessions.local.sessions.read().await.len(), sessions.idle_max + 1);
         assert!(sessions.check(&mut first, &owner).is_none());
         assert_eq!(first[HEADER], NOBODYS);
         drop(in_use);
@@ -239,15 +252,15 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_in_use_are_bounded_and_none_is_closed_for_a_new_one() {
-        let sessions = Sessions::new(Duration::from_secs(1));
+        let sessions = few();
         let owner = Principal::token_holder();
         let mut held = Vec::new();
-        for _ in 0..SESSIONS_MAX {
+        for _ in 0..sessions.sessions_max {
             let mut headers = open(&sessions, &owner).await;
             held.extend(sessions.check(&mut headers, &owner));
         }
         let mut surplus = open(&sessions, &owner).await;
-        assert_eq!((sessions.count(), held.len()), (SESSIONS_MAX, SESSIONS_MAX));
+        assert_eq!((sessions.count(), held.len()), (sessions.sessions_max, sessions.sessions_max));
         assert!(sessions.check(&mut surplus, &owner).is_none());
     }
 
