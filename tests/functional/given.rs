@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use functional::serving::Server;
 use functional::{files_beneath, marker, outcome, run_json};
 use harness::mcp::Client;
 use harness::warm::Warm;
@@ -241,5 +242,11 @@ fn the_command_line_sets_the_environment() {
         assert_eq!(stdout(&result), "a=b c \na=b c\n");
         let result = run_json(user, "bash", "echo", &["--env", "GIVEN"]);
         assert_eq!(result["error"]["code"], "bad_variables");
+        let server = Server::start(user, "given");
+        let id = server.open();
+        let exec = ["sandbox", "exec", "--env", "GIVEN=a=b c", &id, "bash", "-c", "printenv GIVEN"];
+        assert_eq!(server.said_by(&exec), "a=b c");
+        let exec = ["sandbox", "exec", &id, "bash", "-c", "echo ${GIVEN-unset}"];
+        assert_eq!(server.said_by(&exec), "unset");
     }
 }
