@@ -145,17 +145,22 @@ fn arguments_arrive_as_they_are() {
     }
 }
 
-/// Options may follow the file, as the contract writes the command; after `--` all belongs to the program.
+/// Everything behind the file belongs to the program, also `--`. With `-c`, `--` ends Palisade's own options.
 #[test]
-fn options_after_two_dashes_belong_to_the_program() {
-    let file = readable_file("options.sh", b"printf '<%s>' \"$@\"");
+fn options_behind_the_file_or_two_dashes_belong_to_the_program() {
+    let code = "printf '<%s>' \"$@\"";
+    let file = readable_file("options.sh", code.as_bytes());
     let file = file.to_str().unwrap();
     for user in users() {
         for option in ["--json", "--verbose", "--timeout=1s", "--help", "-c"] {
-            let ended = Palisade::new(Build::Real, user, &["run", "bash", file, "--", option]).end();
+            let ended = Palisade::new(Build::Real, user, &["run", "bash", file, option]).end();
+            assert_eq!(ended.stdout, format!("<{option}>"), "{}", ended.stderr);
+            let ended = Palisade::new(Build::Real, user, &["run", "bash", "-c", code, "--", option]).end();
             assert_eq!(ended.stdout, format!("<{option}>"), "{}", ended.stderr);
         }
-        let ended = Palisade::new(Build::Real, user, &["run", "bash", file, "--json"]).end();
+        let ended = Palisade::new(Build::Real, user, &["run", "bash", file, "--", "-x"]).end();
+        assert_eq!(ended.stdout, "<--><-x>", "{}", ended.stderr);
+        let ended = Palisade::new(Build::Real, user, &["run", "bash", "--json", file]).end();
         assert!(ended.stdout.starts_with('{'), "{}", ended.stdout);
     }
 }
