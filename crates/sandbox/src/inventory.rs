@@ -24,6 +24,9 @@ pub trait Inventory: Send + Sync {
     fn identity<'a>(&'a self, toolchain: &'a Toolchain) -> BoxFuture<'a, Result<String, InventoryError>>;
 }
 
+/// The name and the content of a file.
+pub type NamedBytes = (String, Arc<[u8]>);
+
 /// What the engine knows about a language.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolchainQuery {
@@ -37,7 +40,7 @@ pub struct ToolchainQuery {
     pub probe: Vec<String>,
     /// Names and contents of the files that the probe needs.
     #[serde(with = "named_bytes")]
-    pub files: Vec<(String, Arc<[u8]>)>,
+    pub files: Vec<NamedBytes>,
     /// Files of a version manager that decide which toolchain a command leads to. `~` is the home directory of
     /// the wall's operator.
     pub settings: Vec<String>,
@@ -101,20 +104,17 @@ pub enum InventoryError {
 
 /// Serializes named contents, which are shared allocations.
 mod named_bytes {
-    use std::sync::Arc;
-
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(
-        files: &[(String, Arc<[u8]>)],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    use super::NamedBytes;
+
+    pub(super) fn serialize<S: Serializer>(files: &[NamedBytes], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(files.iter().map(|(name, content)| (name, &**content)))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Vec<(String, Arc<[u8]>)>, D::Error> {
+    ) -> Result<Vec<NamedBytes>, D::Error> {
         let files = Vec::<(String, Vec<u8>)>::deserialize(deserializer)?;
         Ok(files.into_iter().map(|(name, content)| (name, content.into())).collect())
     }
@@ -126,7 +126,6 @@ mod optional_bytes {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
     pub(super) fn serialize<S: Serializer>(
         content: &Option<Arc<[u8]>>,
         serializer: S,
@@ -138,5 +137,26 @@ mod optional_bytes {
         deserializer: D,
     ) -> Result<Option<Arc<[u8]>>, D::Error> {
         Ok(Option::<Vec<u8>>::deserialize(deserializer)?.map(Arc::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_and_answer_can_be_sent_to_another_machine() {
+        let question = ToolchainQuery {
+            language: "x".to_owned(),
+            files: vec![("probe".to_owned(), Arc::from(&b"\0\xff"[..]))],
+            ..ToolchainQuery::default()
+        };
+        let sent = serde_json::to_string(&question).unwrap();
+        assert_eq!(serde_json::from_str::<ToolchainQuery>(&sent).unwrap(), question);
+        for driver in [None, Some(Arc::from(&b"compiled"[..]))] {
+            let answer = Toolchain { version: "1".to_owned(), driver, ..Toolchain::default() };
+            let sent = serde_json::to_string(&answer).unwrap();
+            assert_eq!(serde_json::from_str::<Toolchain>(&sent).unwrap(), answer);
+        }
     }
 }

@@ -20,7 +20,7 @@ pub use backend::{
 };
 pub use failures::{FailureCounts, FailureKind, Failures};
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
-pub use inventory::{Inventory, InventoryError, Toolchain, ToolchainQuery};
+pub use inventory::{Inventory, InventoryError, NamedBytes, Toolchain, ToolchainQuery};
 pub use limits::Limits;
 pub use outcome::Outcome;
 pub use spec::{Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
