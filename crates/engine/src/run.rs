@@ -33,7 +33,7 @@ use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{DriverCall, Preparing, Runtime, is_among};
-use crate::unstarted::{Unstarted, explain_refusal, unlistened};
+use crate::unstarted::{Unstarted, explain_guest};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, variables};
 
@@ -465,26 +465,7 @@ impl Prepared {
     /// Reports a run whose files did not fit, or whose guest was lost before the program began.
     async fn fail(mut self, begun: Begun, error: &GuestError) -> RunResult {
         let usage = self.lease.sandbox.destroy().await.unwrap_or_default();
-        let message = "the program's files could not be placed in the sandbox";
-        let mut told = RunError::new("sandbox_failed", message);
-        told.cause = Some(error.to_string());
-        let outcome = match error {
-            GuestError::NotStarted { .. } => {
-                told.code = "language_broken".to_owned();
-                told.message = "the interpreter could not be started in the sandbox".to_owned();
-                Outcome::Unavailable
-            }
-            GuestError::Refused { errno } => {
-                (told.code, told.remedy) = explain_refusal(*errno);
-                Outcome::Refused
-            }
-            GuestError::Unlistened { errno } => {
-                told = unlistened(*errno);
-                Outcome::Unavailable
-            }
-            _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
-            _ => Outcome::Unavailable,
-        };
+        let (outcome, told) = explain_guest(error, &usage);
         let Begun { backend, clamped, .. } = begun;
         RunResult { clamped, ..RunResult::not_started(outcome, backend, told) }
     }

@@ -102,7 +102,7 @@ pub(crate) fn unplaced(error: &GuestError) -> RunError {
 }
 
 /// The error of a run whose sandbox could not listen for it.
-pub(crate) fn unlistened(errno: i32) -> RunError {
+fn unlistened(errno: i32) -> RunError {
     let message =
         "the sandbox could not open the socket through which the program reaches what it was granted";
     let remedy = "end the process in the sandbox that uses the port or the path, or run in a fresh sandbox";
@@ -111,8 +111,33 @@ pub(crate) fn unlistened(errno: i32) -> RunError {
     told
 }
 
+/// What callers are told when the guest was lost, or refused something, before the program began.
+pub(crate) fn explain_guest(error: &GuestError, usage: &Usage) -> (Outcome, RunError) {
+    let message = "the program's files could not be placed in the sandbox";
+    let mut told = RunError::new("sandbox_failed", message);
+    told.cause = Some(error.to_string());
+    let outcome = match error {
+        GuestError::NotStarted { .. } => {
+            told.code = "language_broken".to_owned();
+            told.message = "the interpreter could not be started in the sandbox".to_owned();
+            Outcome::Unavailable
+        }
+        GuestError::Refused { errno } => {
+            (told.code, told.remedy) = explain_refusal(*errno);
+            Outcome::Refused
+        }
+        GuestError::Unlistened { errno } => {
+            told = unlistened(*errno);
+            Outcome::Unavailable
+        }
+        _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
+        _ => Outcome::Unavailable,
+    };
+    (outcome, told)
+}
+
 /// Explains why a file could not be placed, from the errno of the kernel inside the sandbox.
-pub(crate) fn explain_refusal(errno: i32) -> (String, Option<String>) {
+fn explain_refusal(errno: i32) -> (String, Option<String>) {
     const EFBIG: i32 = 27;
     const ENOSPC: i32 = 28;
     const EDQUOT: i32 = 122;
