@@ -5,14 +5,14 @@
 //! so that every directory is empty when its turn comes.
 
 use std::collections::HashSet;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
-use sandbox::workspace::WorkspaceRef;
+use sandbox::workspace::{NotHeld, WorkspaceRef};
 use sandbox::{FailureKind, Failures};
 
 use super::store::{LOCK, WORKSPACE, lock};
@@ -48,7 +48,16 @@ pub(super) fn remove_strangers(folder: &Path, known: &HashSet<String>, now: Syst
         if known.contains(&name) || !is_workspace(&entry, name) || !is_old(&entry, now) {
             continue;
         }
-        let Some(_held) = free(&entry.path()) else { continue };
+        // While the lock is held here, no server begins to use the folder.
+        let _held = match lock(&entry.path()) {
+            Ok(held) => held,
+            // In use, or removed by another server meanwhile.
+            Err(NotHeld::Elsewhere | NotHeld::Missing) => continue,
+            Err(NotHeld::Broken(reason)) => {
+                tell(failures, Err(io::Error::other(reason)));
+                continue;
+            }
+        };
         match set_aside(&entry.path()) {
             Ok(trash) => remove_told(&trash, failures),
             Err(error) => tell(failures, Err(error)),
@@ -66,11 +75,6 @@ fn tell(failures: &Failures, removed: io::Result<()>) {
         Ok(()) => failures.recovered(FailureKind::Sweep, SUBJECT),
         Err(error) => failures.report(FailureKind::Sweep, SUBJECT, &error),
     }
-}
-
-/// The lock of a folder, unless a server holds it. While it is held here, no server begins to use the folder.
-fn free(folder: &Path) -> Option<File> {
-    lock(folder).map_err(|error| tracing::debug!(reason = %error, "unknown_workspace_kept")).ok()
 }
 
 /// Whether this is the folder of a workspace: a directory with a plain name that contains nothing else.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use harness::TestFolder;
@@ -198,4 +200,28 @@ async fn a_directory_without_permissions_is_opened_up_for_its_owner() {
     assert_eq!(mode(), 0o755);
     workspace.open_up().await;
     assert_eq!(mode(), 0o755);
+}
+
+/// What a run in a small workspace needs waits for no other thread: there is no runtime here that has one.
+#[test]
+fn a_small_workspace_is_opened_held_and_examined_at_once() {
+    let scene = Scene::new();
+    now(scene.store.create(&of("sbx_1"))).unwrap();
+    let _held = now(scene.store.hold(&of("sbx_1"))).unwrap();
+    let workspace = now(scene.store.open(&of("sbx_1"), QUOTA)).unwrap();
+    scene.state.file("sandboxes/sbx_1/workspace/a/file", "content");
+    now(workspace.open_up());
+    let before = now(workspace.snapshot(Pace::AtOnce)).unwrap();
+    now(workspace.tidy(&[".own".to_owned()]));
+    assert!(!now(workspace.holds_any(&["numpy.py".to_owned()])));
+    let changes = now(before.changes(Pace::AtOnce)).unwrap();
+    assert_eq!((changes.files.len(), changes.used.inodes), (0, 2));
+}
+
+/// The result of a future that does not wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waited"),
+    }
 }
