@@ -19,7 +19,7 @@ use crate::clock;
 use crate::conversation::Stop;
 use crate::result::RunError;
 use crate::unstarted::Unstarted;
-use crate::workspace::{Pace, Quota, Used, Workspace};
+use crate::workspace::{FileError, Pace, Quota, Used, Workspace};
 
 /// How many runs may wait for their turn in one sandbox.
 const QUEUE_MAX: usize = 16;
@@ -258,6 +258,9 @@ impl From<NotHeld> for Unstarted {
         let message = "the files of the sandbox cannot be reached";
         match why {
             NotHeld::Elsewhere => elsewhere(),
+            NotHeld::Unavailable { retry_after_ms } => {
+                RunError::from(FileError::Unavailable { retry_after_ms }).into()
+            }
             NotHeld::Missing => RunError::new("sandbox_broken", message)
                 .remedy("close it with sandbox_close and open another")
                 .into(),

@@ -266,9 +266,10 @@ impl Sandboxes {
         // A sandbox whose files are broken, or whose wall has none any more, can still be closed.
         let workspaces = self.wall_of(entry).and_then(workspaces_of).ok();
         if let Some(workspaces) = workspaces
-            && let Err(NotHeld::Elsewhere) = entry.hold(workspaces, &mut slot).await
+            && let Err(why @ (NotHeld::Elsewhere | NotHeld::Unavailable { .. })) =
+                entry.hold(workspaces, &mut slot).await
         {
-            return Err(Unstarted::from(NotHeld::Elsewhere).error);
+            return Err(Unstarted::from(why).error);
         }
         if let Some(mut awake) = slot.sleep("the sandbox was closed") {
             // The backend reports processes that it could not kill, and the next server sweeps them.

@@ -203,6 +203,20 @@ async fn a_sandbox_that_another_server_holds_is_neither_run_nor_closed() {
 }
 
 #[tokio::test]
+async fn a_sandbox_whose_wall_is_away_is_kept_and_the_caller_is_told_when_to_come_back() {
+    let scene = Scene::new("away");
+    let id = scene.open().await;
+    scene.workspaces.set_away(true);
+    let told = scene.run(&id).await.error.unwrap();
+    assert_eq!((told.code.as_str(), told.retry_after_ms), ("files_unavailable", Some(50)));
+    let told = scene.sandboxes.workspace(&Caller::local(), id.as_str()).await.unwrap_err();
+    assert_eq!((told.code.as_str(), told.retryable), ("files_unavailable", true));
+    assert!(scene.sandboxes.close(&Caller::local(), &id).await.unwrap_err().retryable);
+    scene.workspaces.set_away(false);
+    assert_eq!(scene.run(&id).await.outcome, sandbox::Outcome::Completed);
+}
+
+#[tokio::test]
 async fn the_sweep_removes_workspaces_without_a_record() {
     let scene = Scene::new("sweep");
     let id = scene.open().await;

@@ -13,10 +13,14 @@ use crate::workspace::{
     Workspace, WorkspaceRef, WorkspaceStore, Written, is_set_aside, media_type,
 };
 
+/// When to try again while they are away.
+const RETRY_MS: u64 = 50;
+
 /// Workspaces in memory. Clones share them, as two servers share a state directory.
 #[derive(Debug, Clone, Default)]
 pub struct FakeWorkspaces {
     all: Arc<Mutex<HashMap<String, Kept>>>,
+    is_away: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -90,6 +94,11 @@ impl FakeWorkspaces {
         ids
     }
 
+    /// Makes every workspace unreachable, as if the connection to its wall were lost, or reachable again.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
+    }
+
     /// Writes a file as a program inside does, without any limit.
     pub fn put(&self, id: &str, path: &FilePath, bytes: &[u8]) {
         if let Some(kept) = locked(&self.all).get(id) {
@@ -99,11 +108,17 @@ impl FakeWorkspaces {
 
     fn kept(&self, of: &WorkspaceRef) -> Result<Option<Kept>, FileError> {
         let id = of.plain_id()?;
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err(FileError::Unavailable { retry_after_ms: RETRY_MS });
+        }
         Ok(locked(&self.all).get(id).cloned())
     }
 
     fn hold_now(&self, of: &WorkspaceRef) -> Result<Box<dyn Held>, NotHeld> {
-        let kept = self.kept(of).map_err(|error| NotHeld::Broken(error.to_string()))?;
+        let kept = self.kept(of).map_err(|error| match error {
+            FileError::Unavailable { retry_after_ms } => NotHeld::Unavailable { retry_after_ms },
+            error => NotHeld::Broken(error.to_string()),
+        })?;
         let kept = kept.ok_or(NotHeld::Missing)?;
         match kept.is_held.swap(true, Ordering::SeqCst) {
             true => Err(NotHeld::Elsewhere),

@@ -81,6 +81,12 @@ pub enum NotHeld {
     /// The workspace does not exist.
     #[error("the workspace does not exist")]
     Missing,
+    /// The wall that has the files cannot be reached now, but may be later.
+    #[error("the workspace cannot be reached at present")]
+    Unavailable {
+        /// When to try again.
+        retry_after_ms: u64,
+    },
     /// An internal failure, with the operating system's reason.
     #[error("the workspace cannot be held: {0}")]
     Broken(String),

@@ -52,7 +52,7 @@ pub(super) fn remove_strangers(folder: &Path, known: &HashSet<String>, now: Syst
         let _held = match lock(&entry.path()) {
             Ok(held) => held,
             // In use, or removed by another server meanwhile.
-            Err(NotHeld::Elsewhere | NotHeld::Missing) => continue,
+            Err(NotHeld::Elsewhere | NotHeld::Missing | NotHeld::Unavailable { .. }) => continue,
             Err(NotHeld::Broken(reason)) => {
                 tell(failures, Err(io::Error::other(reason)));
                 continue;
