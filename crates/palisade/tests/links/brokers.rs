@@ -60,8 +60,11 @@ b.sendall(b"xyz"); print(read_exactly(b, 2))
     assert_eq!(stage.python(code, tools(panics)).await, "b''\nb'yz'");
 }
 
-/// A broker that notes how its link ended: `None` if the program closed it.
-fn notes() -> (Arc<Mutex<Vec<Option<ErrorKind>>>>, Vec<engine::links::Grant>) {
+/// How links ended: `None` if the program closed it.
+type Ends = Arc<Mutex<Vec<Option<ErrorKind>>>>;
+
+/// A broker that notes how its links ended.
+fn notes() -> (Ends, Vec<engine::links::Grant>) {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&ends);
     let grants = tools(move |mut link: Link, _: LinkCall| {
