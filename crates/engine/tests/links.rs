@@ -101,12 +101,16 @@ impl Guest {
 
     fn hear_about_links(&mut self) -> Option<ToGuest> {
         loop {
-            match self.hear()? {
-                message @ (ToGuest::Link { .. }
-                | ToGuest::LinkTaken { .. }
-                | ToGuest::LinkEnd { .. }
-                | ToGuest::LinkClosed { .. }) => return Some(message),
-                _ => {}
+            let message = self.hear()?;
+            let is_about_links = matches!(
+                message,
+                ToGuest::Link { .. }
+                    | ToGuest::LinkTaken { .. }
+                    | ToGuest::LinkEnd { .. }
+                    | ToGuest::LinkClosed { .. }
+            );
+            if is_about_links {
+                return Some(message);
             }
         }
     }
@@ -219,8 +223,7 @@ async fn messages_of(grants: Vec<Grant>) -> Vec<String> {
         }
     });
     assert_eq!(run(&fake, grants).await.outcome, Outcome::Completed);
-    let heard = heard.lock().unwrap().clone();
-    heard
+    std::mem::take(&mut *heard.lock().unwrap())
 }
 
 #[tokio::test]
