@@ -12,7 +12,7 @@ readonly user=palisade-test
 readonly work=/tmp/guest-tests
 readonly check_timeout_s=600
 readonly suite_timeout_s=1500
-# Time-outs of the escape suite are multiplied by this.
+# Time-outs of the escape suite and of the contract are multiplied by this.
 readonly patience=20
 readonly failure_lines_max=60
 
@@ -111,7 +111,7 @@ doctor_names_cgroups() {
 }
 
 contract() (
-    "$1" -i PATH=/usr/bin:/bin "$work/conformance"
+    "$1" -i PATH=/usr/bin:/bin PALISADE_PATIENCE="$patience" "$work/conformance"
 )
 
 attacks() {

@@ -5,12 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use backends::host::HostParts;
 use backends::native::{NativeBackend, start_spawner};
+use relay::{Broken, WireGuest, become_guest};
 use rustix::process::{Pid, Signal, kill_process};
+use sandbox::conformance::{Area, Subject, check, check_area};
 use sandbox::{Backend, BackendError, Guarantee, SandboxSpec};
 
 const NAME: &str = "native_keeps_the_contract";
@@ -27,11 +31,15 @@ fn main() -> ExitCode {
     let spawner = start_spawner(become_guest).unwrap();
     let spawner_pid = spawner.pid();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let state = StateFolder::make();
+    let parts = HostParts { state_dir: state.0.clone(), ..HostParts::default() };
     let result = runtime.block_on(async {
-        let backend = NativeBackend::new(spawner);
+        let backend = Arc::new(NativeBackend::new(spawner).with_workspaces(&state.0).with_host(parts));
         native_keeps_the_contract(&backend).await?;
+        every_broken_area_is_noticed(&backend).await?;
         a_build_that_hangs_says_where(&backend, spawner_pid).await
     });
+    drop(state);
     match result {
         Ok(()) => {
             println!(
@@ -48,14 +56,42 @@ fn main() -> ExitCode {
     }
 }
 
-fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
-    guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
+/// The server's state, removed at the end.
+struct StateFolder(PathBuf);
+
+impl StateFolder {
+    fn make() -> Self {
+        let path = std::env::temp_dir().join(format!("palisade-test-{}-conformance", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for StateFolder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
 }
 
 async fn native_keeps_the_contract(backend: &NativeBackend) -> Result<(), String> {
-    sandbox::conformance::check(backend).await?;
+    let areas = check(Subject { backend, guest: Some(&WireGuest) }).await?;
+    if areas != Area::ALL {
+        return Err(format!("the native wall has everything; checked was {areas:?}"));
+    }
     every_guarantee_is_kept(backend).await?;
     many_in_a_row(backend).await
+}
+
+/// The suite fails when the contract is broken, and names the area.
+async fn every_broken_area_is_noticed(backend: &Arc<NativeBackend>) -> Result<(), String> {
+    for area in Area::ALL {
+        let broken = Broken::new(Arc::clone(backend) as Arc<dyn Backend>, area);
+        match check_area(Subject { backend: &broken, guest: Some(&WireGuest) }, area).await {
+            Err(told) if told.starts_with(&format!("{area:?}: ")) => {}
+            other => return Err(format!("{area:?} is broken and the suite says {other:?}")),
+        }
+    }
+    Ok(())
 }
 
 /// Stops the process that clones, and then resumes it.
