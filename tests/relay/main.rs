@@ -6,13 +6,18 @@
 
 mod conformance;
 mod death;
+mod engines;
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use backends::native::start_spawner;
+use jail::Spawner;
 use libtest_mimic::{Arguments, Trial};
 use relay::{RelayBackend, RelayProcess, Tap};
 
+/// The spawner of the one test that has a native wall in its own process.
+type OwnSpawner = Arc<Mutex<Option<Spawner>>>;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -22,8 +27,9 @@ fn main() -> ExitCode {
     if let Some(status) = relay::take_role().or_else(death::take_role) {
         return status;
     }
+    let spawner = Arc::new(Mutex::new(Some(start_spawner(relay::become_guest).unwrap())));
     let tests: Vec<Trial> =
-        conformance::tests().into_iter().chain(death::tests()).collect();
+        conformance::tests().into_iter().chain(death::tests()).chain(engines::tests(&spawner)).collect();
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
