@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use relay::WireGuest;
 use sandbox::conformance::Guest;
+use sandbox::workspace::{NotHeld, WorkspaceRef};
 use sandbox::{Backend, BackendError, Ending, InventoryError, Sandbox, SandboxSpec, ToolchainQuery};
 
 use crate::{relayed, test};
@@ -102,6 +103,11 @@ async fn everything_ends_when_the_relay_is_killed() {
     assert_unavailable(soon(backend.probe()).await);
     let found = soon(backend.inventory().find(&ToolchainQuery::default())).await;
     assert!(matches!(found, Err(InventoryError::Late { .. })), "{found:?}");
+    let (store, of) =
+        (backend.workspaces().unwrap(), WorkspaceRef { id: "sbx_lost".to_owned(), identity: 1 });
+    assert_eq!(soon(store.create(&of)).await.unwrap_err().code(), "files_unavailable");
+    let held = soon(store.hold(&of)).await;
+    assert!(matches!(held, Err(NotHeld::Unavailable { .. })), "{held:?}");
     drop(sandbox);
     assert_all_end(&processes).await;
 }

@@ -41,7 +41,7 @@ impl RelaySandbox {
         let begin = Instant::now();
         let object = connection.next_object();
         let flow = FlowGuard { connection, id: object.id(), flow: connection.begin_flow(object.id()) };
-        let call = Call::Create(SpecMessage::of(spec));
+        let call = Call::Create(Box::new(SpecMessage::of(spec)));
         let (object, made): (_, Result<Made, WallError>) = connection.make_as(object, &call).await?;
         let made = made?;
         let enforced = made.enforced().map_err(|_| Lost)?;

@@ -11,6 +11,7 @@ use ::sandbox::workspace::{
 };
 use serde::de::DeserializeOwned;
 
+use super::RETRY_MS;
 use super::connection::{Connection, Object};
 use crate::link::Lost;
 use crate::protocol::{Call, FileAbout, StoreCall, WorkspaceCall};
@@ -51,7 +52,7 @@ impl WorkspaceStore for RelayStore {
     fn hold<'a>(&'a self, of: &'a WorkspaceRef) -> BoxFuture<'a, Result<Box<dyn Held>, NotHeld>> {
         Box::pin(async {
             let call = Call::Store(StoreCall::Hold(of.clone()));
-            let lost = |_| NotHeld::Broken("the connection to the relay is lost".to_owned());
+            let lost = |_| NotHeld::Unavailable { retry_after_ms: RETRY_MS };
             let (object, held): (_, Result<(), NotHeld>) = self.connection.make(&call).await.map_err(lost)?;
             held?;
             Ok(Box::new(RelayHeld { _object: object }) as Box<dyn Held>)

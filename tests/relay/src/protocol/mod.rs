@@ -22,7 +22,7 @@ pub(crate) enum Call {
     /// `Result<Json<Enforced>, WallError>`
     Probe,
     /// Makes a sandbox: `Result<Made, WallError>`. Its stream has the same id.
-    Create(SpecMessage),
+    Create(Box<SpecMessage>),
     /// About a sandbox.
     Sandbox(Id, SandboxCall),
     /// `Result<Json<Toolchain>, NoLanguage>`

@@ -167,7 +167,7 @@ impl Server {
                 let probed = self.backend.probe().await;
                 nothing(link::encode(&probed.map(|enforced| Json::of(&enforced)).map_err(WallError::from)))
             }
-            Call::Create(spec) => self.create(id, spec, link).await,
+            Call::Create(spec) => self.create(id, *spec, link).await,
             Call::Sandbox(..) => Err(malformed("a call for no sandbox")),
             Call::Find(question) => {
                 let found = self.backend.inventory().find(&question).await;
