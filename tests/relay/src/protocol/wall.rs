@@ -46,6 +46,9 @@ impl Made {
     }
 }
 
+/// Arguments and environment of a warm interpreter.
+type ZygoteMessage = (Vec<String>, Vec<(String, String)>);
+
 /// A spec without the paths of the client's machine: a layer is its digest and its place inside.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpecMessage {
@@ -56,7 +59,7 @@ pub(crate) struct SpecMessage {
     executable_at: Option<PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
     opening: Vec<u8>,
-    zygote: Option<(Vec<String>, Vec<(String, String)>)>,
+    zygote: Option<ZygoteMessage>,
     workspace: Option<WorkspaceRef>,
     absence_allowed: Vec<Guarantee>,
 }

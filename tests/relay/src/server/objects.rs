@@ -24,13 +24,16 @@ pub(super) type Made = Option<Thing>;
 /// A call for a sandbox, with its id.
 pub(super) type Order = (Id, SandboxCall);
 
+/// An upload, until it is finished.
+pub(super) type SharedUpload = Arc<Mutex<Option<Box<dyn Upload>>>>;
+
 /// An object of the client.
 pub(super) enum Thing {
     /// A sandbox takes its calls in order. It is destroyed when this is dropped.
     Sandbox(mpsc::Sender<Order>),
     Workspace(Arc<dyn Workspace>),
     File(Arc<dyn OpenFile>),
-    Upload(Arc<Mutex<Option<Box<dyn Upload>>>>),
+    Upload(SharedUpload),
     Snapshot(Box<dyn Snapshot>),
     Held(#[expect(dead_code, reason = "held until it is dropped")] Box<dyn Held>),
     Layer(Arc<Mutex<Arriving>>),
@@ -106,7 +109,7 @@ impl Objects {
         }
     }
 
-    pub(super) fn upload(&self, id: Id) -> io::Result<Arc<Mutex<Option<Box<dyn Upload>>>>> {
+    pub(super) fn upload(&self, id: Id) -> io::Result<SharedUpload> {
         match self.things.get(&id) {
             Some(Thing::Upload(upload)) => Ok(Arc::clone(upload)),
             _ => Err(malformed("a call for no upload")),
