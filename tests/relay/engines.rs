@@ -55,7 +55,7 @@ impl Server {
             executable: std::env::current_exe().ok(),
             ..HostParts::default()
         };
-        let native = NativeBackend::new(spawner).with_workspaces(folder.path()).with_host(parts);
+        let native = NativeBackend::new(spawner).with_host(parts);
         let tap = Arc::new(Tap::new(&folder.path().to_string_lossy()));
         let (relay, process) = tapped(Some(Arc::clone(&tap)));
         let further: Vec<Arc<dyn Backend>> = vec![Arc::new(relay)];

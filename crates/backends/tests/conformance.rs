@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let state = StateFolder::make();
     let parts = HostParts { state_dir: state.0.clone(), ..HostParts::default() };
     let result = runtime.block_on(async {
-        let backend = Arc::new(NativeBackend::new(spawner).with_workspaces(&state.0).with_host(parts));
+        let backend = Arc::new(NativeBackend::new(spawner).with_host(parts));
         native_keeps_the_contract(&backend).await?;
         every_broken_area_is_noticed(&backend).await?;
         a_build_that_hangs_says_where(&backend, spawner_pid).await

@@ -68,7 +68,7 @@ fn serve() -> io::Result<()> {
         ..HostParts::default()
     };
     let served = runtime.block_on(async {
-        let backend = NativeBackend::new(spawner).with_workspaces(state.path()).with_host(parts);
+        let backend = NativeBackend::new(spawner).with_host(parts);
         Server::new(backend, &state)?.serve(stream).await
     });
     // Ends every sandbox.
