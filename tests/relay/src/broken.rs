@@ -106,8 +106,13 @@ impl WorkspaceStore for Broken {
     fn hold<'a>(&'a self, of: &'a WorkspaceRef) -> BoxFuture<'a, Result<Box<dyn Held>, NotHeld>> {
         Box::pin(async {
             let gone = |error: FileError| NotHeld::Broken(error.to_string());
-            let held = store(self).map_err(gone)?.hold(of).await?;
-            Ok(if self.area == Area::Workspace { Box::new(NothingHeld) as Box<dyn Held> } else { held })
+            match store(self).map_err(gone)?.hold(of).await {
+                // A wall on another machine learns of a release a moment later, so it may still be held.
+                Ok(_) | Err(NotHeld::Elsewhere) if self.area == Area::Workspace => {
+                    Ok(Box::new(NothingHeld) as _)
+                }
+                held => held,
+            }
         })
     }
 
