@@ -1,6 +1,8 @@
 //! A wall that breaks the contract in one area and keeps the rest, to show that the conformance suite notices.
 
 use std::collections::HashSet;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +48,10 @@ impl Backend for Broken {
             if self.area == Area::Promises {
                 enforced.lack(Guarantee::NetworkNone, "broken for a test");
             }
-            let stream = inner.take_stream();
+            let mut stream = inner.take_stream();
+            if self.area == Area::Links {
+                stream = stream.and_then(cut_short);
+            }
             Ok(Box::new(BrokenSandbox { inner, area: self.area, enforced, stream, ends: 0 })
                 as Box<dyn Sandbox>)
         })
@@ -127,6 +132,24 @@ impl WorkspaceStore for Broken {
             }
         })
     }
+}
+
+/// Fault: the stream to the guest ends after a while.
+fn cut_short(stream: UnixStream) -> Option<UnixStream> {
+    const CARRIED_BYTES: u64 = 600_000;
+    let carry = || -> io::Result<UnixStream> {
+        let (outer, inner) = UnixStream::pair()?;
+        stream.set_nonblocking(false)?;
+        let (mut from_guest, mut to_test) = (stream.try_clone()?, inner.try_clone()?);
+        std::thread::spawn(move || io::copy(&mut from_guest, &mut to_test));
+        std::thread::spawn(move || {
+            let mut to_guest = stream;
+            io::copy(&mut inner.take(CARRIED_BYTES), &mut to_guest).ok();
+            to_guest.shutdown(Shutdown::Both).ok();
+        });
+        Ok(outer)
+    };
+    carry().ok()
 }
 
 fn store(broken: &Broken) -> Result<&dyn WorkspaceStore, FileError> {

@@ -1,13 +1,16 @@
 //! Runs commands in the sandboxes of a backend, for the conformance suite, which does not know the guest's
 //! protocol.
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream as StdStream;
 
 use sandbox::BoxFuture;
 use sandbox::conformance::{Guest, Shell};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use wire::{Fork, FrameBuffer, FromGuest, OpenProcess, ToGuest};
+use wire::{
+    CHUNK_BYTES_MAX, Fork, FrameBuffer, FromGuest, LINK_WINDOW_BYTES, ListenAt, OpenProcess, ToGuest,
+};
 
 /// Speaks to guests over `wire`.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +21,8 @@ impl Guest for WireGuest {
         Box::pin(async move {
             stream.set_nonblocking(true).map_err(|error| error.to_string())?;
             let stream = UnixStream::from_std(stream).map_err(|error| error.to_string())?;
-            let mut shell = WireShell { stream, frames: FrameBuffer::default(), started: 0 };
+            let mut shell =
+                WireShell { stream, frames: FrameBuffer::default(), started: 0, links: BTreeMap::new() };
             match shell.next().await? {
                 Some(FromGuest::Hello { version }) if version == wire::VERSION => {
                     Ok(Box::new(shell) as Box<dyn Shell>)
@@ -34,7 +38,19 @@ struct WireShell {
     frames: FrameBuffer,
     /// How many commands were started.
     started: u32,
+    links: BTreeMap<u32, Echo>,
 }
+
+/// One link whose bytes go back.
+struct Echo {
+    waiting: Vec<u8>,
+    /// How much the guest takes now.
+    window: usize,
+    has_ended: bool,
+}
+
+/// The number of questions about listeners. No command has it.
+const LISTEN: u32 = 1 << 30;
 
 impl WireShell {
     /// The guest's next message; `None` at the end of the stream.
@@ -77,17 +93,82 @@ impl WireShell {
                 Some(FromGuest::Failed { request, kind, errno }) if request == process => {
                     return Err(format!("the command could not be started: {kind:?}, errno {errno}"));
                 }
-                Some(_) => {}
+                Some(other) => self.echo(other).await?,
                 None => return Err("the guest ended before its command".to_owned()),
             }
         }
         Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    async fn execute_with_echo(&mut self, port: u16, command: &str) -> Result<String, String> {
+        let at = ListenAt::Loopback(port);
+        self.send(&ToGuest::Listen { request: LISTEN, listener: 0, at }).await?;
+        match self.next().await? {
+            Some(FromGuest::Listening { request: LISTEN, listener: 0 }) => {}
+            other => return Err(format!("the guest listens; found {other:?}")),
+        }
+        let output = self.execute(command).await?;
+        self.send(&ToGuest::EndLinks { request: LISTEN }).await?;
+        loop {
+            match self.next().await? {
+                Some(FromGuest::Done { request: LISTEN }) => break,
+                Some(_) => {}
+                None => return Err("the guest ended instead of its links".to_owned()),
+            }
+        }
+        self.links.clear();
+        Ok(output)
+    }
+
+    /// Sends back what comes over a link, as far as the window allows.
+    async fn echo(&mut self, message: FromGuest) -> Result<(), String> {
+        let number = match message {
+            FromGuest::LinkOpened { link, .. } => {
+                let echo = Echo { waiting: Vec::new(), window: LINK_WINDOW_BYTES, has_ended: false };
+                self.links.insert(link, echo);
+                return Ok(());
+            }
+            FromGuest::LinkClosed { link } => {
+                self.links.remove(&link);
+                return self.send(&ToGuest::LinkClosed { link }).await;
+            }
+            FromGuest::Link { link, .. }
+            | FromGuest::LinkTaken { link, .. }
+            | FromGuest::LinkEnd { link } => link,
+            _ => return Ok(()),
+        };
+        let echo = self.links.get_mut(&number).ok_or("the guest speaks of links that are open")?;
+        match message {
+            FromGuest::Link { data, .. } => echo.waiting.extend(data),
+            FromGuest::LinkTaken { bytes, .. } => echo.window += bytes as usize,
+            _ => echo.has_ended = true,
+        }
+        let mut messages = Vec::new();
+        while echo.window > 0 && !echo.waiting.is_empty() {
+            let count = echo.waiting.len().min(echo.window).min(CHUNK_BYTES_MAX);
+            let data: Vec<u8> = echo.waiting.drain(..count).collect();
+            echo.window -= count;
+            messages.push(ToGuest::Link { link: number, data });
+            let bytes = u32::try_from(count).map_err(|error| error.to_string())?;
+            messages.push(ToGuest::LinkTaken { link: number, bytes });
+        }
+        if echo.has_ended && echo.waiting.is_empty() {
+            messages.push(ToGuest::LinkEnd { link: number });
+        }
+        for message in messages {
+            self.send(&message).await?;
+        }
+        Ok(())
     }
 }
 
 impl Shell for WireShell {
     fn run<'a>(&'a mut self, command: &'a str) -> BoxFuture<'a, Result<String, String>> {
         Box::pin(self.execute(command))
+    }
+
+    fn run_with_echo<'a>(&'a mut self, port: u16, command: &'a str) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(self.execute_with_echo(port, command))
     }
 
     fn end(mut self: Box<Self>) -> BoxFuture<'static, Result<(), String>> {

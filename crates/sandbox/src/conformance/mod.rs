@@ -11,6 +11,7 @@ mod ends;
 mod inventory;
 mod layers;
 mod lease;
+mod links;
 mod measures;
 mod promises;
 mod stream;
@@ -41,6 +42,10 @@ pub trait Shell: Send {
     /// Runs a command of sh(1) in the workspace and returns what it wrote. An error is a guest that did not
     /// answer; a command that fails is none.
     fn run<'a>(&'a mut self, command: &'a str) -> BoxFuture<'a, Result<String, String>>;
+
+    /// The same while the guest listens at this loopback port. Every connection is a link whose bytes come back.
+    /// The listener and its links are gone afterwards.
+    fn run_with_echo<'a>(&'a mut self, port: u16, command: &'a str) -> BoxFuture<'a, Result<String, String>>;
 
     /// Makes the guest end from inside, as if it had crashed. Returns when its stream has ended.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<(), String>>;
@@ -78,11 +83,13 @@ pub enum Area {
     Inventory,
     /// Read-only directories of the server.
     Layers,
+    /// Connections of programs that the stream carries.
+    Links,
 }
 
 impl Area {
     /// Every area, in the order in which they are checked.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Promises,
         Self::Stream,
         Self::Ends,
@@ -93,13 +100,14 @@ impl Area {
         Self::Workspace,
         Self::Inventory,
         Self::Layers,
+        Self::Links,
     ];
 
     /// Whether it applies to the subject: not every backend has spares or files that last, and not every test
     /// can run programs.
     pub fn applies_to(self, subject: Subject<'_>) -> bool {
         match self {
-            Self::Usage | Self::Watch | Self::Look | Self::Layers => subject.guest.is_some(),
+            Self::Usage | Self::Watch | Self::Look | Self::Layers | Self::Links => subject.guest.is_some(),
             Self::Lease => subject.backend.is_warmable(),
             Self::Workspace => subject.backend.workspaces().is_some(),
             Self::Promises | Self::Stream | Self::Ends | Self::Inventory => true,
@@ -130,6 +138,7 @@ pub async fn check_area(subject: Subject<'_>, area: Area) -> Result<(), String> 
         Area::Workspace => workspace::check(subject).await,
         Area::Inventory => inventory::check(subject).await,
         Area::Layers => layers::check(subject).await,
+        Area::Links => links::check(subject).await,
     };
     checked.map_err(|clause| format!("{area:?}: {clause}"))
 }
