@@ -8,6 +8,7 @@
 //! [`Conversation`], in mode once, handles all messages to and from the guest. The sandbox lives exactly as
 //! long as [`Prepared`]; leaving this module by any path destroys it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::{Action, Caller, Terms};
@@ -33,7 +34,7 @@ use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{DriverCall, Preparing, Runtime, is_among};
-use crate::unstarted::{Unstarted, explain_guest};
+use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, variables};
 
@@ -55,7 +56,9 @@ pub(crate) struct InSandbox<'a> {
     /// The wall that it is behind.
     pub(crate) wall: &'a str,
     pub(crate) workspace: WorkspaceRef,
-    pub(crate) limits: &'a Limits,
+    /// The language, and the terms on which the call may proceed: its request was checked and judged.
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) terms: Terms,
 }
 
 impl Engine {
@@ -68,7 +71,7 @@ impl Engine {
         events: Option<mpsc::Sender<RunEvent>>,
         stop: oneshot::Receiver<Stop>,
     ) -> RunResult {
-        self.run_in((caller, None), request, &mut Audience::pipe(events), stop).await
+        self.run_in((caller, None), request, &mut Audience::pipe(events), StopSignals::new(stop)).await
     }
 
     /// Runs one program as [`Engine::run`] does, over a workspace that existed before and outlives the run.
@@ -77,7 +80,7 @@ impl Engine {
         (caller, sandbox): (&Caller, Option<InSandbox<'_>>),
         request: RunRequest,
         audience: &mut Audience,
-        mut stop: oneshot::Receiver<Stop>,
+        mut stops: StopSignals,
     ) -> RunResult {
         let mut request = request;
         // A persistent sandbox stays behind its wall.
@@ -89,15 +92,11 @@ impl Engine {
             Ok(wall) => wall,
             Err(unknown) => return Unstarted::from(unknown).into_result(self.backend().name()),
         };
-        let prepared = tokio::select! {
-            biased;
-            // A run that is stopped while it waits for admission leaves the queue at once.
-            Ok(stopped) = &mut stop => Err(Unstarted::stopped(stopped)),
-            prepared = self.prepare(caller, wall, &mut request, sandbox) => prepared,
-        };
+        // A run that is stopped while it waits for admission leaves the queue at once.
+        let prepared = unless_stopped(&mut stops, self.prepare(caller, wall, &mut request, sandbox)).await;
         match prepared {
             Ok(prepared) => {
-                let run = prepared.run(wall, request, audience, StopSignals::new(stop));
+                let run = prepared.run(wall, request, audience, stops);
                 run.instrument(debug_span!("conversation")).await
             }
             Err(unstarted) => unstarted.into_result(wall.name()),
@@ -111,19 +110,18 @@ impl Engine {
         request: &mut RunRequest,
         sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
-        request.check()?;
-        let request: &RunRequest = request;
-        let runtime = wall.runtimes().find(&request.language).await?;
-        check_names(request, &runtime)?;
-        let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
-        let action = match &sandbox {
-            None => Action::Run { language, floor, ask },
-            Some(InSandbox { limits, .. }) => {
-                Action::RunInSandbox { language, floor, ask, of_sandbox: limits }
+        let (runtime, terms, workspace) = match sandbox {
+            Some(InSandbox { runtime, terms, workspace, .. }) => (runtime, terms, Some(workspace)),
+            None => {
+                request.check()?;
+                let runtime = wall.runtimes().find(&request.language).await?;
+                check_names(request, &runtime)?;
+                let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
+                let action = Action::Run { language, floor, ask };
+                (Arc::clone(&runtime), self.judge(&policy::Call { caller, action })?, None)
             }
         };
-        let terms = self.judge(&policy::Call { caller, action })?;
-        let workspace = sandbox.map(|sandbox| sandbox.workspace);
+        let request: &RunRequest = request;
         // Compile before admission: a compilation is admitted separately.
         let built = self.compile(wall, request, &runtime).instrument(debug_span!("compile")).await?;
         let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;

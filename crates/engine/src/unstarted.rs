@@ -4,7 +4,7 @@
 use sandbox::{BackendError, Outcome, Usage};
 
 use crate::circuit::WallFailure;
-use crate::conversation::Stop;
+use crate::conversation::{Stop, StopSignals};
 use crate::guest_client::GuestError;
 use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::runtimes::RuntimeError;
@@ -109,6 +109,18 @@ fn unlistened(errno: i32) -> RunError {
     let mut told = RunError::new("listen_failed", message).remedy(remedy);
     told.cause = Some(std::io::Error::from_raw_os_error(errno).to_string());
     told
+}
+
+/// Completes with `work`, or at once when the run is stopped before. What was begun is then dropped.
+pub(crate) async fn unless_stopped<T>(
+    stops: &mut StopSignals,
+    work: impl Future<Output = Result<T, Unstarted>>,
+) -> Result<T, Unstarted> {
+    tokio::select! {
+        biased;
+        why = stops.stopped() => Err(Unstarted::stopped(why)),
+        done = work => done,
+    }
 }
 
 /// What callers are told when the guest was lost, or refused something, before the program began.

@@ -13,7 +13,7 @@ use super::log::LogBlock;
 use super::{Durability, FinishedRun, RunSlot, Runs};
 use crate::Caller;
 use crate::clock;
-use crate::conversation::{Audience, Stop};
+use crate::conversation::{Audience, Stop, StopSignals};
 use crate::request::RunRequest;
 use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::sandboxes::Ties;
@@ -46,7 +46,9 @@ impl Runs {
                 let ties = Ties { audience, stop: stopped };
                 self.sandboxes.run(&caller, request, ties).await
             }
-            false => self.engine.run_in((&caller, None), request, &mut audience, stopped).await,
+            false => {
+                self.engine.run_in((&caller, None), request, &mut audience, StopSignals::new(stopped)).await
+            }
         };
         self.conclude(&entry, result, place).await;
     }

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use sandbox::workspace::{Held, NotHeld, WorkspaceStore};
 use sandbox::{Limits, WorkspaceRef};
-use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::awake::AwakeSandbox;
 use super::id::SandboxId;
 use crate::Principal;
 use crate::clock;
-use crate::conversation::Stop;
+use crate::conversation::StopSignals;
 use crate::result::RunError;
-use crate::unstarted::Unstarted;
+use crate::unstarted::{Unstarted, unless_stopped};
 use crate::workspace::{FileError, Pace, Quota, Used, Workspace};
 
 /// How many runs may wait for their turn in one sandbox.
@@ -135,19 +135,14 @@ impl SandboxEntry {
     pub(super) async fn take_turn(
         &self,
         workspaces: &dyn WorkspaceStore,
-        stop: &mut oneshot::Receiver<Stop>,
+        stops: &mut StopSignals,
     ) -> Result<OwnedMutexGuard<Slot>, Unstarted> {
         if self.waiting.fetch_add(1, Ordering::SeqCst) >= QUEUE_MAX {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(full());
         }
-        let mut closing = self.closing.subscribe();
-        let taken = tokio::select! {
-            biased;
-            Ok(why) = stop => Err(Unstarted::stopped(why)),
-            _ = closing.wait_for(|closing| *closing) => Err(Unstarted::stopped(Stop::Killed)),
-            slot = Arc::clone(&self.slot).lock_owned() => Ok(slot),
-        };
+        let turn = async { Ok(Arc::clone(&self.slot).lock_owned().await) };
+        let taken = unless_stopped(stops, turn).await;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let mut slot = taken?;
         self.hold(workspaces, &mut slot).await.map_err(Unstarted::from)?;

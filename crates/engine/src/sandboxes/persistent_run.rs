@@ -29,7 +29,7 @@ use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
 use crate::run::{InSandbox, OWN_FILES, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
-use crate::unstarted::{Unstarted, unplaced};
+use crate::unstarted::{Unstarted, unless_stopped, unplaced};
 use crate::verdict::{self, End, Verdict};
 use crate::wall::Wall;
 use crate::workspace::{Changes, Pace, Snapshot, Workspace};
@@ -58,6 +58,7 @@ struct Visit<'a> {
     caller: &'a Caller,
     wall: &'a Wall,
     files: &'a dyn Workspace,
+    terms: Terms,
     /// The size of the files, if it is known.
     held: Option<DiskHeld>,
 }
@@ -76,7 +77,7 @@ impl Sandboxes {
         &self,
         caller: &Caller,
         mut request: RunRequest,
-        mut ties: Ties,
+        Ties { mut audience, stop }: Ties,
         behind: &mut &'static str,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
@@ -91,7 +92,13 @@ impl Sandboxes {
         }
         let runtime = wall.runtimes().find(&request.language).await?;
         check_names(&request, &runtime)?;
-        let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut ties.stop).await?;
+        // The live interpreters of a sandbox were given what they need when it was opened.
+        let floor = if runtime.is_live() { Floor::default() } else { runtime.floor() };
+        let (language, ask, of_sandbox) = (runtime.name(), &request.ask, &entry.record.limits);
+        let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
+        let terms = self.engine.judge(&Call { caller, action })?;
+        let mut stops = StopSignals::new(stop).or_closing(entry.closing.subscribe());
+        let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut stops).await?;
         let files = self.files(&entry).await?;
         files.open_up().await;
         let pace = entry.pace();
@@ -105,12 +112,13 @@ impl Sandboxes {
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
             let (slot, files) = (&mut *slot, &*files);
-            let visit = Visit { caller, wall, entry: &entry, slot, runtime: &runtime, files, held };
-            self.run_live(visit, request, ties).instrument(tracing::debug_span!("live_run")).await
+            let visit = Visit { caller, wall, entry: &entry, slot, runtime: &runtime, files, terms, held };
+            let live = self.run_live(visit, request, (&mut audience, stops));
+            live.instrument(tracing::debug_span!("live_run")).await
         } else {
-            let limits = &entry.record.limits;
-            let sandbox = InSandbox { wall: wall.name(), workspace: entry.workspace.clone(), limits };
-            Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut ties.audience, ties.stop).await)
+            let (runtime, workspace) = (Arc::clone(&runtime), entry.workspace.clone());
+            let sandbox = InSandbox { wall: wall.name(), workspace, runtime, terms };
+            Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut audience, stops).await)
         };
         files.tidy(&own_files).await;
         if let Ok(result) = &mut ran {
@@ -142,41 +150,35 @@ impl Sandboxes {
         &self,
         visit: Visit<'_>,
         request: RunRequest,
-        mut ties: Ties,
+        (audience, mut stops): (&mut Audience, StopSignals),
     ) -> Result<RunResult, Unstarted> {
-        let Visit { caller, wall, entry, slot, runtime, files, held } = visit;
+        let Visit { caller, wall, entry, slot, runtime, files, terms, held } = visit;
         let workspace = (&entry.workspace, files);
-        let (ask, of_sandbox) = (&request.ask, &entry.record.limits);
-        let (language, floor) = (runtime.name(), Floor::default());
-        let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
-        let terms = self.engine.judge(&Call { caller, action })?;
         let engine = &self.engine;
         if slot.awake.is_none() {
             self.make_room_awake();
         }
-        let permit = engine.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
+        let admitted = async { engine.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy) };
+        let permit = unless_stopped(&mut stops, admitted).await?;
+        let wake = || AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, &request.code);
         let started = tokio::time::Instant::now();
         // From here on, a sandbox that is not put back is destroyed on every path.
         let awake = match slot.awake.take() {
             Some(awake) => awake,
-            None => {
-                AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, &request.code).await?
-            }
+            None => unless_stopped(&mut stops, wake()).await?,
         };
         let (backend, clamped) = (wall.name(), terms.clamped.clone());
         let mut begun =
             Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
         begun.execution.enforced = awake.sandbox.enforced().clone();
-        let mut stops = StopSignals::new(ties.stop).or_closing(entry.closing.subscribe());
         let reach = Reach::of(&request, caller, &terms, &engine.link_memory);
         let live_run = LiveRun { request: &request, runtime, limits: &terms.limits, held, reach };
-        let mut played = live_run.play(awake, &mut ties.audience, &mut stops).await;
+        let mut played = live_run.play(awake, audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
-            let limits = &entry.record.limits;
-            let awake = AwakeSandbox::wake((engine, wall), workspace, limits, &request.code).await?;
+            let awake = unless_stopped(&mut stops, wake()).await?;
             slot.lost = "the sandbox ended unexpectedly";
-            played = live_run.play(awake, &mut ties.audience, &mut stops).await;
+            played = live_run.play(awake, audience, &mut stops).await;
         }
         let (awake, played, began) = played.map_err(Unstarted::from)?;
         begun.execution.usage = RunUsage {

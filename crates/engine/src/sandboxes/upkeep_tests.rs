@@ -252,3 +252,43 @@ async fn files_are_reached_from_outside_while_the_sandbox_sleeps() {
     let part = workspace.read(&path, 0, 10).await.unwrap();
     assert_eq!((part.bytes.as_slice(), part.media_type.as_ref()), (b"a,b".as_slice(), "text/csv"));
 }
+
+#[tokio::test]
+async fn a_run_that_waits_for_admission_can_be_stopped_and_its_sandbox_closed() {
+    let scene = Scene::new("waiting");
+    let id = scene.open().await;
+    let engine = Arc::clone(&scene.sandboxes.engine);
+    let mut permits = Vec::new();
+    for _ in 0..4 {
+        permits.push(engine.admit(1).await.unwrap());
+    }
+    let begin = |id: &SandboxId| {
+        let (language, code) = ("bash".to_owned(), ":".to_owned());
+        let request = RunRequest { language, code, sandbox: Some(id.clone()), ..RunRequest::default() };
+        let (sender, stop) = oneshot::channel();
+        let (sandboxes, ties) =
+            (Arc::clone(&scene.sandboxes), Ties { audience: crate::conversation::Audience::default(), stop });
+        let run = tokio::spawn(async move { sandboxes.run(&Caller::local(), request, ties).await });
+        (sender, run)
+    };
+    let waits = |count: usize| {
+        let engine = Arc::clone(&engine);
+        async move {
+            while engine.waiting() < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let (stop, run) = begin(&id);
+    waits(1).await;
+    stop.send(crate::Stop::Cancelled).unwrap();
+    let stopped = tokio::time::timeout(Duration::from_secs(5), run).await.expect("it waits on").unwrap();
+    assert_eq!(stopped.outcome, sandbox::Outcome::Cancelled);
+    let (_keep, run) = begin(&id);
+    waits(1).await;
+    let caller = Caller::local();
+    let closed = tokio::time::timeout(Duration::from_secs(5), scene.sandboxes.close(&caller, &id));
+    assert!(closed.await.expect("closing waits for the run").unwrap());
+    assert_eq!(run.await.unwrap().outcome, sandbox::Outcome::Killed);
+    drop(permits);
+}
