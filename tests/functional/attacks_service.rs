@@ -150,6 +150,34 @@ fill(nameless)"
     }
 }
 
+/// Keeps three quarters of the allowed space of a deleted file by a message that waits in a socket.
+const HIDE: &str = "
+import array, os, socket
+kept = globals().get('kept', [])
+descriptor = os.open('f', os.O_CREAT | os.O_RDWR)
+os.unlink('f')
+for _ in range(SIZE_MB):
+    os.write(descriptor, b'x' * (1 << 20))
+pair = socket.socketpair()
+pair[0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [descriptor]))])
+os.close(descriptor)
+kept.append(pair)
+";
+
+#[test]
+fn files_that_earlier_runs_hid_count_for_the_disk_limit() {
+    for user in harness::users() {
+        let (_, mut client) = fresh(user, "attack-hidden");
+        let sandbox = client.open();
+        let hide = format!("SIZE_MB = {}\n{HIDE}", DISK_MB * 3 / 4);
+        assert_eq!(outcome(&client.run(&sandbox, &hide)), "completed", "as {user:?}");
+        // Longer than any look at a sandbox in which nothing runs.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let result = client.run(&sandbox, &format!("{hide}\nimport time\ntime.sleep(5)"));
+        assert_eq!(outcome(&result), "disk_full", "as {user:?}: {result:#}");
+    }
+}
+
 #[test]
 fn a_closed_directory_hides_nothing_from_the_disk_limit() {
     for user in harness::users() {

@@ -1,4 +1,4 @@
-# attack: holds 96 MB of deleted files by sockets and mappings alone, with 16 MB allowed
+# attack: holds 96 MB of deleted files by sockets, mappings and descriptors of threads, with 16 MB allowed
 # family: exhaustion
 # walls: scratch, rlimits
 # limits: --disk-mb 16 --timeout 20s
@@ -7,6 +7,7 @@ from attack import *
 import array
 import mmap
 import socket
+import threading
 import time
 
 PIECE, PIECES = 8 << 20, 12
@@ -38,10 +39,28 @@ def in_mapping(descriptor):
     kept.append(address)
 
 
+def in_thread():
+    # A thread with descriptors of its own: what it opens is in no list of its process.
+    ready = threading.Event()
+
+    def hold():
+        CLOSE_RANGE, UNSHARE = 436, 2
+        libc.syscall(CLOSE_RANGE, 100000, 100001, UNSHARE)
+        file()
+        ready.set()
+        time.sleep(60)
+
+    threading.Thread(target=hold, daemon=True).start()
+    ready.wait(10)
+
+
 def fill():
     for number in range(PIECES):
-        hide = in_socket if number % 2 else in_mapping
-        hide(file())
+        if number % 3 == 2:
+            in_thread()
+        else:
+            hide = in_socket if number % 3 else in_mapping
+            hide(file())
         # The host looks at intervals. Who is quicker than that gets a little further.
         time.sleep(0.15)
     time.sleep(1.5)

@@ -35,9 +35,9 @@ const SLACK_BYTES: u64 = 1 << 20;
 const HOST_RESERVE_BYTES: u64 = 512 << 20;
 /// Other programs use the same device. Unexplained blocks up to this much are not counted.
 const NOISE_BYTES: u64 = 8 << 20;
-/// A holder that was seen within this time may still exist: a program can move a descriptor between processes
+/// After a holder was seen, so many looks in a row must find none: a program can move a descriptor between processes
 /// while they are inspected.
-const HIDDEN_MEMORY: Duration = Duration::from_secs(2);
+const CLEAR_LOOKS: u32 = 10;
 
 /// More than can be counted.
 const UNCOUNTABLE: DiskHeld = DiskHeld { bytes: u64::MAX, inodes: u64::MAX };
@@ -61,20 +61,31 @@ struct Hidden {
     /// Free space plus what the workspace held, when nothing was hidden. Both change together as long as every
     /// block is explained.
     sum_bytes: Option<u64>,
-    /// When a holder was last seen whose files cannot be read.
-    seen: Option<Instant>,
+    /// How many looks in a row must still find no holder whose files cannot be read.
+    doubtful_looks: u32,
+    /// Whether the last look found one.
+    was_seen: bool,
 }
 
 impl Hidden {
-    /// Adds what is missing on the device to what was found.
-    fn add(&mut self, held: u64, nameless: Nameless, free: u64, now: Instant) -> u64 {
-        if nameless.is_hidden {
-            self.seen = Some(now);
+    /// Begins a run. While nothing inside has run since the last look, that look missed nothing, and other programs
+    /// may have used the device since.
+    fn begin(&mut self, held: u64, free: u64, is_quiet: bool) {
+        let is_clear = is_quiet && !self.was_seen;
+        if is_clear || self.sum_bytes.is_none() {
+            self.sum_bytes = Some(free.saturating_add(held));
+            self.doubtful_looks = 0;
         }
+    }
+
+    /// Adds what is missing on the device to what was found.
+    fn add(&mut self, held: u64, nameless: Nameless, free: u64) -> u64 {
+        self.was_seen = nameless.is_hidden;
+        self.doubtful_looks =
+            if nameless.is_hidden { CLEAR_LOOKS } else { self.doubtful_looks.saturating_sub(1) };
         let sum = free.saturating_add(held);
-        let is_recent = self.seen.is_some_and(|seen| now.duration_since(seen) < HIDDEN_MEMORY);
         let before = *self.sum_bytes.get_or_insert(sum);
-        if !is_recent {
+        if self.doubtful_looks == 0 {
             self.sum_bytes = Some(sum);
             return held;
         }
@@ -92,12 +103,18 @@ impl DiskUse {
     /// starts, otherwise the program's first writes would count as existing content. `known` was measured a
     /// moment ago. It excludes deleted files that are still open; if those exceed a limit, they end the
     /// sandbox between runs.
-    pub(super) async fn begin(&mut self, bytes_max: u64, inodes_max: u64, known: Option<DiskHeld>) {
+    /// `is_quiet`: nothing inside has run since the last look.
+    pub(super) async fn begin(
+        &mut self,
+        (bytes_max, inodes_max): (u64, u64),
+        known: Option<DiskHeld>,
+        is_quiet: bool,
+    ) {
         self.free_bytes = free_bytes(&self.path).unwrap_or(u64::MAX);
         let held = match known {
             Some(held) => {
                 self.next = Instant::now() + PAUSE_MIN;
-                self.hidden.add(held.bytes, Nameless::default(), self.free_bytes, Instant::now());
+                self.hidden.begin(held.bytes, self.free_bytes, is_quiet);
                 held
             }
             None => self.look(bytes_max, inodes_max).await.unwrap_or_default(),
@@ -138,7 +155,7 @@ impl DiskUse {
         self.next = Instant::now() + PAUSE_MIN.max(started.elapsed() * WALK_SHARE);
         let (mut held, nameless, free) = walked.ok()?.ok()?;
         if let Some(free) = free {
-            held.bytes = self.hidden.add(held.bytes, nameless, free, Instant::now());
+            held.bytes = self.hidden.add(held.bytes, nameless, free);
         }
         Some(held)
     }
@@ -251,19 +268,25 @@ mod tests {
         const MB: u64 = 1 << 20;
         let seen = Nameless { bytes: 0, is_hidden: true };
         let none = Nameless::default();
-        let (mut hidden, now) = (Hidden::default(), Instant::now());
-        let later = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(hidden.add(10 * MB, none, 1000 * MB, now), 10 * MB);
-        assert_eq!(hidden.add(10 * MB, none, 900 * MB, now), 10 * MB, "another program wrote");
-        assert_eq!(hidden.add(30 * MB, seen, 880 * MB, now), 30 * MB, "everything is explained");
-        assert_eq!(hidden.add(30 * MB, seen, 780 * MB, now), 130 * MB, "nothing explains it");
-        assert_eq!(
-            hidden.add(30 * MB, none, 780 * MB, later(1)),
-            130 * MB,
-            "the holder may have been missed"
-        );
-        assert_eq!(hidden.add(30 * MB, seen, 875 * MB, later(1)), 30 * MB, "released, but for noise");
-        assert_eq!(hidden.add(30 * MB, none, 780 * MB, later(9)), 30 * MB, "nothing is hidden any more");
+        let mut hidden = Hidden::default();
+        hidden.begin(10 * MB, 1000 * MB, true);
+        assert_eq!(hidden.add(10 * MB, none, 900 * MB), 10 * MB, "another program wrote");
+        assert_eq!(hidden.add(30 * MB, seen, 880 * MB), 30 * MB, "everything is explained");
+        assert_eq!(hidden.add(30 * MB, seen, 780 * MB), 130 * MB, "nothing explains it");
+        assert_eq!(hidden.add(30 * MB, none, 780 * MB), 130 * MB, "the holder may have been missed");
+        for is_quiet in [true, false] {
+            hidden.add(30 * MB, seen, 780 * MB);
+            hidden.begin(30 * MB, 780 * MB, is_quiet);
+            assert_eq!(hidden.add(30 * MB, seen, 780 * MB), 130 * MB, "the next run does not forget it");
+        }
+        assert_eq!(hidden.add(30 * MB, seen, 875 * MB), 30 * MB, "released, but for noise");
+        hidden.add(30 * MB, none, 880 * MB);
+        hidden.begin(30 * MB, 500 * MB, true);
+        assert_eq!(hidden.add(30 * MB, seen, 500 * MB), 30 * MB, "others wrote while nothing ran here");
+        for _ in 0..CLEAR_LOOKS {
+            hidden.add(30 * MB, none, 500 * MB);
+        }
+        assert_eq!(hidden.add(30 * MB, none, 300 * MB), 30 * MB, "nothing is hidden any more");
     }
 
     #[tokio::test]
@@ -271,11 +294,11 @@ mod tests {
         let top = std::env::temp_dir().join(format!("palisade-disk-first-{}", std::process::id()));
         std::fs::create_dir_all(&top).unwrap();
         let mut disk = DiskUse::new(top.clone(), 1);
-        disk.begin(1 << 20, 100, None).await;
+        disk.begin((1 << 20, 100), None, false).await;
         std::fs::write(top.join("file"), vec![7; 3 << 20]).unwrap();
         disk.next = Instant::now();
         let is_beyond = disk.is_beyond(1 << 20, 100).await;
-        disk.begin(1 << 20, 100, None).await;
+        disk.begin((1 << 20, 100), None, false).await;
         disk.next = Instant::now();
         let is_beyond_later = disk.is_beyond(1 << 20, 100).await;
         std::fs::remove_dir_all(&top).unwrap();

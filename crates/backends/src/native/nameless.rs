@@ -1,7 +1,7 @@
 //! Files without a name that a sandbox still holds on a disk. A walk through the workspace does not find them.
 //!
-//! A deleted file keeps its blocks while something refers to it: a file descriptor, a mapping, or a message
-//! with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
+//! A deleted file keeps its blocks while something refers to it: a file descriptor, a mapping, a process that
+//! executes it, or a message with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
 //! be read. A message in a socket shows only how many descriptors it carries, and a mapping shows its file only
 //! to a privileged server. [`find`] reports that such holders exist, and `disk` then compares the free space of
 //! the device.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kernel_file;
@@ -36,15 +36,22 @@ pub(super) struct Nameless {
 pub(super) fn find(first: i32, device: u64) -> Nameless {
     let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
     let budget = Budget::new(LOOK_MAX);
-    // Process 1 opens files only for the host's requests.
-    for pid in tree::members(first).into_iter().skip(1) {
-        let pid = tree::speaker(pid);
+    for pid in tree::members(first) {
         if budget.is_used_up() {
             look.is_hidden = true;
             break;
         }
-        look.at_descriptors(pid, &budget);
-        look.at_mappings(pid);
+        if pid == first {
+            // Process 1 opens files only for the host's requests, but programs may send to its sockets.
+            look.at_sockets(pid);
+            continue;
+        }
+        look.at_threads(pid, &budget);
+        look.at_mappings(tree::speaker(pid));
+        // The file that a process executes stays open without a descriptor or a mapping.
+        if let Ok(file) = fs::metadata(format!("/proc/{pid}/exe")) {
+            look.add(&file);
+        }
     }
     Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
 }
@@ -57,8 +64,25 @@ struct Look {
 }
 
 impl Look {
-    fn at_descriptors(&mut self, pid: i32, budget: &Budget) {
-        let descriptors = match fs::read_dir(format!("/proc/{pid}/fd")) {
+    /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
+    fn at_threads(&mut self, pid: i32, budget: &Budget) {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            self.at_descriptors(&thread.path(), budget);
+        }
+    }
+
+    /// The sockets of a process that holds no files. If they cannot be read, nothing is said about them.
+    fn at_sockets(&mut self, pid: i32) {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        for descriptor in fs::read_dir(folder.join("fd")).into_iter().flatten().flatten() {
+            let is_socket = fs::metadata(descriptor.path()).is_ok_and(|file| file.file_type().is_socket());
+            self.is_hidden |= is_socket && carries_descriptors(&folder, &descriptor.path());
+        }
+    }
+
+    fn at_descriptors(&mut self, folder: &Path, budget: &Budget) {
+        let descriptors = match fs::read_dir(folder.join("fd")) {
             Ok(descriptors) => descriptors,
             Err(error) => {
                 // A process that has ended holds nothing.
@@ -74,7 +98,7 @@ impl Look {
             // stat of the link target, which opens nothing.
             let Ok(file) = fs::metadata(descriptor.path()) else { continue };
             if file.file_type().is_socket() {
-                self.is_hidden |= carries_descriptors(pid, &descriptor.path());
+                self.is_hidden |= carries_descriptors(folder, &descriptor.path());
             } else {
                 self.add(&file);
             }
@@ -111,10 +135,10 @@ impl Look {
     }
 }
 
-/// Whether messages with file descriptors wait in a socket.
-fn carries_descriptors(pid: i32, link: &Path) -> bool {
+/// Whether messages with file descriptors wait in a socket of the process or thread with that folder.
+fn carries_descriptors(folder: &Path, link: &Path) -> bool {
     let Some(number) = link.file_name() else { return false };
-    let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(number);
+    let info = folder.join("fdinfo").join(number);
     let text = kernel_file::read(info).unwrap_or_default();
     text.lines()
         .any(|line| line.strip_prefix("scm_fds:").is_some_and(|count| count.trim().parse::<u64>() != Ok(0)))
@@ -143,7 +167,7 @@ mod tests {
     fn look(device: u64) -> Nameless {
         let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        look.at_descriptors(own, &Budget::new(LOOK_MAX));
+        look.at_threads(own, &Budget::new(LOOK_MAX));
         look.at_mappings(own);
         Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
     }

@@ -93,6 +93,7 @@ impl Watch {
 
     /// Begins a new measurement: nothing is used yet, and the given limits apply.
     pub(super) async fn begin(&mut self, limits: &Limits, held: Option<DiskHeld>, cgroups: &CgroupSet) {
+        let is_quiet = self.is_quiet(cgroups);
         self.limits = limits.clone();
         self.looked_at_ns = None;
         self.killed = 0;
@@ -103,7 +104,7 @@ impl Watch {
         }
         self.seen = Usage::default();
         if let Some(workspace) = &mut self.workspace {
-            workspace.begin(limits.disk_bytes, limits.disk_inodes, held).await;
+            workspace.begin((limits.disk_bytes, limits.disk_inodes), held, is_quiet).await;
         }
     }
 
