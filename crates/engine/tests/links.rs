@@ -147,6 +147,11 @@ fn data(link: u32, bytes: usize) -> FromGuest {
     FromGuest::Link { link, data: vec![7; bytes] }
 }
 
+/// What a guest says instead of `Listening`. The number is that of the first files of a run.
+fn cannot_listen() -> FromGuest {
+    FromGuest::Failed { request: 0, kind: wire::FailureKind::Listen, errno: 98 }
+}
+
 #[tokio::test]
 async fn a_guest_that_lies_about_links_is_lost() {
     use FromGuest::{LinkClosed, LinkEnd, LinkOpened, LinkTaken, Listening};
@@ -175,6 +180,7 @@ async fn a_guest_that_lies_about_links_is_lost() {
             vec![LinkClosed { link: 0 }, LinkOpened { link: 0, listener: 0 }],
         ),
         ("bytes taken that were never sent", vec![LinkTaken { link: 0, bytes: 1 }]),
+        ("that it cannot listen, after a link was used", vec![cannot_listen()]),
     ];
     for (name, lie) in lies {
         let fake = guest(move |guest| {
@@ -196,6 +202,7 @@ async fn a_guest_that_was_told_of_no_listener_cannot_open_a_link() {
         FromGuest::LinkTaken { link: 0, bytes: 1 },
         FromGuest::LinkEnd { link: 0 },
         FromGuest::LinkClosed { link: 0 },
+        cannot_listen(),
     ];
     for lie in lies {
         let fake = guest(move |guest| guest.say(&lie));

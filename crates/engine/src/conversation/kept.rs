@@ -240,11 +240,13 @@ impl<'a> Conversation<'a> {
             Ended::Limit(End::Lost | End::Watch(Ending::Gone)) => InterpreterFate::Gone,
             Ended::Limit(end) => self.make_let_go(end).await,
         };
+        // A program that used a link has begun, whatever the guest says.
+        let has_used_links = self.links.are_used();
         self.cut_links().await;
         if interpreter != InterpreterFate::Gone && !self.end_links().await {
             interpreter = InterpreterFate::Gone;
         }
-        let is_begun = !self.is_catching_up();
+        let is_begun = has_used_links || !self.is_catching_up();
         let (is_fresh, was_deaf) = match &self.mode {
             Mode::Kept(kept) => (kept.is_fresh, kept.was_deaf),
             Mode::Once => (true, false),

@@ -69,6 +69,17 @@ impl Conversation<'_> {
         (!is_honest).then_some(Ended::Limit(End::Lost))
     }
 
+    /// Handles the guest's answer that it cannot listen. It is a lie where nothing was granted, or once all listeners
+    /// were confirmed or used: the program has begun.
+    pub(super) fn take_listen_failure(&self, request: u32, errno: i32) -> Option<Ended> {
+        let is_honest = matches!(&self.links, Links::Open(table) if table.may_fail_to_listen());
+        match &self.links {
+            Links::Cut | Links::Ending => None,
+            _ if is_honest && request == self.placed => Some(Ended::Over(End::Unlistened(errno))),
+            _ => Some(Ended::Limit(End::Lost)),
+        }
+    }
+
     /// Queues what brokers have for the guest.
     pub(super) fn pump_links(&mut self) {
         if let Links::Open(table) = &mut self.links {

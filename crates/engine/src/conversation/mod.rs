@@ -274,7 +274,7 @@ impl<'a> Conversation<'a> {
             }
             FromGuest::Done { request } => self.take_answer(request),
             FromGuest::Failed { request, errno, kind: FailureKind::Listen } => {
-                (request == self.placed).then_some(Ended::Over(End::Unlistened(errno)))
+                self.take_listen_failure(request, errno)
             }
             FromGuest::Failed { request, errno, .. } => self.take_failure(request, errno),
             FromGuest::Exited { process, exit } => self.take_exit(process, exit),

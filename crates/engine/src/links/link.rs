@@ -163,6 +163,7 @@ impl AsyncWrite for Link {
             return Poll::Pending;
         }
         let count = data.len().min(room);
+        state.outgoing.reserve_exact(count);
         state.outgoing.extend_from_slice(&data[..count]);
         drop(state);
         self.shared.bell.ring(self.shared.number);

@@ -79,6 +79,11 @@ impl LinkTable {
         grants.map(move |(listener, grant)| ToGuest::Listen { request, listener, at: grant.at.clone() })
     }
 
+    /// Whether the guest may still report that it cannot listen.
+    pub(crate) fn may_fail_to_listen(&self) -> bool {
+        !self.is_used && (self.listening.count_ones() as usize) < self.reach.grants.len()
+    }
+
     /// Whether a program has opened a link.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used
@@ -119,6 +124,11 @@ impl LinkTable {
             FromGuest::LinkClosed { link } => {
                 let entry = self.known(link)?;
                 entry.guest_closed = true;
+                if entry.closed_sent {
+                    // The guest may use the number again in its next message.
+                    self.links[link as usize] = None;
+                    return Ok(());
+                }
                 entry.change(|state| {
                     (state.incoming_over, state.is_closed) = (true, true);
                     state.outgoing = Vec::new();
@@ -245,6 +255,8 @@ impl Entry {
         self.guest_window = self.guest_window.checked_sub(data.len()).filter(|_| is_allowed).ok_or(Lie)?;
         self.change(|state| {
             if !state.is_dropped {
+                // Without the doubling of capacity: the memory of a link is reserved exactly.
+                state.incoming.reserve_exact(data.len());
                 state.incoming.extend(data);
             }
         });

@@ -1,6 +1,6 @@
 //! The table of links without a sandbox: the maximum of all links' memory, and what a link gives back.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use policy::{Caller, Terms};
@@ -24,7 +24,11 @@ impl Broker for Keeps {
 }
 
 fn table(memory: &Arc<LinkMemory>) -> LinkTable {
-    let grants = vec![Grant { at: ListenAt::Loopback(8080), broker: Arc::new(Keeps) }];
+    table_over(Arc::new(Keeps), memory)
+}
+
+fn table_over(broker: Arc<dyn Broker>, memory: &Arc<LinkMemory>) -> LinkTable {
+    let grants = vec![Grant { at: ListenAt::Loopback(8080), broker }];
     let (caller, terms) = (Caller::local(), Arc::new(Terms::default()));
     let mut table = LinkTable::new(Arc::new(Reach { grants, caller, terms, memory: Arc::clone(memory) }));
     table.take(FromGuest::Listening { request: 0, listener: 0 }).unwrap();
@@ -33,6 +37,31 @@ fn table(memory: &Arc<LinkMemory>) -> LinkTable {
 
 fn open(table: &mut LinkTable, link: u32) -> Result<(), Lie> {
     table.take(FromGuest::LinkOpened { link, listener: 0 })
+}
+
+/// Ends every link at once.
+struct Ends;
+
+impl Broker for Ends {
+    fn serve(self: Arc<Self>, _: Link, _: LinkCall) -> BoxFuture<'static, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn a_number_is_free_as_soon_as_both_sides_have_closed_it() {
+    let memory = Arc::new(LinkMemory::default());
+    let mut table = table_over(Arc::new(Ends), &memory);
+    let (host, mut guest) = std::os::unix::net::UnixStream::pair().unwrap();
+    let hello = wire::encode(&FromGuest::Hello { version: wire::VERSION }).unwrap();
+    guest.write_all(&hello).unwrap();
+    let (_reader, mut writer) = crate::guest_client::connect(host).await.unwrap();
+    open(&mut table, 0).unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(5), table.rung()).await.unwrap();
+    table.pump(&mut writer).unwrap();
+    assert!(writer.queued_bytes() > 0, "the host has closed its end");
+    table.take(FromGuest::LinkClosed { link: 0 }).unwrap();
+    open(&mut table, 0).unwrap();
 }
 
 #[tokio::test]

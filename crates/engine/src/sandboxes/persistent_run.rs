@@ -196,14 +196,15 @@ impl Sandboxes {
                 slot.lost
             ));
         }
-        if let End::Unplaced(errno) = played.end {
-            // A file that cannot be placed is no reason to lose the interpreter state.
-            slot.awake = Some(awake);
-            return Err(unplaced(&GuestError::Refused { errno }).into());
-        }
-        if let End::Unlistened(errno) = played.end {
-            slot.awake = Some(awake);
-            return Err(Unstarted::unlistened(errno));
+        let refused = match played.end {
+            End::Unplaced(errno) => Some(unplaced(&GuestError::Refused { errno }).into()),
+            End::Unlistened(errno) => Some(Unstarted::unlistened(errno)),
+            _ => None,
+        };
+        if let Some(refused) = refused {
+            // What could not be placed is no reason to lose the interpreter state.
+            slot.awake = Some(awake).filter(|_| played.interpreter != InterpreterFate::Gone);
+            return Err(refused);
         }
         Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }).await)
     }

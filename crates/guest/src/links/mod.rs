@@ -30,6 +30,8 @@ use crate::host::Host;
 
 /// How many bytes all links together read in one turn.
 const TURN_BYTES: usize = 2 * CHUNK_BYTES_MAX;
+/// The least that one read costs of that: many short pieces take as long as a few long ones.
+const READ_COST_BYTES: usize = 4096;
 /// How many connections one listener accepts in one turn.
 const TURN_ACCEPTS: usize = 16;
 /// How long a listener rests when the kernel refuses a connection for want of descriptors or memory.
@@ -185,7 +187,7 @@ impl Links {
         }
         let mut room = TURN_BYTES;
         let mut is_progress = true;
-        while is_progress && room > 0 {
+        while is_progress && room > 0 && host.has_room() {
             is_progress = false;
             for (number, _) in &ready {
                 let Some(link) = self.open.get_mut(number).filter(|_| room > 0) else { continue };
@@ -193,7 +195,7 @@ impl Links {
                 self.first = number + 1;
                 if !data.is_empty() {
                     is_progress = true;
-                    room -= data.len();
+                    room = room.saturating_sub(data.len().max(READ_COST_BYTES));
                     host.send(&FromGuest::Link { link: *number, data })?;
                 }
                 self.with(*number, host, |_| ())?;
