@@ -117,17 +117,13 @@ impl ServerHandler for Server {
         }
         let (caller, file_urls) = (caller(&context)?, file_urls(&context));
         let mut given = request.arguments.unwrap_or_default();
-        if let Err(error) = tools::resolve_sandbox(self, &caller, &mut given).await {
-            return Ok(tools::refused(&error).into());
-        }
-        let call = ToolCall {
-            server: self,
-            caller: &caller,
-            given,
-            context: &context,
-            file_urls: file_urls.as_ref(),
+        let response = match tools::resolve_sandbox(self, &caller, entry, &mut given).await {
+            Err(error) => tools::refused(&error).into(),
+            Ok(()) => {
+                let (context, file_urls) = (&context, file_urls.as_ref());
+                (entry.call)(ToolCall { server: self, caller: &caller, given, context, file_urls }).await
+            }
         };
-        let response = (entry.call)(call).await;
         Ok(if is_modern(&context) { signed(response) } else { response })
     }
 

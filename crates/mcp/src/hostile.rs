@@ -59,7 +59,7 @@ pub fn percent_encoding(text: &str) {
 
 /// The id found in a line that is a request is that request's id.
 pub fn recovered_id(line: &[u8]) {
-    let Some(found) = request_id(line, line) else { return };
+    let Some(found) = request_id(line, Some(line)) else { return };
     // Duplicate keys are not a message of any client; the last one counts there.
     let Ok(Value::Object(message)) = serde_json::from_slice::<Value>(line) else { return };
     let is_once = line.windows(4).filter(|part| part == b"\"id\"").count() == 1;

@@ -158,7 +158,7 @@ async fn given_up(context: &RequestContext<RoleServer>) {
     }
 }
 
-/// The principal of a request. The transport provides it, because only the transport knows it.
+/// The caller of a request. The transport provides it, because only the transport knows it.
 fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
     let found = extension::<Caller>(context).cloned();
     found.ok_or_else(|| ErrorData::internal_error("the transport did not say who is asking", None))

@@ -103,10 +103,9 @@ pub fn read(bytes: &[u8]) -> Read {
         }
         Ok(_) => refused(None, ErrorData::invalid_request("the message is not a JSON object", None)),
         Err(error) => {
-            let (head, tail) =
-                (&text[..text.len().min(END_BYTES)], &text[text.len().saturating_sub(END_BYTES)..]);
+            let head = &text[..text.len().min(END_BYTES)];
             let reason = format!("the message is not JSON: {}", shortened(&error));
-            let id = recover_request_id::request_id(head, tail);
+            let id = recover_request_id::request_id(head, None);
             refused(id, ErrorData::parse_error(reason, None))
         }
     }

@@ -9,9 +9,11 @@ use rmcp::model::RequestId;
 /// Number of bytes kept from each end of an oversized line.
 pub(crate) const END_BYTES: usize = 512;
 
-/// The id, if `head` (the beginning of a line) or `tail` (its end) shows it unambiguously.
-pub(crate) fn request_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
-    at_beginning(&String::from_utf8_lossy(head)).or_else(|| at_end(&String::from_utf8_lossy(tail)))
+/// The id, if `head` (the beginning of a line) or `tail` (its end) shows it unambiguously. The end of a line that is
+/// whole and does not parse shows nothing: its last brace need not close the outermost object.
+pub(crate) fn request_id(head: &[u8], tail: Option<&[u8]>) -> Option<RequestId> {
+    let at_end = || tail.and_then(|tail| at_end(&String::from_utf8_lossy(tail)));
+    at_beginning(&String::from_utf8_lossy(head)).or_else(at_end)
 }
 
 /// Matches `{"jsonrpc":"2.0","id":7,` with the first two properties in any order.
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> Option<RequestId> {
-        request_id(line.as_bytes(), line.as_bytes())
+        request_id(line.as_bytes(), Some(line.as_bytes()))
     }
 
     #[test]

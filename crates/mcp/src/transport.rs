@@ -44,7 +44,7 @@ pub type InProgress = Box<dyn Send + Sync>;
 /// Makes a guard for a request in progress.
 pub type Counting = Arc<dyn Fn() -> InProgress + Send + Sync>;
 
-/// The transport of `palisade mcp`.
+/// The transport over lines: `palisade mcp`, and each WebSocket.
 pub struct Lines<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
@@ -61,9 +61,9 @@ pub struct Lines<R, W> {
     ending: watch::Sender<Option<Stop>>,
     /// Whether the peer closed its end; called while nothing is read.
     has_hung_up: fn() -> bool,
-    /// The principal of these messages.
+    /// The caller of these messages.
     caller: Caller,
-    /// URLs of the principal's files, if the transport has them.
+    /// URLs of the caller's files, if the transport has them.
     file_urls: Option<FileUrls>,
 }
 
@@ -138,7 +138,7 @@ where
             self.read.consume(used);
             if newline.is_some() {
                 return Some(match self.too_long.take() {
-                    Some((head, tail)) => Line::TooLong(recover_request_id::request_id(&head, &tail)),
+                    Some((head, tail)) => Line::TooLong(recover_request_id::request_id(&head, Some(&tail))),
                     None => Line::Whole,
                 });
             }

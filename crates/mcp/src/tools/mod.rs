@@ -132,8 +132,12 @@ pub(crate) fn unknown(name: &str) -> String {
 pub(crate) async fn resolve_sandbox(
     server: &Server,
     caller: &Caller,
+    entry: &ToolEntry,
     given: &mut JsonObject,
 ) -> Result<(), RunError> {
+    if !entry.properties.contains(&SANDBOX_ID) {
+        return Ok(());
+    }
     let Some(Value::String(name)) = given.get_mut(SANDBOX_ID) else { return Ok(()) };
     if name.is_empty() || SandboxId::parse(name).is_some() {
         return Ok(());
@@ -153,9 +157,11 @@ pub(crate) async fn resolve_sandbox(
     Ok(())
 }
 
-/// The scope that a call of that tool needs; `None` for an unknown tool.
-pub fn scope_needed(tool: &str) -> Option<Scope> {
-    find(tool).map(|entry| entry.scope)
+/// The scope that a call of that tool with these arguments needs; `None` for an unknown tool. A tool that works in a
+/// persistent sandbox needs the scope of sandboxes, as policy judges it.
+pub fn scope_needed(tool: &str, given: &JsonObject) -> Option<Scope> {
+    let is_in_sandbox = given.contains_key(SANDBOX_ID);
+    find(tool).map(|entry| if is_in_sandbox { Scope::Sandbox } else { entry.scope })
 }
 
 /// Names of all tools, of their arguments and of the limits: the words that messages for models use.

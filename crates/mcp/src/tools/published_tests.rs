@@ -111,9 +111,12 @@ fn properties_are_those_the_arguments_know() {
 #[test]
 fn the_table_is_in_order_and_every_tool_has_a_scope() {
     assert!(TOOLS.is_sorted_by_key(|entry| entry.name));
-    assert_eq!(scope_needed("run"), Some(Scope::Run));
-    assert_eq!(scope_needed("write_file"), Some(Scope::Sandbox));
-    assert_eq!(scope_needed("no_such_tool"), None);
+    let nothing = JsonObject::new();
+    assert_eq!(scope_needed("run", &nothing), Some(Scope::Run));
+    let in_sandbox = JsonObject::from_iter([("sandbox_id".to_owned(), "x".into())]);
+    assert_eq!(scope_needed("run", &in_sandbox), Some(Scope::Sandbox));
+    assert_eq!(scope_needed("write_file", &nothing), Some(Scope::Sandbox));
+    assert_eq!(scope_needed("no_such_tool", &nothing), None);
 }
 
 #[test]

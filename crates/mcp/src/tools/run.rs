@@ -145,7 +145,9 @@ fn no_room() -> RunError {
 fn weight(request: &RunRequest) -> usize {
     let stdin = if let Stdin::Bytes(bytes) = &request.stdin { bytes.len() } else { 0 };
     let inputs: usize = request.inputs.iter().map(|input| input.content.len()).sum();
-    request.code.len() + stdin + inputs + request.args.iter().map(String::len).sum::<usize>()
+    let variables = serde_json::to_string(&request.variables).map_or(0, |text| text.len());
+    let args: usize = request.args.iter().map(String::len).sum();
+    request.code.len() + stdin + inputs + args + variables
 }
 
 /// The parsed arguments.
