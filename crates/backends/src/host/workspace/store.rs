@@ -18,6 +18,8 @@ use super::errno::told;
 use super::{HostWorkspace, Owner, removal};
 
 const SANDBOXES: &str = "sandboxes";
+/// When another attempt to hold a workspace may succeed.
+const HOLD_RETRY_MS: u64 = 500;
 pub(super) const LOCK: &str = "lock";
 pub(super) const WORKSPACE: &str = "workspace";
 
@@ -147,9 +149,18 @@ pub(super) fn lock(place: &Path) -> Result<File, NotHeld> {
     Ok(file)
 }
 
+/// Whether the same attempt may succeed later.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOLCK, Errno::IO, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
+}
+
 fn not_held(error: io::Error) -> NotHeld {
     match error.kind() {
         io::ErrorKind::NotFound => NotHeld::Missing,
+        // These pass: the host has too few descriptors or too little memory now, or its disk did not answer.
+        _ if is_passing(&error) => NotHeld::Unavailable { retry_after_ms: HOLD_RETRY_MS },
         _ => NotHeld::Broken(error.to_string()),
     }
 }

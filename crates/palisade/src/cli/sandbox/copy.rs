@@ -38,6 +38,8 @@ One of the two is ID:PATH or NAME:PATH, with a path within /workspace. Files tha
 Symbolic links in a folder are left out, and so are empty folders. A local name with a colon is written ./a:b.";
 
 const FILES_PREFIX: &str = "/files/";
+/// The largest file that is fetched. No limit of a sandbox is higher.
+const FETCH_BYTES_MAX: u64 = 8 << 30;
 const CREATED: u16 = 201;
 /// The server's code for a path that names a folder.
 const IS_DIRECTORY: &str = "is_directory";
@@ -201,11 +203,18 @@ pub(super) async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Re
         if response.status != OK {
             return Err(client::refusal(response).await.into());
         }
+        let mut room = FETCH_BYTES_MAX;
         while let Some(piece) = response.piece().await.map_err(ClientError::from)? {
+            // A program inside may let the file grow while it is copied.
+            room = room.checked_sub(piece.len() as u64).ok_or_else(too_large)?;
             draft.write(&piece).map_err(local(target))?;
         }
     }
     draft.keep(target).map_err(local(target))
+}
+
+fn too_large() -> CopyError {
+    CopyError::Local("the file is larger than one copy transfers".to_owned())
 }
 
 /// The path of a file URL. Its host may be a proxy, and this client is already connected to the server.

@@ -59,7 +59,7 @@ pub(super) async fn fetch(client: &Client, remote: &Remote, target: &Path) -> Re
 /// Finds all files beneath a folder of the sandbox, folder by folder: one listing is bounded.
 async fn list(client: &Client, sandbox: &str, folder: &str) -> Result<Listing, CopyError> {
     let mut listing = Listing::default();
-    let mut open = vec![folder.to_owned()];
+    let (mut open, mut listed) = (vec![folder.to_owned()], 0);
     while let Some(next) = open.pop() {
         let mut asked = json!({ "sandbox_id": sandbox });
         if !next.is_empty() {
@@ -67,7 +67,9 @@ async fn list(client: &Client, sandbox: &str, folder: &str) -> Result<Listing, C
         }
         let answer = client.tool("list_files", asked).await?;
         open.extend(listing.add(&answer, folder)?);
-        if open.len() > BOUNDS.files_max {
+        // A program may create folders as fast as they are listed.
+        listed += 1;
+        if open.len() + listed > BOUNDS.files_max {
             return Err(too_much());
         }
     }
