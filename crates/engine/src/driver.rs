@@ -1,7 +1,8 @@
 //! Messages to and from an interpreter's driver (docs/DRIVERS.md): counted fields, each terminated by NUL.
 //!
-//! The program shares its process with the driver and can send anything here. What it sends is only shown
-//! (value, error position) and never decides an outcome.
+//! The program shares its process with the driver and can send anything here. What it sends is shown (value, error
+//! position). It can only choose the exit status of its own program and, for a preparer, `compile_failed`; never a
+//! limit, a time or anything of another run.
 
 use std::str;
 

@@ -1,8 +1,9 @@
 //! The gatekeeper: the one place that asks policy about a call.
 //!
-//! Each call is judged once, before anything is reserved or built: a fresh run and a run in a persistent sandbox when
-//! their language is known, the opening of a sandbox, a check of a program. Nothing else in this crate calls
-//! [`policy::judge`].
+//! Each action is judged before anything is reserved or built: a fresh run and a run in a persistent sandbox when
+//! their language is known, the opening of a sandbox, a check of a program. A lookup of a run, a sandbox or its files is
+//! an action of its own (`Action::UseRun`, `Action::UseSandbox`), so one tool call may contain several. Nothing else in
+//! this crate calls [`policy::judge`].
 
 use policy::{Call, Denial, Terms, Verdict};
 

@@ -1,4 +1,4 @@
-//! How a run ended, decided from what the host measured and did, never from what the program reports.
+//! How a run ended, decided from what the host measured and did. A program reports only its own exit status.
 //!
 //! A limit becomes the outcome only if the program failed and the host's counter for that limit increased. A
 //! program that succeeds although a counter increased gets a warning.

@@ -1,8 +1,9 @@
 //! A caller: who asks, and what the caller may do.
 //!
-//! The component that authenticates a request makes one and is the only one that does: `service/gate` for HTTP, the
-//! transport for standard input and output, the command line for its user. Everything behind it takes the caller as it
-//! is. A caller never contains a credential.
+//! The component that authenticates a request makes one and is the only one that does: `service/gate` for HTTP,
+//! `service/file_urls` for a signed address, the transport for standard input and output, the command line for its user
+//! (also for checks of the machine). Everything behind it takes the caller as it is. A caller never contains a
+//! credential.
 
 use std::fmt;
 use std::sync::Arc;

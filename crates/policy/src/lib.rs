@@ -1,7 +1,7 @@
 //! Judges calls: who asks for what, and on which terms it may proceed. Pure: no clock and no I/O, so the same
 //! rules and the same call give the same verdict.
 //!
-//! The engine asks [`judge`] once per call (`engine/gatekeeper`). The verdict is either terms, which are the
+//! The engine asks [`judge`] about each action (`engine/gatekeeper`). The verdict is either terms, which are the
 //! limits and a list of changed values, or a refusal that names the remedy. The rules today are the scopes of the
 //! caller and the operator's limits ([`Policy`]), which clamp what a caller asks for.
 

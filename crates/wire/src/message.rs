@@ -2,7 +2,8 @@
 //!
 //! A sandbox may hold several processes (one per interpreter), each identified by a number that the host
 //! chose. The bytes of an interpreter's driver are opaque (`Control`): the guest never parses them, so a
-//! driver protocol can grow without a new guest. No message carries a credential.
+//! driver protocol can grow without a new guest. No message carries a credential, except secrets that were given to
+//! that very run (in `Control`, or in the environment of an `OpenProcess`).
 //!
 //! A connection that a program makes to a listener inside is a *link*: opaque bytes in both directions, each direction
 //! with a window. The guest chooses the number of a link among those that are free. Either side may end its direction
