@@ -94,6 +94,9 @@ pub fn trivial(language: &str) -> &'static str {
     match language {
         "bash" => ":",
         "php" => "<?php",
+        "tcl" => "set x 1",
+        "lua" => "x = 1",
+        "awk" => "BEGIN { x = 1 }",
         _ => "1",
     }
 }
