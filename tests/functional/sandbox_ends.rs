@@ -160,6 +160,20 @@ fn background_processes_live_until_the_sandbox_is_closed() {
 }
 
 #[test]
+fn closing_ends_a_run_of_a_language_that_keeps_no_interpreter() {
+    in_a_sandbox(json!({}), |client, sandbox| {
+        let code = "open(my $file, '>', 'begun'); close($file); while (1) { sleep 1 }";
+        let pending = client.begin_run(sandbox, "perl", code, json!({"timeout_ms": 60_000}));
+        let begun = json!({"sandbox_id": sandbox, "path": "begun"});
+        until(SOON, "it runs", || client.call("read_file", begun.clone())["error"].is_null().then_some(()));
+        let began = Instant::now();
+        client.call("sandbox_close", json!({"sandbox_id": sandbox}));
+        assert!(began.elapsed() < Duration::from_secs(20), "closing waits for the program's own limit");
+        assert_eq!(pending.result()["outcome"], "killed");
+    });
+}
+
+#[test]
 fn runs_in_one_sandbox_take_turns_and_the_queue_is_bounded() {
     const WAITING_MAX: usize = 16;
     in_a_sandbox(json!({}), |client, sandbox| {
