@@ -79,6 +79,8 @@ fn a_known_method_with_wrong_parameters_is_no_unknown_method() {
             "{method} {error}"
         );
     }
+    let removed = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    assert!(matches!(read(removed), Read::Message(_)), "newer revisions do not have the method");
     let unknown = br#"{"jsonrpc":"2.0","id":1,"method":"no/such","params":{}}"#;
     assert!(matches!(read(unknown), Read::Message(_)), "the library answers an unknown method");
 }
