@@ -15,6 +15,7 @@ import player  # noqa: E402
 
 class DriverTest(player.DriverTests, unittest.TestCase):
     folder = FOLDER
+    show_given = 'print(os.getenv("GIVEN"))\nio.stdout:flush()\nos.execute("printenv GIVEN")'
     hello = "print(6 * 7)"
     exit_7 = "os.exit(7)"
     show_args = "for _, word in ipairs({...}) do print(word) end"
