@@ -27,17 +27,18 @@ RASTER = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GI
 # What an object may say about itself, best first.
 REPRS = (
     ("image/png", "_repr_png_"), ("image/jpeg", "_repr_jpeg_"), ("image/svg+xml", "_repr_svg_"),
-    ("text/html", "_repr_html_"), ("text/markdown", "_repr_markdown_"), ("application/json", "_repr_json_"),
+    ("text/html", "_repr_html_"), ("text/markdown", "_repr_markdown_"), ("text/latex", "_repr_latex_"),
+    ("application/json", "_repr_json_"),
 )
 MIMES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "text/html", "text/markdown",
-         "application/json")
+         "text/latex", "application/json", "text/plain")
 
 
 class Displays:
     """What one process shows, run by run."""
 
-    def __init__(self, channel):
-        self.channel = channel
+    def __init__(self, channel, notebook):
+        self.channel, self.open_notebook = channel, notebook
         self.begin()
 
     def begin(self):
@@ -46,6 +47,8 @@ class Displays:
         self.mime = ""
         # Figures that were shown and not changed since are not shown again at the end.
         self.shown = {}
+        # What was shown with an id, as it is now: sent at the end of the run.
+        self.named = {}
 
     # -- sending --
 
@@ -102,8 +105,18 @@ class Displays:
 
     # -- objects --
 
-    def display(self, *objects, mime=None, raw=False, **ignored):
+    def display(self, *objects, mime=None, raw=False, display_id=None, **ignored):
         """The builtin, as in notebooks: whatever has no picture of itself is printed."""
+        if display_id is not None:
+            name = str(display_id) if display_id is not True else "display-%d" % (len(self.named) + 1)
+            self.named[name] = objects
+            return Handle(self, name)
+        return self.display_now(objects, mime, raw)
+
+    def update_display(self, *objects, display_id, **ignored):
+        self.named[str(display_id)] = objects
+
+    def display_now(self, objects, mime=None, raw=False):
         for value in objects:
             if mime is not None and isinstance(value, (str, bytes, bytearray)):
                 self.put(mime, value)
@@ -206,6 +219,8 @@ class Displays:
     def finish(self, keep):
         """At the end of a run: figures that the program left open and did not show as they are now."""
         try:
+            for objects in list(self.named.values()) if self.channel.is_ours() else ():
+                self.guarded(self.display_now, objects)
             figures = self.open_figures() if self.channel.is_ours() else []
             for figure in figures:
                 if self.shown.get(id(figure)) is not figure or figure.stale:
@@ -264,7 +279,11 @@ class Displays:
             if spec is not None:
                 self.follow(name, spec.loader)
                 return spec
-        return None
+        if name.partition(".")[0] != "IPython":
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, StandIn(self), is_package=True)
 
     def follow(self, name, loader):
         if loader is None or "exec_module" in getattr(loader, "__dict__", "exec_module"):
@@ -295,6 +314,35 @@ class Displays:
             module.Image.show = lambda image, *args, **kwargs: self.guarded(self.image, image)
         elif name == "plotly.basedatatypes":
             module.BaseFigure.show = lambda figure, *args, **kwargs: self.guarded(self.plot, figure)
+        elif name in ("IPython.display", "IPython.core.display_functions"):
+            # Its own would look for a shell that does not exist here.
+            module.display, module.update_display = self.display, self.update_display
+            module.clear_output = self.open_notebook()["clear_output"]
+
+
+class Handle:
+    """What `display(..., display_id=...)` gives: the object can be replaced until the run ends."""
+
+    def __init__(self, displays, name):
+        self.displays, self.display_id = displays, name
+
+    def display(self, *objects, **ignored):
+        self.displays.named[self.display_id] = objects
+
+    update = display
+
+
+class StandIn:
+    """Loads what stands for IPython where it is not installed."""
+
+    def __init__(self, displays):
+        self.displays = displays
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        self.displays.open_notebook()["fill_module"](module, self.displays)
 
 
 def loaded(module, name):
@@ -339,7 +387,18 @@ def draw(figure, scale):
 def describe_figure(figure):
     titles = [getattr(figure, "_suptitle", None)] + [axes.title for axes in figure.axes[:4]]
     texts = [title.get_text() for title in titles if title is not None]
-    return ", ".join(text for text in texts if text)
+    return ", ".join(text for text in texts if text) or describe_axes(figure)
+
+
+def describe_axes(figure):
+    """A figure without a title: what is drawn, and on which axes."""
+    words = []
+    for axes in figure.axes[:4]:
+        drawn = [("line", axes.lines), ("bar or area", axes.patches), ("point set", axes.collections), ("image", axes.images)]
+        kinds = ["%d %s%s" % (len(things), kind, "s" * (len(things) > 1)) for kind, things in drawn if len(things)]
+        labels = " over ".join(text for text in (axes.get_ylabel(), axes.get_xlabel()) if text)
+        words.append(", ".join(kinds) + (" (%s)" % labels if labels else ""))
+    return "figure: " + "; ".join(word for word in words if word) if any(words) else "figure"
 
 
 def encode(image, scale):

@@ -43,13 +43,18 @@ OPEN = []
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
-# displays.py and zygote.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+# displays.py, notebook.py and zygote.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
 DISPLAYS = None
+NOTEBOOK = None
 ZYGOTE = None
 # Modules in which something is changed once a program has imported them.
-SHOWING = frozenset(("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes"))
+SHOWING = frozenset((
+    "matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes", "IPython", "IPython.display", "IPython.core",
+    "IPython.core.display", "IPython.core.display_functions",
+))
 # How objects say that they have a picture of themselves, as in notebooks.
-LOOKS = ("_repr_mimebundle_", "_repr_html_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_", "_repr_json_")
+LOOKS = ("_repr_mimebundle_", "_repr_html_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_",
+         "_repr_latex_", "_repr_json_")
 
 
 def set_up_site():
@@ -240,13 +245,29 @@ class Screen:
     """Stands for displays.py until something is to be shown; on sys.meta_path it notices who could show something."""
 
     def __init__(self, channel, driver):
-        self.channel, self.driver, self.displays = channel, driver, None
+        self.channel, self.driver = channel, driver
+        self.displays = self.notebook = self.commands = None
 
     def open(self):
         if self.displays is None:
             names = load_part(DISPLAYS, "displays", self.driver)
-            self.displays = names["Displays"](self.channel)
+            self.displays = names["Displays"](self.channel, self.open_notebook)
         return self.displays
+
+    def open_notebook(self):
+        if self.notebook is None:
+            self.notebook = load_part(NOTEBOOK, "notebook", self.driver)
+        return self.notebook
+
+    def translate(self, code, attempt, error):
+        """What a notebook would make of a program that does not compile."""
+        import builtins
+
+        notebook = self.open_notebook()
+        parts = notebook["translate"](code, attempt, error)
+        if self.commands is None:
+            self.commands = builtins.__notebook__ = notebook["Notebook"](self)
+        return parts
 
     def display(self, *objects, **options):
         """Shows objects as a notebook would."""
@@ -269,6 +290,8 @@ class Screen:
     def finish(self, keep):
         """Figures that were left open, also by a program that failed."""
         try:
+            if self.commands is not None:
+                self.commands.end_time()
             if self.displays is not None:
                 self.displays.finish(keep)
         except Exception:
@@ -350,7 +373,11 @@ class Session:
     def execute(self, report, name, code, keep):
         parts = []
         try:
-            head, tail = compile_parts(name, code, self.future_flags)
+            try:
+                head, tail = compile_parts(name, code, self.future_flags)
+            except SyntaxError as error:
+                attempt = lambda text: compile_parts(name, text, self.future_flags)
+                head, tail = self.screen.translate(code, attempt, error)
             parts += [part for part in (head, tail) if part is not None]
             if keep:
                 self.future_flags |= parts[0].co_flags & FUTURE_FLAGS
@@ -364,7 +391,10 @@ class Session:
                 if not waiting[0]:
                     eval(parts[0], self.names)
                 value = self.wait_for(in_loop(ready, self.names), keep)
-            if tail is not None and value is not None:
+            # As in a notebook, a semicolon behind the last expression hides its value.
+            if tail is not None and value is not None and not code.rstrip().endswith(";"):
+                if keep:
+                    self.remember_value(value)
                 report.repr, report.json = describe_value(value)
                 report.mime = self.screen.offer(value)
         except BaseException as exc:
@@ -492,6 +522,13 @@ class Session:
             del self.sources[oldest]
             linecache.cache.pop(oldest, None)
         return name
+
+    def remember_value(self, value):
+        """`_` is the last value, as at Python's own prompt, unless the program uses the name itself."""
+        import builtins
+
+        if "_" not in self.names:
+            builtins._ = value
 
     def allow_interrupt(self):
         from _signal import SIGINT, default_int_handler, signal

@@ -103,6 +103,67 @@ class DriverCase:
         guest.run(code, mode="keep", write=False, **more)
         return guest.done()
 
+    # -- what people write in notebooks --
+
+    def test_notebook_lines_are_understood_and_keep_their_numbers(self):
+        for code, output in [
+            ("%matplotlib inline\n%config InlineBackend.figure_format = 'retina'\nprint(1)", "1\n"),
+            ("x = 5\n!echo $x {x * 2} $((1+1))", "5 10 2\n"),
+            ("if True:\n    !echo a \\\n  b\nprint('c')", "a b\nc\n"),
+            ("lines = !printf 'a\\nb'\nprint(lines)", "['a', 'b']\n"),
+            ("%%bash\nfor i in 1 2; do echo $i; done", "1\n2\n"),
+            ("%cd /tmp\nimport os\nprint(os.getcwd())", "/tmp\n/tmp\n"),
+            ("text = \'\'\'\n%not a magic\n\'\'\'\n!echo in\nprint(text)", "in\n\n%not a magic\n\n"),
+            ("%pip install pip", "already installed: pip\n"),
+            ("    a = 1\n    if a:\n        print('indented')", "indented\n"),
+        ]:
+            with self.subTest(code=code):
+                status, out, err, done = self.fresh(code)
+                self.assertEqual((status, out, err, done["status"]), (0, output, "", "ok"))
+
+    def test_notebook_commands_that_cannot_work_say_what_to_do(self):
+        for code, line, words in [
+            ("x = 1\n!pip install no-such-package", "2", "get_capabilities"),
+            ("\n\n%store x", "3", "not available here"),
+            ("%%javascript\nalert(1)", "1", "not available here"),
+        ]:
+            with self.subTest(code=code):
+                status, out, err, done = self.fresh(code)
+                self.assertEqual((status, done["status"], done["line"]), (1, "error", line))
+                self.assertIn(words, done["message"])
+
+    def test_an_error_of_the_program_stays_what_it_is(self):
+        for code in ("x = [\n1,", "%matplotlib inline\ndef f(:\n  pass", "print('a'"):
+            status, out, err, done = self.fresh(code)
+            self.assertEqual((status, done["status"]), (1, "error"))
+            self.assertIn("SyntaxError", done["message"])
+        _, _, _, done = self.fresh("%matplotlib inline\nprint(1)\ndef f(:\n  pass")
+        self.assertEqual(done["line"], "3")
+
+    def test_time_of_a_cell_is_told_after_its_value(self):
+        status, out, err, done = self.fresh("%%time\nsum(range(10))")
+        self.assertEqual((status, done["repr"]), (0, "45"))
+        self.assertIn("wall time", out)
+
+    def test_ipython_display_works_without_ipython(self):
+        code = ("from IPython.display import display, HTML, Markdown, Latex\n"
+                "display(HTML('<b>x</b>'))\nshown = display(Markdown('a'), display_id=True)\nshown.update(Markdown('b'))\n"
+                "display(Latex('$x$'))")
+        guest = self.guest()
+        guest.run(code)
+        guest.done()
+        seen = [shown[:2] for shown in guest.shown]
+        self.assertEqual(seen, [["text/html", "<b>x</b>"], ["text/latex", "$x$"], ["text/markdown", "b"]])
+
+    def test_a_semicolon_hides_the_value_and_an_underscore_is_the_last_one(self):
+        _, _, _, done = self.fresh("6 * 7;")
+        self.assertEqual(done["repr"], "")
+        guest = self.guest()
+        self.kept(guest, "6 * 7")
+        self.assertEqual(self.kept(guest, "_ + 1")["repr"], "43")
+        self.kept(guest, "_ = 'mine'\n5")
+        self.assertEqual(self.kept(guest, "_")["repr"], "'mine'")
+
     # -- a fresh run --
 
     def test_prints_and_ends_with_zero(self):

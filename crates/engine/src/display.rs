@@ -37,6 +37,8 @@ pub enum DisplayKind {
     Html,
     /// Text with markup.
     Markdown,
+    /// A formula.
+    Latex,
     /// Plain text.
     Plain,
     /// Data.
@@ -45,7 +47,7 @@ pub enum DisplayKind {
 
 impl DisplayKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Png,
         Self::Jpeg,
         Self::Gif,
@@ -53,6 +55,7 @@ impl DisplayKind {
         Self::Svg,
         Self::Html,
         Self::Markdown,
+        Self::Latex,
         Self::Plain,
         Self::Json,
     ];
@@ -67,6 +70,7 @@ impl DisplayKind {
             Self::Svg => "image/svg+xml",
             Self::Html => "text/html",
             Self::Markdown => "text/markdown",
+            Self::Latex => "text/latex",
             Self::Plain => "text/plain",
             Self::Json => "application/json",
         }
@@ -82,6 +86,7 @@ impl DisplayKind {
             Self::Svg => "svg",
             Self::Html => "html",
             Self::Markdown => "md",
+            Self::Latex => "tex",
             Self::Plain => "txt",
             Self::Json => "json",
         }
