@@ -6,8 +6,8 @@ use std::fs;
 use std::time::Duration;
 
 use functional::{SOON, until};
-use harness::users;
 use harness::warm::Warm;
+use harness::{User, users};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
@@ -209,6 +209,45 @@ fn programs_that_bring_a_module_of_the_name_of_a_package_get_their_own() {
                 json!({"language": "python", "code": "import numpy\nprint(numpy.mine)", "inputs": input}),
             );
             assert_eq!(stdout(&result), "42", "as {user:?}");
+        }
+    }
+}
+
+/// An environment beneath /tmp with a package of its own, and the PATH that selects it. `None` where the system's
+/// Python cannot make one.
+fn environment_beneath_tmp(user: User) -> Option<String> {
+    let place = functional::own_folder(user, "venv");
+    assert!(place.starts_with("/tmp"), "{}", place.display());
+    let make = ["-m", "venv", "--without-pip", "--clear", place.to_str().unwrap()];
+    let made = std::process::Command::new("/usr/bin/python3").args(make).output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        eprintln!("SKIPPED: /usr/bin/python3 makes no virtual environment");
+        return None;
+    }
+    let library = fs::read_dir(place.join("lib")).unwrap().next().unwrap().unwrap().path();
+    fs::write(library.join("site-packages/only_there.py"), "answer = 42").unwrap();
+    Some(format!("{}:/usr/local/bin:/usr/bin:/bin", place.join("bin").display()))
+}
+
+#[test]
+fn packages_of_an_interpreter_beneath_tmp_stay_visible() {
+    const USE: &str = "import only_there; print(only_there.answer)";
+    // A zygote would be ready long before the last one.
+    const RUNS: usize = 80;
+    for user in users() {
+        let Some(path) = environment_beneath_tmp(user) else { return };
+        let warm = Warm::start_with(user, &[("PATH", path.as_str())]);
+        for number in 0..RUNS {
+            let result = warm.run(python(USE));
+            assert_eq!(result["stdout"], "42\n", "as {user:?}, run {number}: {result:#}");
+            if number % 8 == 0 {
+                let opened = warm.server.call("sandbox_open", json!({}));
+                let id = opened["sandbox_id"].as_str().expect("a sandbox").to_owned();
+                let result = run_in(&warm, &id, USE);
+                assert_eq!(result["stdout"], "42\n", "as {user:?}, sandbox {number}: {result:#}");
+                warm.server.call("sandbox_close", json!({"sandbox_id": id}));
+            }
+            std::thread::sleep(Duration::from_millis(25));
         }
     }
 }

@@ -92,6 +92,9 @@ impl NativeBackend {
     }
 
     fn zygote_for(&self, spec: &SandboxSpec) -> Option<Arc<RunningZygote>> {
+        if plan::overlaps_writable(spec) {
+            return None;
+        }
         self.zygotes.ready(spec, |zygote| {
             let ids = self.identities.of_zygote(spec.workspace.is_some());
             let mut wall =

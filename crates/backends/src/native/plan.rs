@@ -23,6 +23,11 @@ const ETC: [&str; 6] = [
     "/etc/fonts",
 ];
 
+/// The writable directories of every sandbox beside its workspace: their names in the writable space, their paths,
+/// their modes.
+const WRITABLE: [(&str, &str, u32); 3] =
+    [("tmp", "/tmp", 0o1777), ("home", "/home/agent", 0o755), ("shm", "/dev/shm", 0o1777)];
+
 const HOSTNAME: &str = "palisade";
 /// The guest and the start of the program need some file descriptors.
 const OPEN_FILES_MIN: u64 = 32;
@@ -138,14 +143,24 @@ fn open_files_max() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map_or(u64::MAX, |own| own / 2)
 }
 
+/// Whether a sandbox shows something of the host beneath, or above, one of its writable directories. A clone of
+/// a zygote process mounts its own writable directories over those of the zygote, and would lose it.
+pub(super) fn overlaps_writable(spec: &SandboxSpec) -> bool {
+    let meets =
+        |target: &Path, inside: &str| target.starts_with(inside) || Path::new(inside).starts_with(target);
+    let binds = spec.binds.iter().map(|bind| bind.target.as_path());
+    let layers = spec.layers.iter().map(|layer| layer.target.as_path());
+    let files = spec.files.iter().map(|file| file.path.as_path());
+    let mut targets = binds.chain(layers).chain(files).chain(spec.executable_at.as_deref());
+    targets
+        .any(|target| WRITABLE.iter().any(|(_, inside, _)| meets(target, inside)) || meets(target, WORKSPACE))
+}
+
 /// Everything writable, under one size limit.
 fn scratch(spec: &SandboxSpec) -> Scratch {
     let directory = |name: &str, inside: &str, mode| (name.to_owned(), PathBuf::from(inside), mode);
-    let mut directories = vec![
-        directory("tmp", "/tmp", 0o1777),
-        directory("home", "/home/agent", 0o755),
-        directory("shm", "/dev/shm", 0o1777),
-    ];
+    let mut directories: Vec<_> =
+        WRITABLE.iter().map(|(name, inside, mode)| directory(name, inside, *mode)).collect();
     if spec.workspace.is_none() {
         directories.push(directory("workspace", WORKSPACE, 0o755));
     }
@@ -209,4 +224,29 @@ mod libc_errno {
     pub(super) const EACCES: i32 = 13;
     pub(super) const ENOSPC: i32 = 28;
     pub(super) const EUSERS: i32 = 87;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn showing(target: &str) -> SandboxSpec {
+        let bind = ReadOnlyBind { path: PathBuf::from("/somewhere"), target: PathBuf::from(target) };
+        SandboxSpec { binds: vec![bind], ..SandboxSpec::default() }
+    }
+
+    #[test]
+    fn interpreters_in_writable_directories_are_recognised() {
+        for inside in ["/tmp/venv", "/home/agent/.pyenv/versions/3.13", "/dev/shm/python", "/workspace/node"]
+        {
+            assert!(overlaps_writable(&showing(inside)), "{inside}");
+        }
+        for above in ["/home", "/tmp", "/dev"] {
+            assert!(overlaps_writable(&showing(above)), "{above}");
+        }
+        for elsewhere in ["/usr/local", "/opt/venv", "/root/.pyenv", "/home/agents", "/tmpfiles"] {
+            assert!(!overlaps_writable(&showing(elsewhere)), "{elsewhere}");
+        }
+        assert!(!overlaps_writable(&SandboxSpec::default()));
+    }
 }
