@@ -308,3 +308,28 @@ fn many_open_sandboxes_are_not_mixed_up() {
         assert!(client.end().success());
     }
 }
+
+#[test]
+fn the_peak_of_processes_is_that_of_the_run_and_not_of_an_earlier_one() {
+    let threads = |count: usize| {
+        format!(
+            "import threading, time\nall = [threading.Thread(target=time.sleep, args=(0.3,)) for _ in range({count})]\n\
+             for one in all: one.start()\nfor one in all: one.join()"
+        )
+    };
+    in_a_sandbox(|client, sandbox, _| {
+        let peak = |code: &str| {
+            let result = client.run(sandbox, "python", code);
+            assert_eq!(outcome(&result), "completed", "{result:#}");
+            result["usage"]["processes_peak"].as_u64().unwrap()
+        };
+        let many = peak(&threads(24));
+        assert!(many >= 25, "{many} of a run with 25 threads");
+        let few = peak("print(1)");
+        assert!((1..12).contains(&few), "{few} of a run with one thread after one with 25");
+        let some = peak(&threads(8));
+        assert!((9..20).contains(&some), "{some} of a run with 9 threads");
+        let more = peak(&threads(30));
+        assert!(more >= 31, "{more} of a run with 31 threads");
+    });
+}

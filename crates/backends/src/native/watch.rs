@@ -98,11 +98,12 @@ impl Watch {
         self.looked_at_ns = None;
         self.killed = 0;
         cgroups.forget_peaks();
-        self.before = cgroups.counters();
+        // The kernel cannot reset this peak. Only if it rises is it the peak of this measurement.
+        self.before = Usage { processes_peak: cgroups.usage().processes_peak, ..cgroups.counters() };
         if !cgroups.counts_cpu() {
             self.before.cpu_us = tree::cpu_us(self.pid);
         }
-        self.seen = Usage::default();
+        self.seen = Usage { processes_peak: cgroups.threads_count().unwrap_or(0), ..Usage::default() };
         if let Some(workspace) = &mut self.workspace {
             workspace.begin((limits.disk_bytes, limits.disk_inodes), held, is_quiet).await;
         }
@@ -205,7 +206,8 @@ impl Watch {
         // measurement.
         let walked_bytes = if walked.memory_bytes < tree::BEYOND { walked.memory_bytes } else { 0 };
         seen.memory_peak_bytes = seen.memory_peak_bytes.max(counted.memory_peak_bytes).max(walked_bytes);
-        seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(walked.processes);
+        let processes = cgroups.threads_count().unwrap_or(walked.processes);
+        seen.processes_peak = seen.processes_peak.max(counted.processes_peak).max(processes);
         if !cgroups.limits_processes() && walked.processes > u64::from(self.limits.processes) {
             seen.process_refusals = seen.process_refusals.max(1);
         }
@@ -303,12 +305,28 @@ impl Watch {
     }
 }
 
-/// What was counted since then. Peaks are reset with each measurement.
+/// What was counted since then. The memory peak is reset with each measurement. The peak number of processes is
+/// zero if it is not higher than before: then it may belong to an earlier measurement.
 fn since(counted: Usage, before: &Usage) -> Usage {
+    let is_new_peak = counted.processes_peak > before.processes_peak;
     Usage {
+        processes_peak: if is_new_peak { counted.processes_peak } else { 0 },
         cpu_us: counted.cpu_us.saturating_sub(before.cpu_us),
         oom_kills: counted.oom_kills.saturating_sub(before.oom_kills),
         process_refusals: counted.process_refusals.saturating_sub(before.process_refusals),
         ..counted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_of_processes_counts_only_for_the_measurement_in_which_it_rose() {
+        let peak = |processes_peak| Usage { processes_peak, ..Usage::default() };
+        assert_eq!(since(peak(9), &peak(0)).processes_peak, 9);
+        assert_eq!(since(peak(9), &peak(9)).processes_peak, 0, "it is of an earlier measurement");
+        assert_eq!(since(peak(12), &peak(9)).processes_peak, 12);
     }
 }
