@@ -9,16 +9,22 @@
 //! No walk finds files without a name ([`nameless`]). Those whose size can be read are added. While the sandbox
 //! has holders whose files cannot be read, the free space of the device is compared with what it was before they
 //! appeared. Blocks that are missing there, and that the walk does not explain, count as the sandbox's.
+//!
+//! A large workspace is tracked (`host::workspace::tracker`), and a look then asks its index instead of walking.
+//! The index depends on events, which a program can evade. A look therefore walks nevertheless when the index
+//! comes near a limit, and when blocks are missing on the device that the index does not explain.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::sandbox::DiskHeld;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::nameless::{self, Nameless};
+use crate::host::workspace::tracker::{self, OpenFiles, Tenancy};
 
 /// Minimum pause between two walks.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -53,6 +59,10 @@ pub(super) struct DiskUse {
     /// Free space of the host's disk at that time.
     free_bytes: u64,
     hidden: Hidden,
+    /// Tells the tracker of the workspace, if there is one, what the processes inside have open.
+    tenancy: Option<Arc<Tenancy>>,
+    /// How many looks walked.
+    walks: u64,
 }
 
 /// Compares the device with the workspace while something may hide files.
@@ -96,7 +106,14 @@ impl Hidden {
 
 impl DiskUse {
     pub(super) fn new(path: PathBuf, pid: i32) -> Self {
-        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0, hidden: Hidden::default() }
+        let inspected = path.clone();
+        let inspect = move || match rustix::fs::stat(&inspected) {
+            Ok(stat) => nameless::find(pid, stat.st_dev).1,
+            Err(_) => OpenFiles::default(),
+        };
+        let tenancy = tracker::move_in(&path, inspect).ok().map(Arc::new);
+        let hidden = Hidden::default();
+        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0, hidden, tenancy, walks: 0 }
     }
 
     /// Begins a new run, which is not blamed for what is there already. It must be called before the program
@@ -143,17 +160,24 @@ impl DiskUse {
 
     async fn look(&mut self, bytes_max: u64, inodes_max: u64) -> Option<DiskHeld> {
         let started = Instant::now();
-        let (path, pid) = (self.path.clone(), self.pid);
-        let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
+        let (path, pid, tenancy) = (self.path.clone(), self.pid, self.tenancy.clone());
         let walked = tokio::task::spawn_blocking(move || {
-            let mut held = walk(&path, stop_bytes, stop_inodes)?;
-            let nameless = nameless::find(pid, rustix::fs::stat(&path)?.st_dev);
+            let (nameless, open) = nameless::find(pid, rustix::fs::stat(&path)?.st_dev);
+            let tracked = tenancy.and_then(|tenancy| {
+                tracked_use(&path, (&tenancy, &open, nameless.bytes), (bytes_max, inodes_max))
+            });
+            let is_walked = tracked.is_none();
+            let mut held = match tracked {
+                Some(held) => held,
+                None => walk_and_confirm(&path, bytes_max, inodes_max)?,
+            };
             held.bytes = held.bytes.saturating_add(nameless.bytes);
-            io::Result::Ok((held, nameless, free_bytes(&path)))
+            io::Result::Ok((held, nameless, free_bytes(&path), is_walked))
         });
         let walked = walked.await;
         self.next = Instant::now() + PAUSE_MIN.max(started.elapsed() * WALK_SHARE);
-        let (mut held, nameless, free) = walked.ok()?.ok()?;
+        let (mut held, nameless, free, is_walked) = walked.ok()?.ok()?;
+        self.walks += u64::from(is_walked);
         if let Some(free) = free {
             held.bytes = self.hidden.add(held.bytes, nameless, free);
         }
@@ -168,13 +192,38 @@ impl DiskUse {
     }
 }
 
-fn free_bytes(path: &PathBuf) -> Option<u64> {
+fn free_bytes(path: &Path) -> Option<u64> {
     let state = rustix::fs::statvfs(path).ok()?;
     Some(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
+/// The size of a tracked workspace, if its index can be trusted: it is far from the limits, and the device shows no
+/// blocks that it does not explain.
+fn tracked_use(
+    path: &Path,
+    (tenancy, open, nameless_bytes): (&Tenancy, &OpenFiles, u64),
+    (bytes_max, inodes_max): (u64, u64),
+) -> Option<DiskHeld> {
+    let tracked = tracker::find_at(path)?;
+    let used = tracked.used(Some((tenancy, open))).ok()?;
+    let held = used.bytes.saturating_add(nameless_bytes);
+    let is_explained = tracked.unexplained_bytes(held, free_bytes(path)?) <= NOISE_BYTES;
+    let is_trusted = is_explained && tracker::is_within(&used, bytes_max, inodes_max);
+    is_trusted.then_some(DiskHeld { bytes: used.bytes, inodes: used.inodes })
+}
+
+/// Walks, until twice the limits are found. A tracker that knew less ends.
+fn walk_and_confirm(path: &Path, bytes_max: u64, inodes_max: u64) -> io::Result<DiskHeld> {
+    let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
+    let held = walk(path, stop_bytes, stop_inodes)?;
+    if let (Some(tracked), Some(free)) = (tracker::find_at(path), free_bytes(path)) {
+        tracked.confirm(held.bytes, held.inodes, free);
+    }
+    Ok(held)
+}
+
 /// Counts everything beneath a directory, until more than the given numbers is found.
-pub(super) fn walk(path: &PathBuf, bytes_stop: u64, inodes_stop: u64) -> io::Result<DiskHeld> {
+pub(super) fn walk(path: &Path, bytes_stop: u64, inodes_stop: u64) -> io::Result<DiskHeld> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut held = DiskHeld::default();
     let mut waiting = vec![rustix::fs::openat(CWD, path, flags, Mode::empty())?];
@@ -304,5 +353,33 @@ mod tests {
         std::fs::remove_dir_all(&top).unwrap();
         assert!(is_beyond, "written by the run that is on");
         assert!(!is_beyond_later, "there before the run began");
+    }
+
+    #[tokio::test]
+    async fn a_tracked_workspace_is_measured_without_a_walk_until_it_comes_near_a_limit() {
+        let top = std::env::temp_dir().join(format!("palisade-disk-tracked-{}", std::process::id()));
+        std::fs::create_dir_all(&top).unwrap();
+        for number in 0..600 {
+            std::fs::write(top.join(number.to_string()), "x").unwrap();
+        }
+        let limits = (16 << 20, 10_000);
+        // No process has this number, so none has a file open.
+        let mut disk = DiskUse::new(top.clone(), i32::MAX);
+        disk.begin(limits, None, false).await;
+        assert_eq!(disk.walks, 1, "it is not tracked yet");
+        tracker::track_at(&top);
+        let mut beyond = async || {
+            disk.next = Instant::now();
+            let is_beyond = disk.is_beyond(limits.0, limits.1).await;
+            (is_beyond, disk.walks)
+        };
+        // Another program may take more than the tolerated space of the device at the same time.
+        let (is_beyond, walks) = beyond().await;
+        assert!(!is_beyond && walks <= 2, "{walks}");
+        std::fs::write(top.join("large"), vec![7; 20 << 20]).unwrap();
+        let (is_beyond, walked) = beyond().await;
+        std::fs::remove_dir_all(&top).unwrap();
+        assert!(is_beyond);
+        assert!(walked > walks, "a walk confirms that the limit is exceeded");
     }
 }

@@ -1,12 +1,16 @@
-//! Files without a name that a sandbox still holds on a disk. A walk through the workspace does not find them.
+//! Files that the processes of a sandbox hold on a disk. Above all those without a name, which a walk through the
+//! workspace does not find.
 //!
 //! A deleted file keeps its blocks while something refers to it: a file descriptor, a mapping, a process that
 //! executes it, or a message with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
 //! be read. A message in a socket shows only how many descriptors it carries, and a mapping shows its file only
 //! to a privileged server. [`find`] reports that such holders exist, and `disk` then compares the free space of
 //! the device.
+//!
+//! The same inspection finds files with a name that are open for writing or mapped. They may change without an
+//! event, so `host::workspace::tracker` examines them at every look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,11 +19,14 @@ use std::time::Duration;
 
 use super::kernel_file;
 use super::tree::{self, Budget};
+use crate::host::workspace::tracker::OpenFiles;
 
 /// How much processor time one look may take. A sandbox with more to inspect counts as one that hides files.
 const LOOK_MAX: Duration = Duration::from_millis(200);
 const MAPS_BYTES_MAX: usize = 4 << 20;
 const BLOCK_BYTES: u64 = 512;
+/// The owner's right to write.
+const WRITABLE: u32 = 0o200;
 /// The end of a line of /proc/PID/maps for a deleted file.
 const DELETED: &str = " (deleted)";
 
@@ -33,8 +40,8 @@ pub(super) struct Nameless {
 }
 
 /// Inspects all processes of a sandbox.
-pub(super) fn find(first: i32, device: u64) -> Nameless {
-    let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
+pub(super) fn find(first: i32, device: u64) -> (Nameless, OpenFiles) {
+    let mut look = Look::new(device);
     let budget = Budget::new(LOOK_MAX);
     for pid in tree::members(first) {
         if budget.is_used_up() {
@@ -53,17 +60,32 @@ pub(super) fn find(first: i32, device: u64) -> Nameless {
             look.add(&file);
         }
     }
-    Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
+    look.found()
 }
 
 struct Look {
     device: u64,
     /// Bytes by inode.
     files: BTreeMap<u64, u64>,
+    /// Inodes with a name that may be written.
+    open: BTreeSet<u64>,
     is_hidden: bool,
+    /// Whether the mappings of every process could be read.
+    is_mapped_certain: bool,
 }
 
 impl Look {
+    fn new(device: u64) -> Self {
+        let (files, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { device, files, open, is_hidden: false, is_mapped_certain: true }
+    }
+
+    fn found(self) -> (Nameless, OpenFiles) {
+        let nameless = Nameless { bytes: self.files.values().sum(), is_hidden: self.is_hidden };
+        let is_certain = self.is_mapped_certain && !self.is_hidden;
+        (nameless, OpenFiles { inodes: self.open, is_certain })
+    }
+
     /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
     fn at_threads(&mut self, pid: i32, budget: &Budget) {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -101,22 +123,45 @@ impl Look {
                 self.is_hidden |= carries_descriptors(folder, &descriptor.path());
             } else {
                 self.add(&file);
+                self.add_writable(&descriptor.path(), &file);
             }
+        }
+    }
+
+    /// The permissions of the link in /proc are those of the descriptor, see proc_pid_fd(5).
+    fn add_writable(&mut self, link: &Path, file: &fs::Metadata) {
+        if file.dev() != self.device || file.nlink() == 0 || !file.is_file() {
+            return;
+        }
+        if fs::symlink_metadata(link).is_ok_and(|link| link.mode() & WRITABLE != 0) {
+            self.open.insert(file.ino());
         }
     }
 
     /// A mapping outlives the descriptor of its file.
     fn at_mappings(&mut self, pid: i32) {
-        let Ok((maps, is_whole)) = kernel_file::read_at_most(format!("/proc/{pid}/maps"), MAPS_BYTES_MAX)
-        else {
-            return;
+        let (maps, is_whole) = match kernel_file::read_at_most(format!("/proc/{pid}/maps"), MAPS_BYTES_MAX) {
+            Ok(read) => read,
+            Err(error) => {
+                self.is_mapped_certain &= error.kind() != ErrorKind::PermissionDenied;
+                return;
+            }
         };
         self.is_hidden |= !is_whole;
         let device = format!("{:02x}:{:02x}", rustix::fs::major(self.device), rustix::fs::minor(self.device));
-        for line in maps.lines().filter(|line| line.ends_with(DELETED)) {
+        for line in maps.lines() {
             let mut fields = line.split_whitespace();
-            let (Some(range), Some(found)) = (fields.next(), fields.nth(2)) else { continue };
+            let (Some(range), Some(rights), Some(found)) = (fields.next(), fields.next(), fields.nth(1))
+            else {
+                continue;
+            };
             if found != device {
+                continue;
+            }
+            if !line.ends_with(DELETED) {
+                // A shared mapping that is read-only now may have been writable.
+                let inode = fields.next().filter(|_| rights.ends_with('s'));
+                self.open.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
                 continue;
             }
             match fs::metadata(format!("/proc/{pid}/map_files/{range}")) {
@@ -165,11 +210,29 @@ mod tests {
 
     /// The look of this process, which `find` would skip as process 1.
     fn look(device: u64) -> Nameless {
-        let mut look = Look { device, files: BTreeMap::new(), is_hidden: false };
+        look_at_own(device).0
+    }
+
+    fn look_at_own(device: u64) -> (Nameless, OpenFiles) {
+        let mut look = Look::new(device);
         let own = rustix::process::getpid().as_raw_nonzero().get();
         look.at_threads(own, &Budget::new(LOOK_MAX));
         look.at_mappings(own);
-        Nameless { bytes: look.files.values().sum(), is_hidden: look.is_hidden }
+        look.found()
+    }
+
+    #[test]
+    fn files_that_are_open_for_writing_are_found_and_others_are_not() {
+        let path = std::env::temp_dir().join(format!("palisade-open-{}", std::process::id()));
+        let written = fs::File::create(&path).unwrap();
+        let (device, inode) = (written.metadata().unwrap().dev(), written.metadata().unwrap().ino());
+        let is_open = || look_at_own(device).1.inodes.contains(&inode);
+        assert!(is_open());
+        drop(written);
+        let read = fs::File::open(&path).unwrap();
+        assert!(!is_open(), "it is open for reading only");
+        drop(read);
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

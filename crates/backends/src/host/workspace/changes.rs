@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::errno::told;
 use super::read::HostFile;
+use super::tracker::{self, TrackedSnapshot};
 use super::walk::{Then, WALK_PATIENCE, WalkedEntry, count, walk_for};
 use super::write::is_draft;
 use super::{Root, Work, beneath, blocking};
@@ -30,6 +31,8 @@ const SNAPSHOT_PATH_BYTES_MAX: usize = 4 << 20;
 /// The most names in a small workspace. The next constant is how long walking through it may take.
 const SMALL_NAMES_MAX: u64 = 64;
 const SMALL_PATIENCE: Duration = Duration::from_micros(500);
+/// A workspace with so many names is tracked. Below, a walk costs less than inspecting the processes inside.
+pub(super) const TRACKED_NAMES_MIN: u64 = 512;
 /// The most bytes hashed in all files together.
 const HASH_TOGETHER_BYTES_MAX: u64 = 256 << 20;
 
@@ -48,7 +51,7 @@ pub(super) struct HostSnapshot {
 
 /// The metadata that stays the same for an untouched file. The program cannot set `changed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(super) struct Stamp {
     device: u64,
     inode: u64,
     size: i64,
@@ -58,7 +61,7 @@ struct Stamp {
 
 /// Names of changed files, and whether there may be more.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Changed {
+pub(super) struct Changed {
     paths: Vec<FilePath>,
     nameless: usize,
     is_complete: bool,
@@ -76,15 +79,42 @@ impl HostSnapshot {
         Ok(taken.used.is_complete.then_some(taken))
     }
 
-    fn within(patience: Duration, root: &Arc<Root>, names_max: u64) -> Result<Self, FileError> {
+    /// The time by the clock that the kernel uses for file timestamps.
+    pub(super) fn now() -> (i64, i64) {
         let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+        (now.tv_sec, now.tv_nsec)
+    }
+
+    /// An earlier snapshot, from what is known of it. Without files, only the time of the last change decides.
+    pub(super) fn known(
+        root: &Arc<Root>,
+        files: Option<Vec<(Box<[u8]>, Stamp)>>,
+        used: Used,
+        taken: (i64, i64),
+    ) -> Self {
+        let is_complete = files.is_some();
+        let files = files.into_iter().flatten().collect();
+        Self { root: Arc::clone(root), files, path_bytes: 0, is_complete, used, taken }
+    }
+
+    /// Walks through the workspace and describes what changed. A large workspace is tracked from then on.
+    pub(super) fn compared(&self) -> Result<Changes, FileError> {
+        let after = Self::take(&self.root)?;
+        if after.used.is_complete && after.used.inodes >= TRACKED_NAMES_MIN {
+            let root = Arc::clone(&self.root);
+            track_later(root);
+        }
+        Ok(self.described(&between(self, &after), &after))
+    }
+
+    fn within(patience: Duration, root: &Arc<Root>, names_max: u64) -> Result<Self, FileError> {
         let mut snapshot = Self {
             root: Arc::clone(root),
             files: HashMap::new(),
             path_bytes: 0,
             is_complete: true,
             used: Used::default(),
-            taken: (now.tv_sec, now.tv_nsec),
+            taken: Self::now(),
         };
         let directory = beneath::directory(&root.directory, Path::new(".")).map_err(told)?;
         let walked = walk_for(patience, directory, |found| {
@@ -112,7 +142,7 @@ impl HostSnapshot {
     }
 
     fn described(&self, changed: &Changed, after: &Self) -> Changes {
-        Changes { used: after.used, ..describe(&self.root.directory, changed) }
+        Changes { used: after.used, ..changed.described(&self.root.directory) }
     }
 }
 
@@ -132,16 +162,30 @@ impl Snapshot for HostSnapshot {
                     return Ok(self.described(&changed, &after));
                 }
             }
-            let described = move || {
-                let after = Self::take(&self.root)?;
-                Ok(self.described(&between(&self, &after), &after))
-            };
-            blocking(Work::Walk, described).await
+            blocking(Work::Walk, move || self.compared()).await
         })
     }
 }
 
 impl Changed {
+    /// The changed files with these paths.
+    pub(super) fn new<'a>(paths: impl Iterator<Item = &'a [u8]>, is_complete: bool) -> Self {
+        let mut changed = Self { is_complete, ..Self::default() };
+        for path in paths {
+            match std::str::from_utf8(path).ok().and_then(|text| FilePath::parse(text).ok()) {
+                Some(path) => changed.paths.push(path),
+                None => changed.nameless += 1,
+            }
+        }
+        changed.paths.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        changed
+    }
+
+    /// Reads the files as far as needed to describe them.
+    pub(super) fn described(&self, root: &OwnedFd) -> Changes {
+        describe(root, self)
+    }
+
     /// Whether describing the changes needs no read.
     fn is_nothing(&self) -> bool {
         self.paths.is_empty()
@@ -149,7 +193,7 @@ impl Changed {
 }
 
 impl Stamp {
-    fn of(stat: &Stat) -> Self {
+    pub(super) fn of(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -160,21 +204,32 @@ impl Stamp {
     }
 }
 
+/// Takes a snapshot of a workspace: a mark if it is tracked, else by a walk.
+pub(super) fn take(root: &Arc<Root>) -> Result<Box<dyn Snapshot>, FileError> {
+    let tracked = tracker::find(root).and_then(|tracked| TrackedSnapshot::take(tracked).ok());
+    match tracked {
+        Some(snapshot) => Ok(Box::new(snapshot)),
+        None => Ok(Box::new(HostSnapshot::take(root)?)),
+    }
+}
+
+/// Begins to track a workspace while no caller waits for it.
+fn track_later(root: Arc<Root>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    runtime.spawn(blocking(Work::Walk, move || {
+        tracker::track(&root);
+        Ok(())
+    }));
+}
+
 /// Returns the new and changed files. If the first snapshot is incomplete, the time of the last change decides.
 fn between(before: &HostSnapshot, after: &HostSnapshot) -> Changed {
     let is_changed = |path: &[u8], stamp: &Stamp| match before.files.get(path) {
         Some(earlier) => earlier != stamp,
         None => before.is_complete || stamp.changed >= before.taken,
     };
-    let mut changed = Changed { is_complete: after.is_complete, ..Changed::default() };
-    for (path, _) in after.files.iter().filter(|(path, stamp)| is_changed(path, stamp)) {
-        match std::str::from_utf8(path).ok().and_then(|text| FilePath::parse(text).ok()) {
-            Some(path) => changed.paths.push(path),
-            None => changed.nameless += 1,
-        }
-    }
-    changed.paths.sort_by(|one, other| one.as_str().cmp(other.as_str()));
-    changed
+    let changed = after.files.iter().filter(|(path, stamp)| is_changed(path, stamp));
+    Changed::new(changed.map(|(path, _)| &**path), after.is_complete)
 }
 
 /// Reads the files as far as needed to describe them.

@@ -15,6 +15,7 @@ mod errno;
 mod read;
 mod removal;
 mod store;
+pub(crate) mod tracker;
 mod walk;
 mod write;
 
@@ -190,8 +191,7 @@ impl Workspace for HostWorkspace {
                 return Ok(Box::new(snapshot) as Box<dyn Snapshot>);
             }
             let root = Arc::clone(&self.root);
-            let snapshot = blocking(Work::Walk, move || HostSnapshot::take(&root)).await?;
-            Ok(Box::new(snapshot) as Box<dyn Snapshot>)
+            blocking(Work::Walk, move || changes::take(&root)).await
         })
     }
 

@@ -15,7 +15,7 @@ use sandbox::workspace::{FileError, Held, NotHeld, Quota, Workspace, WorkspaceRe
 use sandbox::{BoxFuture, FailureKind, Failures};
 
 use super::errno::told;
-use super::{HostWorkspace, Owner, removal};
+use super::{HostWorkspace, Owner, removal, tracker};
 
 const SANDBOXES: &str = "sandboxes";
 /// When another attempt to hold a workspace may succeed.
@@ -86,6 +86,7 @@ impl HostWorkspaces {
     }
 
     fn remove_now(&self, of: &WorkspaceRef) -> Result<(), FileError> {
+        tracker::forget(&self.path(of)?);
         let trash = removal::set_aside(&self.place(of)?).map_err(|error| {
             self.failures.report(FailureKind::Sweep, removal::SUBJECT, &error);
             told(error)

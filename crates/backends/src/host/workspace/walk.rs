@@ -3,7 +3,7 @@
 //! The walk keeps all directories open from its start down to the current one, each opened from its parent. If
 //! the program moves or replaces a directory, only the findings change.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use sandbox::workspace::{
 
 use super::errno::told;
 use super::read::modified_ms;
-use super::{Root, beneath};
+use super::{Root, beneath, tracker};
 
 /// The most names that are counted for the quota, whatever the quota is.
 const USAGE_ENTRIES_MAX: u64 = 1 << 20;
 /// Deeper directories are not entered, because each level holds a file descriptor.
-const DEPTH_MAX: usize = 48;
+pub(super) const DEPTH_MAX: usize = 48;
 pub(super) const WALK_PATIENCE: Duration = Duration::from_secs(5);
 /// The size of a block as stat(2) counts them.
 const BLOCK_BYTES: u64 = 512;
@@ -74,9 +74,22 @@ pub(super) fn walk(
 pub(super) fn walk_for(
     patience: Duration,
     directory: OwnedFd,
+    visit: impl FnMut(&WalkedEntry<'_>) -> Then,
+) -> Result<Walked, FileError> {
+    walk_entering(patience, directory, |_, _| Then::Enter, visit)
+}
+
+/// The same. `entered` is called with each open directory and its path, before the directory is read.
+pub(super) fn walk_entering(
+    patience: Duration,
+    directory: OwnedFd,
+    mut entered: impl FnMut(BorrowedFd<'_>, &[u8]) -> Then,
     mut visit: impl FnMut(&WalkedEntry<'_>) -> Then,
 ) -> Result<Walked, FileError> {
     let until = Instant::now() + patience;
+    if entered(directory.as_fd(), b"") == Then::Stop {
+        return Ok(Walked::BROKEN_OFF);
+    }
     let mut open = vec![(Dir::new(directory).map_err(told)?, 0, false)];
     let (mut path, mut walked) = (Vec::new(), Walked { is_complete: true, is_complete_outside: true });
     loop {
@@ -119,6 +132,9 @@ pub(super) fn walk_for(
         };
         match below {
             Ok(below) => {
+                if entered(below.as_fd(), &path) == Then::Stop {
+                    return Ok(Walked::BROKEN_OFF);
+                }
                 let length = path.len();
                 open.push((Dir::new(below).map_err(told)?, length, is_aside || is_set_aside));
             }
@@ -187,6 +203,10 @@ fn visible(bytes: &[u8]) -> String {
 
 /// Measures a workspace. Counts no further than needed to see that the quota is exceeded.
 pub(super) fn usage(root: &Root) -> Result<Used, FileError> {
+    let tracked = tracker::find(root);
+    if let Some(used) = tracked.and_then(|it| it.used_within(root.quota.bytes, root.quota.inodes)) {
+        return Ok(used);
+    }
     let directory = beneath::directory(&root.directory, Path::new(".")).map_err(told)?;
     let most = root.entries_max();
     let mut used = Used::default();
@@ -211,7 +231,7 @@ pub(super) fn count(used: &mut Used, stat: &Stat) {
     used.bytes = used.bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES);
 }
 
-fn kind_of(stat: &Stat) -> EntryKind {
+pub(super) fn kind_of(stat: &Stat) -> EntryKind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => EntryKind::File,
         FileType::Directory => EntryKind::Directory,
