@@ -33,6 +33,7 @@ mod packages;
 mod pool;
 mod refusals;
 mod run_options;
+mod sandbox_changes;
 mod sandbox_cli;
 mod sandbox_ends;
 mod sandbox_files;

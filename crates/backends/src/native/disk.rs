@@ -21,10 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::sandbox::DiskHeld;
+use ::sandbox::workspace::Used;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::nameless::{self, Nameless};
-use crate::host::workspace::tracker::{self, OpenFiles, Tenancy};
+use crate::host::workspace::tracker::{self, OpenFiles, Tenancy, Tracked};
 
 /// Minimum pause between two walks.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -163,13 +164,17 @@ impl DiskUse {
         let (path, pid, tenancy) = (self.path.clone(), self.pid, self.tenancy.clone());
         let walked = tokio::task::spawn_blocking(move || {
             let (nameless, open) = nameless::find(pid, rustix::fs::stat(&path)?.st_dev);
-            let tracked = tenancy.and_then(|tenancy| {
-                tracked_use(&path, (&tenancy, &open, nameless.bytes), (bytes_max, inodes_max))
-            });
-            let is_walked = tracked.is_none();
-            let mut held = match tracked {
+            let tracked = tenancy.and_then(|tenancy| Tracking::look(&path, (&tenancy, &open)));
+            let limits = (bytes_max, inodes_max);
+            let trusted = tracked.as_ref().and_then(|tracked| tracked.trusted(&path, nameless.bytes, limits));
+            let is_walked = trusted.is_none();
+            let mut held = match trusted {
                 Some(held) => held,
-                None => walk_and_confirm(&path, bytes_max, inodes_max)?,
+                None => {
+                    let held = walk(&path, bytes_max.saturating_mul(2), inodes_max.saturating_mul(2))?;
+                    tracked.iter().for_each(|tracked| tracked.compare(&path, held));
+                    held
+                }
             };
             held.bytes = held.bytes.saturating_add(nameless.bytes);
             io::Result::Ok((held, nameless, free_bytes(&path), is_walked))
@@ -197,29 +202,39 @@ fn free_bytes(path: &Path) -> Option<u64> {
     Some(state.f_bavail.saturating_mul(state.f_frsize))
 }
 
-/// The size of a tracked workspace, if its index can be trusted: it is far from the limits, and the device shows no
-/// blocks that it does not explain.
-fn tracked_use(
-    path: &Path,
-    (tenancy, open, nameless_bytes): (&Tenancy, &OpenFiles, u64),
-    (bytes_max, inodes_max): (u64, u64),
-) -> Option<DiskHeld> {
-    let tracked = tracker::find_at(path)?;
-    let used = tracked.used(Some((tenancy, open))).ok()?;
-    let held = used.bytes.saturating_add(nameless_bytes);
-    let is_explained = tracked.unexplained_bytes(held, free_bytes(path)?) <= NOISE_BYTES;
-    let is_trusted = is_explained && tracker::is_within(&used, bytes_max, inodes_max);
-    is_trusted.then_some(DiskHeld { bytes: used.bytes, inodes: used.inodes })
+/// A tracked workspace, and its size by the index.
+struct Tracking {
+    tracked: Arc<Tracked>,
+    used: Used,
 }
 
-/// Walks, until twice the limits are found. A tracker that knew less ends.
-fn walk_and_confirm(path: &Path, bytes_max: u64, inodes_max: u64) -> io::Result<DiskHeld> {
-    let (stop_bytes, stop_inodes) = (bytes_max.saturating_mul(2), inodes_max.saturating_mul(2));
-    let held = walk(path, stop_bytes, stop_inodes)?;
-    if let (Some(tracked), Some(free)) = (tracker::find_at(path), free_bytes(path)) {
-        tracked.confirm(held.bytes, held.inodes, free);
+impl Tracking {
+    fn look(path: &Path, known: (&Tenancy, &OpenFiles)) -> Option<Self> {
+        let tracked = tracker::find_at(path)?;
+        let used = tracked.used(Some(known)).ok()?;
+        Some(Self { tracked, used })
     }
-    Ok(held)
+
+    /// The size, if the index can be trusted: it is far from the limits, and the device shows no blocks that
+    /// neither the index nor files without a name explain.
+    fn trusted(
+        &self,
+        path: &Path,
+        nameless_bytes: u64,
+        (bytes_max, inodes_max): (u64, u64),
+    ) -> Option<DiskHeld> {
+        let held = self.used.bytes.saturating_add(nameless_bytes);
+        let is_explained = self.tracked.unexplained_bytes(held, free_bytes(path)?) <= NOISE_BYTES;
+        let is_trusted = is_explained && tracker::is_within(&self.used, bytes_max, inodes_max);
+        is_trusted.then_some(DiskHeld { bytes: self.used.bytes, inodes: self.used.inodes })
+    }
+
+    /// Compares the index with what a walk has found since.
+    fn compare(&self, path: &Path, walked: DiskHeld) {
+        if let Some(free) = free_bytes(path) {
+            self.tracked.confirm(&self.used, (walked.bytes, walked.inodes), free);
+        }
+    }
 }
 
 /// Counts everything beneath a directory, until more than the given numbers is found.

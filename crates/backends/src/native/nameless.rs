@@ -67,8 +67,9 @@ struct Look {
     device: u64,
     /// Bytes by inode.
     files: BTreeMap<u64, u64>,
-    /// Inodes with a name that may be written.
-    open: BTreeSet<u64>,
+    /// Files with a name that are open for writing, or mapped.
+    writable: BTreeSet<u64>,
+    mapped: BTreeSet<u64>,
     is_hidden: bool,
     /// Whether the mappings of every process could be read.
     is_mapped_certain: bool,
@@ -76,14 +77,14 @@ struct Look {
 
 impl Look {
     fn new(device: u64) -> Self {
-        let (files, open) = (BTreeMap::new(), BTreeSet::new());
-        Self { device, files, open, is_hidden: false, is_mapped_certain: true }
+        let (files, writable, mapped) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { device, files, writable, mapped, is_hidden: false, is_mapped_certain: true }
     }
 
     fn found(self) -> (Nameless, OpenFiles) {
         let nameless = Nameless { bytes: self.files.values().sum(), is_hidden: self.is_hidden };
         let is_certain = self.is_mapped_certain && !self.is_hidden;
-        (nameless, OpenFiles { inodes: self.open, is_certain })
+        (nameless, OpenFiles { writable: self.writable, mapped: self.mapped, is_certain })
     }
 
     /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
@@ -134,7 +135,7 @@ impl Look {
             return;
         }
         if fs::symlink_metadata(link).is_ok_and(|link| link.mode() & WRITABLE != 0) {
-            self.open.insert(file.ino());
+            self.writable.insert(file.ino());
         }
     }
 
@@ -161,7 +162,7 @@ impl Look {
             if !line.ends_with(DELETED) {
                 // A shared mapping that is read-only now may have been writable.
                 let inode = fields.next().filter(|_| rights.ends_with('s'));
-                self.open.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+                self.mapped.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
                 continue;
             }
             match fs::metadata(format!("/proc/{pid}/map_files/{range}")) {
@@ -226,7 +227,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("palisade-open-{}", std::process::id()));
         let written = fs::File::create(&path).unwrap();
         let (device, inode) = (written.metadata().unwrap().dev(), written.metadata().unwrap().ino());
-        let is_open = || look_at_own(device).1.inodes.contains(&inode);
+        let is_open = || look_at_own(device).1.writable.contains(&inode);
         assert!(is_open());
         drop(written);
         let read = fs::File::open(&path).unwrap();

@@ -146,14 +146,14 @@ impl Tracked {
         before - sum
     }
 
-    /// A walk found this size: either the index agrees and the device is compared anew, or the tracking ends.
-    pub(crate) fn confirm(&self, bytes: u64, inodes: u64, free_bytes: u64) {
-        // What happened during the walk is no reason for a doubt.
+    /// A walk found these bytes and inodes, after the index had that size. If the index agrees, the device is
+    /// compared anew. If it does not, although nothing changed meanwhile, the tracking ends.
+    pub(crate) fn confirm(&self, before: &Used, (bytes, inodes): (u64, u64), free_bytes: u64) {
         let Ok(mut state) = self.looked(None) else { return };
         let known = state.index.used();
-        if bytes.abs_diff(known.bytes) > TOLERANCE_BYTES || inodes != known.inodes {
+        if known == *before && (bytes, inodes) != (known.bytes, known.inodes) {
             self.end(&mut state, Doubt::Hidden);
-        } else {
+        } else if bytes.abs_diff(known.bytes) <= TOLERANCE_BYTES {
             state.sum_bytes = Some(free_bytes.saturating_add(known.bytes));
         }
     }
@@ -216,8 +216,10 @@ impl State {
         if open.iter().any(|files| !files.is_certain) {
             return Err(Doubt::Processes);
         }
-        let inodes: BTreeSet<u64> = open.iter().flat_map(|files| files.inodes.iter().copied()).collect();
-        touched.entries.extend(self.index.paths_of(&inodes).0);
+        let writable: BTreeSet<u64> = open.iter().flat_map(|files| files.writable.iter().copied()).collect();
+        let mapped = open.iter().flat_map(|files| files.mapped.iter().copied());
+        let open: BTreeSet<u64> = writable.iter().copied().chain(mapped).collect();
+        touched.entries.extend(self.index.paths_of(&open).0);
         touched.entries.extend(self.index.unsteady().iter().cloned());
         self.apply(&touched, examined)?;
         let linked = self.index.take_linked();
@@ -226,7 +228,7 @@ impl State {
         }
         self.index.take_linked();
         let is_too_large = self.index.len() > ENTRIES_MAX || self.index.unsteady().len() > UNSTEADY_MAX;
-        if is_too_large { Err(Doubt::TooMany) } else { Ok(self.index.paths_of(&inodes).1) }
+        if is_too_large { Err(Doubt::TooMany) } else { Ok(self.index.paths_of(&writable).1) }
     }
 
     fn apply(&mut self, touched: &Touched, examined: &mut u64) -> Result<(), Doubt> {

@@ -32,10 +32,13 @@ pub(super) struct Place {
     inode: u64,
 }
 
-/// Files of the workspace that processes of a sandbox have open for writing, or mapped.
+/// Files on the device of a workspace that the processes of a sandbox can change without an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenFiles {
-    pub(crate) inodes: BTreeSet<u64>,
+    /// Files that are open for writing. Only the workspace has any.
+    pub(crate) writable: BTreeSet<u64>,
+    /// Files that are mapped and shared. Libraries of the host are among them.
+    pub(crate) mapped: BTreeSet<u64>,
     /// Whether every process could be inspected.
     pub(crate) is_certain: bool,
 }
