@@ -4,7 +4,8 @@
 # its exit status is the shell's; no done is sent. Mode keep: every program runs at the top level of this
 # shell, never in a function, because declare would make locals there.
 #
-# Holds: no data is ever evaluated; no process is started on the way to a program; while a program runs the
+# Holds: no data is ever evaluated; no process is started on the way to a program, except to remove the file of its
+# standard input; while a program runs the
 # channel is open only in a copy that is closed on exec. Names that start with __palisade are the driver's.
 # `builtin` stands before the words a program may have redefined (not before exec: its redirections would be
 # undone).
@@ -159,9 +160,18 @@ __palisade_leave() {
   exec "$BASH" "$__palisade_driver" --resume
 }
 
+# A signal that ends a shell would run the EXIT trap first, in which it cannot be told from `exit`. So each of them has a
+# trap, which sends it again when nothing is in its way.
+__palisade_die() {
+  builtin trap - EXIT "$1"
+  builtin kill -s "$1" "$$"
+}
+
 __palisade_functions=(__palisade_receive __palisade_send __palisade_bind __palisade_bind_map
-  __palisade_give __palisade_unset __palisade_take_back __palisade_finish __palisade_leave)
-__palisade_flags='' __palisade_last=0 __palisade_running='' __palisade_interrupted='' __palisade_mode=''
+  __palisade_give __palisade_unset __palisade_take_back __palisade_finish __palisade_leave __palisade_die)
+# The signals that Bash handles so (`terminating_signals` in its sig.c), but for INT.
+__palisade_signals=(HUP ILL TRAP ABRT FPE BUS SEGV SYS PIPE ALRM TERM XCPU XFSZ VTALRM USR1 USR2)
+__palisade_flags='' __palisade_last=0 __palisade_running='' __palisade_interrupted='' __palisade_mode='' __palisade_signal=''
 builtin declare -A '__palisade_given=()'
 builtin trap : INT
 if [[ $1 == --resume ]]; then
@@ -170,6 +180,7 @@ if [[ $1 == --resume ]]; then
   # The shell's own words about itself; only its read-only variables complain.
   builtin eval "$__palisade_state" 2>/dev/null
   builtin unset -v __palisade_state
+  __palisade_signal=''
 else
   exec 99<&3 3<&-
   builtin printf '1\0ready\0' >&99
@@ -187,6 +198,15 @@ while __palisade_receive && [[ ${__palisade_message[0]} == @(run|given) ]]; do
   __palisade_mode=${__palisade_message[2]}
   if [[ $__palisade_mode == last ]]; then
     builtin break
+  fi
+  if [[ -n ${__palisade_message[5]} ]]; then
+    # Not for the program's eyes. The one process on the way to a program: the shell itself cannot remove a file.
+    builtin command -p rm -f -- "${__palisade_message[5]}" 99<&- &>/dev/null
+  fi
+  if [[ -z $__palisade_signal ]]; then
+    for __palisade_signal in "${__palisade_signals[@]}"; do
+      builtin trap "__palisade_die $__palisade_signal" "$__palisade_signal"
+    done
   fi
   BASH_ARGV0=${__palisade_message[3]}
   builtin set -- "${__palisade_args[@]}"
@@ -225,12 +245,13 @@ fi
 # Mode last: from here on the shell is the program's.
 exec 99<&-
 builtin trap - INT
+if [[ -n $__palisade_signal ]]; then builtin trap - "${__palisade_signals[@]}"; fi
 __palisade_source=${__palisade_message[3]}
 BASH_ARGV0=$__palisade_source
 builtin set -- "${__palisade_args[@]}"
 builtin unset -f "${__palisade_functions[@]}"
 builtin unset -v __palisade_functions __palisade_message __palisade_args __palisade_last __palisade_running \
-  __palisade_interrupted __palisade_mode __palisade_given __palisade_driver __palisade_flags __palisade_saved __palisade_code
+  __palisade_interrupted __palisade_mode __palisade_given __palisade_driver __palisade_flags __palisade_saved __palisade_code __palisade_signal __palisade_signals
 # Before 5.0 the shell cannot rename itself: $0 stays the driver's and one name of ours remains.
 if ((BASH_VERSINFO[0] < 5)); then
   builtin . "$__palisade_source"

@@ -205,6 +205,32 @@ class DriverTest(unittest.TestCase):
         guest.send("close")
         self.assertEqual(guest.end()[1], "one\neof 1\n")
 
+    def test_a_kept_run_does_not_see_the_file_of_its_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
+        with open(path, "w") as file:
+            file.write("one\n")
+        guest.keep("ls; cat", stdin=path)
+        guest.send("close")
+        self.assertEqual(guest.end(), (0, "main.sh\none\n", ""))
+
+    def test_a_signal_that_ends_the_shell_is_its_end(self):
+        for name in ("SEGV", "TERM", "HUP", "ABRT", "PIPE", "USR1", "ALRM", "XCPU", "KILL"):
+            number = getattr(signal, f"SIG{name}")
+            for code in (f"kill -{name} $$; echo no", f"f() {{ kill -{name} $$; }}; f", f"sh -c 'kill -{name} $PPID'"):
+                guest = self.guest()
+                # A new shell after an exit has the same traps.
+                self.assertEqual(guest.keep("exit 3"), ("exit", "3"))
+                self.assertEqual(guest.keep(code), None, (name, code))
+                self.assertEqual(guest.end()[0], -number, (name, code))
+
+    def test_signals_that_a_program_handles_are_its_own(self):
+        guest = self.guest()
+        self.assertEqual(guest.keep("trap 'echo caught' TERM USR1; trap '' HUP"), ("ok", "0"))
+        self.assertEqual(guest.keep("kill $$; kill -USR1 $$; kill -HUP $$; (kill $BASHPID); echo $?"), ("ok", "0"))
+        guest.send("close")
+        self.assertEqual(guest.end()[:2], (0, "caught\ncaught\n143\n"))
+
     def test_interrupt_keeps_the_state(self):
         guest = self.guest()
         guest.keep("x=1")

@@ -144,6 +144,21 @@ fn a_bash_that_exits_keeps_the_files_and_says_what_became_of_it() {
 }
 
 #[test]
+fn a_bash_that_a_signal_ends_is_reported_with_that_signal() {
+    in_a_sandbox(|client, sandbox, _| {
+        for (name, number) in [("SEGV", 11), ("TERM", 15), ("USR1", 10), ("KILL", 9)] {
+            completed(&client.run(sandbox, "bash", "x=5; echo kept > file"));
+            let ended = client.run(sandbox, "bash", &format!("kill -{name} $$; echo no"));
+            assert_eq!((outcome(&ended), &ended["signal"]), ("failed", &json!(number)), "{ended:#}");
+            assert_eq!(ended["stdout"], "", "{ended:#}");
+            let asked = client.run(sandbox, "bash", "cat file; echo \"[$x]\"");
+            assert_eq!(stdout(&asked), "kept\n[]\n");
+            assert!(asked["warnings"].to_string().contains("it ended with the program"), "{asked:#}");
+        }
+    });
+}
+
+#[test]
 fn languages_in_one_sandbox_share_the_files() {
     in_a_sandbox(|client, sandbox, user| {
         completed(&client.run(sandbox, "python", "open('shared', 'w').write('from python')"));
