@@ -22,6 +22,9 @@ const CJS_NAMES = ['exports', 'require', 'module', '__filename', '__dirname'];
 const VALUE = '__palisade_value';
 const HIDDEN_FRAME = /^\s+at .*(?:node:vm|node:inspector|evalmachine\.<anonymous>|node:internal\/(?:vm|modules|main|process\/task_queues|process\/esm_loader))/;
 
+// Of the modules of vm; of Node's own way to read modules without a package.json, and TypeScript.
+const OWN_WARNING = /^(?:VM Modules|vm\.USE_MAIN_CONTEXT_DEFAULT_LOADER|Type Stripping|MODULE_TYPELESS_PACKAGE_JSON$)/;
+
 const driverFile = __filename;
 const preparedPath = process.argv[2];
 // What a live interpreter's programs may put other things in the place of, for themselves.
@@ -455,7 +458,7 @@ function placeOf(error, programs) {
     const program = programs.find(found[1]);
     if (program) return program.place(Number(found[2]), Number(found[3]) - 1);
   }
-  return null;
+  return programs.placeOfStatement(error);
 }
 
 // The text Node would print for an uncaught error, without frames that are not the program's.
@@ -520,9 +523,17 @@ class Program {
   }
 }
 
+function nameOf(url) {
+  return url.startsWith('file://') ? decodeURIComponent(url.slice(7)) : url;
+}
+
 class Programs {
   constructor() {
     this.byName = new Map();
+    // The one that runs, in a session: all runs of a session import by the name of the first.
+    this.current = null;
+    // What an import statement failed with, and where that statement is.
+    this.statements = new WeakMap();
   }
 
   add(program) {
@@ -532,7 +543,7 @@ class Programs {
   }
 
   find(name) {
-    return this.byName.get(name.startsWith('file://') ? decodeURIComponent(name.slice(7)) : name);
+    return this.byName.get(nameOf(name));
   }
 
   // V8 names what is missing; where it was wanted is looked for.
@@ -541,6 +552,25 @@ class Programs {
       const lines = program.source.split('\n');
       const line = lines.findIndex((text) => /\b(?:import|export)\b/.test(text) && text.split(/[^\w$]+/).includes(name));
       if (line >= 0) return { ...program.place(line + 1, 0), column: Array.from(lines[line].slice(0, lines[line].indexOf(name))).length + 1 };
+    }
+    return null;
+  }
+
+  // Passes on what became of an import statement. The innermost one counts: its module is imported by others.
+  blame(error, specifier, referrer) {
+    const isObject = error !== null && /^(object|function)$/.test(typeof error);
+    const program = this.current?.name.replace(/#\d+$/, '') === nameOf(referrer) ? this.current : this.find(referrer);
+    if (isObject && !this.statements.has(error)) this.statements.set(error, { specifier, program });
+    throw error;
+  }
+
+  placeOfStatement(error) {
+    const { specifier, program } = this.statements.get(error) ?? {};
+    if (!program) return null;
+    for (const found of program.source.matchAll(/\b(?:from|import)\s*(?:\(\s*)?(?=(['"])(.*?)\1)/g)) {
+      if (found[2] !== specifier) continue;
+      const before = program.source.slice(0, found.index + found[0].length).split('\n');
+      return { ...program.place(before.length, 0), column: Array.from(before.at(-1)).length + 1 };
     }
     return null;
   }
@@ -564,10 +594,16 @@ class Loader {
     this.prepared = {};
     this.programs = new Programs();
     this.require = Module.createRequire(source);
-    this.link = (specifier, referrer) => this.get(this.resolve(specifier, referrer.identifier));
+    this.link = async (specifier, { identifier }) => {
+      try {
+        return await this.get(this.resolve(specifier, identifier));
+      } catch (error) {
+        return this.programs.blame(error, specifier, identifier);
+      }
+    };
     this.importDynamically = async (specifier, referrer) => {
       const identifier = referrer?.identifier ?? toUrl(this.source);
-      return this.evaluated(await this.get(this.resolve(specifier, identifier)));
+      return this.evaluated(await this.link(specifier, { identifier }));
     };
   }
 
@@ -904,10 +940,14 @@ class Session {
       try {
         const variables = Number(count);
         prepareProcess(source, stdinPath, variables > 0 ? rest[0] : '', rest.slice(variables));
-        if (stdinPath) renewStdin();
+        if (stdinPath) {
+          renewStdin();
+          hide(stdinPath);
+        }
         this.loader.prepared = prepared?.files ?? {};
         const text = prepared?.source ?? (code || readFileSync(source, 'utf8'));
         const program = this.loader.programs.add(new Program(name, text, prepared, true));
+        this.loader.programs.current = program;
         this.evaluate(prepared, prepared?.code ?? text, program);
       } catch (error) {
         this.fail(error);
@@ -1009,6 +1049,13 @@ function renewStdin() {
   Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, get });
 }
 
+// The file of standard input is open and not for the program's eyes. The host removes what is left.
+function hide(stdinPath) {
+  try {
+    unlinkSync(stdinPath);
+  } catch {}
+}
+
 async function runKept(first) {
   const { reallyExit } = process;
   const session = new Session(first[3]);
@@ -1095,10 +1142,9 @@ function rehearse() {
 
 function main() {
   const { emitWarning } = process;
-  // The modules of vm are an experiment to Node; that is no news to the program.
+  // What the driver uses of Node to load programs is no news to them.
   process.emitWarning = (warning, ...more) => {
-    if (String(warning).startsWith('VM Modules')) return;
-    process.emitWarning = emitWarning;
+    if (OWN_WARNING.test(String(warning)) || OWN_WARNING.test(String(more[0]?.code ?? more[1]))) return;
     emitWarning.call(process, warning, ...more);
   };
   process.execArgv = [];

@@ -260,12 +260,53 @@ class DriverCase:
     def test_each_kept_run_has_its_own_stdin(self):
         guest = self.guest()
         path = os.path.join(guest.workspace, "in")
+        read = "let all = ''; for await (const part of process.stdin) all += part; all"
+        for code in ("require('fs').readFileSync(0, 'utf8')", read):
+            with open(path, "w") as file:
+                file.write("one")
+            self.assertEqual(self.kept(guest, code, stdin=path)["json"], '"one"')
+        self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')")["json"], '""')
+
+    def test_a_kept_run_does_not_see_the_file_of_its_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
         with open(path, "w") as file:
             file.write("one")
-        self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')", stdin=path)["json"], '"one"')
-        read = "let all = ''; for await (const part of process.stdin) all += part; all"
-        self.assertEqual(self.kept(guest, read, stdin=path)["json"], '"one"')
-        self.assertEqual(self.kept(guest, "require('fs').readFileSync(0, 'utf8')")["json"], '""')
+        code = "const fs = require('fs'); [fs.readdirSync('.').includes('in'), fs.readFileSync(0, 'utf8')]"
+        self.assertEqual(self.kept(guest, code, stdin=path)["json"], '[false,"one"]')
+
+    def test_a_failed_import_has_its_place_and_no_warning_of_node(self):
+        for code, line, column in (
+            ("let x = 1;\nimport { a } from './missing';\na;", "2", "19"),
+            ("import {\n  a,\n} from 'no-such-package';\na;", "3", "8"),
+            ("// é 😀\nimport 'no-such-package';", "2", "8"),
+            ("let x = 1;\nconst m = await import('./missing.js');", "2", None),
+            ("let x = 1;\nconst m = await import('no-such-package');", "2", None),
+            ("let x = 1;\nconst m = require('no-such-package');", "2", "11"),
+        ):
+            guest = self.guest()
+            guest.run(code)
+            done = guest.done()
+            self.assertEqual(done["line"], line, (code, done))
+            if column:
+                self.assertEqual(done["column"], column, (code, done))
+            err = guest.end()[2]
+            self.assertIn(f"main.js:{line}\n", err)
+            self.assertNotIn("Warning", err)
+
+    def test_a_failed_import_of_a_session_has_its_line(self):
+        guest = self.guest()
+        for code in ("let x = 1;\nimport './missing';", "let y = 1;\nimport 'no-such-package';", "\nawait import('no-such-package')"):
+            self.assertEqual(self.kept(guest, code)["line"], "2", code)
+        self.assertNotIn("Warning", guest.streams()[1])
+
+    def test_the_place_of_a_failed_import_is_in_the_module_that_has_it(self):
+        guest = self.guest()
+        with open(os.path.join(guest.workspace, "helper.mjs"), "w") as file:
+            file.write("export const a = 1;\nimport './gone.js';\n")
+        guest.run("import { a } from './helper.mjs';\na;")
+        self.assertEqual(guest.done()["line"], "")
+        self.assertIn("helper.mjs:2\n", guest.end()[2])
 
     def test_what_is_given_is_in_the_environment(self):
         value = "ü€😀 '\"\\ $HOME"

@@ -13,7 +13,7 @@ import sys
 from _thread import allocate_lock
 from posix import (
     O_CLOEXEC, O_RDONLY, O_RDWR, _exit as leave_now, close, dup, dup2, fstat, getpid, open as open_fd, read,
-    register_at_fork, set_inheritable, unsetenv, write,
+    register_at_fork, set_inheritable, unlink, unsetenv, write,
 )
 
 CONTROL_FD = 3
@@ -342,6 +342,8 @@ class Session:
             if given:
                 self.give(given)
             self.prepare(source, stdin_path, variables, args)
+            if keep and stdin_path:
+                self.hide(stdin_path)
             if not code and not keep:
                 code = read_source(source)
         except Exception as exc:
@@ -491,6 +493,13 @@ class Session:
         self.stdin = _io.TextIOWrapper(buffer, "utf-8", "surrogateescape", "\n")
         self.stdin.mode = "r"
         sys.stdin = sys.__stdin__ = self.stdin
+
+    def hide(self, stdin_path):
+        """The file of standard input is open and not for the program's eyes. The host removes what is left."""
+        try:
+            unlink(stdin_path)
+        except OSError:
+            pass
 
     def settle(self, stdin_path):
         """After a kept run: output out, input away, whatever the program did to either."""

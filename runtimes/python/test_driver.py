@@ -501,11 +501,19 @@ class DriverCase:
     def test_each_kept_run_has_its_own_stdin(self):
         guest = self.guest()
         path = os.path.join(guest.workspace, "in")
+        for _ in range(2):
+            with open(path, "w") as file:
+                file.write("one\ntwo\n")
+            self.assertEqual(self.kept(guest, "input()", stdin=path)["json"], '"one"')
+            self.assertEqual(self.kept(guest, "import sys; sys.stdin.read()")["json"], '""')
+
+    def test_a_kept_run_does_not_see_the_file_of_its_stdin(self):
+        guest = self.guest()
+        path = os.path.join(guest.workspace, "in")
         with open(path, "w") as file:
-            file.write("one\ntwo\n")
-        self.assertEqual(self.kept(guest, "input()", stdin=path)["json"], '"one"')
-        self.assertEqual(self.kept(guest, "import sys; sys.stdin.read()")["json"], '""')
-        self.assertEqual(self.kept(guest, "input()", stdin=path)["json"], '"one"')
+            file.write("one\n")
+        listed = self.kept(guest, "import os; ['in' in os.listdir(), input(), open('/dev/stdin').read()]", stdin=path)
+        self.assertEqual(json.loads(listed["json"]), [False, "one", "one\n"])
 
     def test_await_keeps_one_loop(self):
         guest = self.guest()

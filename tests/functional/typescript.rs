@@ -151,6 +151,23 @@ fn errors_at_run_time_name_the_place_in_the_source() {
 }
 
 #[test]
+fn a_failed_import_names_its_place_and_node_warns_of_nothing() {
+    for (code, line) in [
+        ("const x: number = 1;\nimport { a } from './missing';\na as number", 2),
+        ("import {\n  a,\n  type B,\n} from 'no-such-package';\na as B", 4),
+        ("const x: number = 1;\nconst m = await import('no-such-package') as any", 2),
+        ("const x: number = 1;\nconst m = require('no-such-package') as any", 2),
+    ] {
+        let result = result(code);
+        assert_eq!(outcome(&result), "failed", "{result:#}");
+        assert_eq!(result["error"]["line"], line, "{code}\n{result:#}");
+        let stderr = result["stderr"].as_str().unwrap();
+        assert!(stderr.starts_with(&format!("/workspace/main.ts:{line}\n")), "{stderr}");
+        assert!(!stderr.contains("Warning"), "{stderr}");
+    }
+}
+
+#[test]
 fn values_variables_and_unicode_are_as_in_javascript() {
     let options = ["--var", "given={\"ü\":[1,null]}"];
     let code =

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! wait                                    does what it is told on standard input: counted fields of
-//!                                         `prepare` ID LANGUAGE MODE SOURCE PREPARED; answers each with a `done`
+//!                                         `prepare` ID LANGUAGE MODE SOURCE PREPARED; answers each with a `done`;
+//!                                         in mode `keep` removes SOURCE
 //! prepare LANGUAGE MODE SOURCE PREPARED   reads SOURCE, writes PREPARED; status 1 and a `done` message on failure
 //! check   LANGUAGE SOURCE                 reads SOURCE; says what it found
 //! ```
@@ -68,7 +69,13 @@ fn wait(orders: &mut impl BufRead) -> bool {
         let words: Vec<&str> = fields.iter().map(String::as_str).collect();
         let ["prepare", id, language, mode, source, product] = words.as_slice() else { return false };
         let (Some(language), Some(mode)) = (language_of(language), mode_of(mode)) else { return false };
-        match prepare(language, mode, Path::new(source), Path::new(product)) {
+        let prepared = prepare(language, mode, Path::new(source), Path::new(product));
+        if mode == Mode::Keep {
+            // The file was for this process only, and the program must not find it. The host removes what is
+            // left.
+            fs::remove_file(source).ok();
+        }
+        match prepared {
             Ok(()) => say(&["done", id, "ok", "0", "", "", "", "", "", ""]),
             Err(Unready::Wrong(problem)) => say_done(id, Some(&problem)),
             Err(Unready::Unwritten) => say_done(id, None),
