@@ -14,7 +14,8 @@ ORDINARY = (
     "os", "re", "json", "math", "time", "random", "datetime", "collections", "itertools", "functools", "string", "io",
     "select", "atexit",
 )
-# Libraries for linear algebra start threads when they are loaded, and a copy has only the one that made it.
+# Libraries for linear algebra start threads when they are loaded, and a copy has only the one that made it. So packages are
+# loaded ahead only for sandboxes of one processor.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # Of a package, the part that programs use.
 PARTS = {"matplotlib": "matplotlib.pyplot"}
@@ -52,11 +53,10 @@ def load(packages):
 
     for name in ORDINARY:
         load_one(name)
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    if packages:
+        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     for name in packages:
         load_one(PARTS.get(name, name))
-    for name in ONE_THREAD:
-        del os.environ[name]
 
 
 def load_one(name):

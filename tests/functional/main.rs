@@ -40,6 +40,7 @@ mod sandbox_files;
 mod sandbox_idle;
 mod sandbox_owners;
 mod sandboxes;
+mod shares;
 mod shell_cli;
 mod typescript;
 mod upheaval;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use functional::own_folder;
+use harness::warm::Warm;
 use harness::{Build, Palisade, User, users};
+use serde_json::json;
 
 /// PATH with the environment in front, and the users who can run its interpreter.
 fn environment() -> Option<(String, Vec<User>)> {
@@ -64,6 +66,27 @@ fn numpy_computes() {
                 q, r = n.linalg.qr(n.random.default_rng(1).normal(size=(200, 200))); assert n.allclose(q @ q.T, n.eye(200))\n\
                 assert n.fft.fft(n.ones(8))[0] == 8\nn.save('a.npy', a); assert (n.load('a.npy', mmap_mode='r') == a).all()\nprint('ok')";
     works(code, |out| assert!(out.join("a.npy").exists()));
+}
+
+/// The number of threads is read when the library is loaded, which in a copy of a zygote process was long before.
+#[test]
+fn numpy_has_as_many_threads_as_the_sandbox_may_use() {
+    let Some((path, users)) = environment() else { return };
+    let code = "import ctypes, numpy, sys\nmaps = open('/proc/self/maps').read().split()\n\
+                lib = ctypes.CDLL(next(m for m in maps if 'openblas' in m))\n\
+                names = [p + 'openblas_get_num_threads' + s for p in ('', 'scipy_') for s in ('', '64_', '_64_')]\n\
+                print(next(getattr(lib, n)() for n in names if hasattr(lib, n)))";
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    // The usual share is that of the zygote processes.
+    for (user, usual) in users.into_iter().flat_map(|user| [(user, "1"), (user, "2")]) {
+        let warm = Warm::start_with(user, &[("PATH", &path), ("PALISADE_LIMITS_DEFAULT_CPUS", usual)]);
+        for (cpus, threads) in [(1.0, 1), (2.0, 2.min(cores))].into_iter().cycle().take(40) {
+            let limits = json!({"cpus": cpus, "memory_mb": 1024});
+            let request = json!({"language": "python", "code": code, "timeout_ms": 60_000, "limits": limits});
+            let result = warm.run(request);
+            assert_eq!(result["stdout"], format!("{threads}\n"), "as {user:?}: {result:#}");
+        }
+    }
 }
 
 #[test]

@@ -17,11 +17,12 @@ use wire::{Exit, FileKind, ToGuest};
 
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
 use crate::conversation::{Conversation, Overflow, StopSignals};
+use crate::diagnostics::Said;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
 use crate::request::{RunRequest, is_plain_path};
 use crate::result::{BuildReport, Execution, RunError, RunUsage};
-use crate::runtimes::{BUILD_FOLDER, CompileCall, Runtime};
+use crate::runtimes::{BUILD_FOLDER, CompileCall, CpuShare, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
 use crate::{Engine, Wall};
@@ -58,7 +59,8 @@ impl Engine {
             return Ok(None);
         }
         let inputs = runtime.compiled_inputs(&request.code, &request.inputs);
-        let call = CompileCall { code: &request.code, inputs, variables: &request.variables };
+        let source = request.source_in(runtime);
+        let call = CompileCall { source, code: &request.code, inputs, variables: &request.variables };
         let identity = wall.runtimes().identity(runtime).await?;
         let key = key(runtime, &call, &identity);
         let (builds, wanted) = (self.builds.clone(), key.clone());
@@ -107,7 +109,8 @@ impl Engine {
                 ..Execution::default()
             };
             let verdict = verdict::judge(attempt.end, &usage, &limits);
-            return Err(not_compiled(execution, verdict, attempt.output, runtime));
+            let errors = |text: &str| runtime.compile_errors(text, call.source, 1);
+            return Err(not_compiled(execution, verdict, attempt.output, errors));
         }
         let files = attempt.product.map_err(|reason| Unstarted::from(broken(&reason)))?;
         let builds = self.builds.clone();
@@ -129,13 +132,15 @@ fn key(runtime: &Runtime, call: &CompileCall<'_>, identity: &str) -> Key {
     for part in runtime.compile_command(call) {
         key.add("argument", part.as_bytes());
     }
-    for (name, value) in runtime.environment() {
+    // The number of threads does not change a product.
+    for (name, value) in runtime.own_environment() {
         key.add("environment", format!("{name}={value}").as_bytes());
     }
     for file in runtime.compile_files(call.variables) {
         key.add("placed", file.path.as_os_str().as_encoded_bytes());
         key.add("content", &file.content);
     }
+    key.add("source", call.source.as_bytes());
     key.add("code", call.code.as_bytes());
     for input in &call.inputs {
         key.add("input", input.path.as_bytes());
@@ -155,13 +160,13 @@ fn not_compiled(
     mut execution: Execution,
     verdict: verdict::Verdict,
     output: Output,
-    runtime: &Runtime,
+    errors: impl Fn(&str) -> Vec<Said>,
 ) -> Unstarted {
     let mut error = verdict.error.unwrap_or_default();
     let mut said = output.stdout;
     said.extend(output.stderr);
     if verdict.outcome == Outcome::CompileFailed {
-        let first = runtime.compile_errors(&String::from_utf8_lossy(&said), 1).pop();
+        let first = errors(&String::from_utf8_lossy(&said)).pop();
         if let Some(first) = first {
             error.cause = Some(std::mem::take(&mut error.message));
             (error.message, error.line, error.column) = (first.message, first.line, first.column);
@@ -226,9 +231,9 @@ async fn open(
     for input in &call.inputs {
         conversation.place(&input.path, &input.content).await?;
     }
-    conversation.place(runtime.source(), call.code.as_bytes()).await?;
+    conversation.place(call.source, call.code.as_bytes()).await?;
     conversation.place(&format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
-    conversation.start(runtime.compile_command(call), runtime)?;
+    conversation.start(runtime.compile_command(call), runtime.environment(CpuShare::of(limits)))?;
     conversation.end_input()?;
     conversation.send().await?;
     Ok(conversation)

@@ -157,7 +157,7 @@ impl RunRequest {
     /// The file name of the program in the sandbox.
     pub(crate) fn source_in<'a>(&'a self, runtime: &'a Runtime) -> &'a str {
         let chosen = self.source_name.as_deref().filter(|name| is_source_name(name));
-        chosen.filter(|_| !runtime.is_compiled()).unwrap_or(runtime.source())
+        chosen.filter(|name| runtime.takes_name(name)).unwrap_or(runtime.source())
     }
 }
 

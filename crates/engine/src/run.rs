@@ -33,15 +33,15 @@ use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
-use crate::runtimes::{DriverCall, Preparing, Runtime, is_among};
+use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, variables};
 
 /// The driver mode for an interpreter that executes a single run.
 const FRESH: &str = "last";
-/// Name prefix of the files that the engine places in a persistent workspace. They are not artifacts, and the
-/// engine removes them after the run.
+/// Name prefix of the helper files that the engine places in a persistent workspace. They are not artifacts.
+/// They are removed before the program begins, at the latest after the run.
 pub(crate) const OWN_FILES: &str = ".palisade-";
 /// How long collecting the artifacts may take.
 const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -59,6 +59,8 @@ pub(crate) struct InSandbox<'a> {
     /// The language, and the terms on which the call may proceed: its request was checked and judged.
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) terms: Terms,
+    /// The file name of the program, where a file of the caller may have the usual one.
+    pub(crate) source: Option<String>,
 }
 
 impl Engine {
@@ -110,15 +112,17 @@ impl Engine {
         request: &mut RunRequest,
         sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
-        let (runtime, terms, workspace) = match sandbox {
-            Some(InSandbox { runtime, terms, workspace, .. }) => (runtime, terms, Some(workspace)),
+        let (runtime, terms, workspace, source) = match sandbox {
+            Some(InSandbox { runtime, terms, workspace, source, .. }) => {
+                (runtime, terms, Some(workspace), source)
+            }
             None => {
                 request.check()?;
                 let runtime = wall.runtimes().find(&request.language).await?;
                 check_names(request, &runtime)?;
                 let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
                 let action = Action::Run { language, floor, ask };
-                (Arc::clone(&runtime), self.judge(&policy::Call { caller, action })?, None)
+                (Arc::clone(&runtime), self.judge(&policy::Call { caller, action })?, None, None)
             }
         };
         let request: &RunRequest = request;
@@ -126,14 +130,13 @@ impl Engine {
         let built = self.compile(wall, request, &runtime).instrument(debug_span!("compile")).await?;
         let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        // In a persistent workspace, a file of the caller may already have the customary name.
-        let source = match &workspace {
-            Some(_) => format!("{OWN_FILES}{}", runtime.source()),
-            None => request.source_in(&runtime).to_owned(),
-        };
+        let source = source.unwrap_or_else(|| request.source_in(&runtime).to_owned());
         let giving = Giving::of(&request.given, &runtime);
         let mut spec = match &built {
-            None => self.spec(&runtime, &terms.limits, opening(&runtime, &source, giving)?),
+            None => {
+                let opening = opening(&runtime, &source, CpuShare::of(&terms.limits), giving)?;
+                self.spec(&runtime, &terms.limits, opening)
+            }
             Some(built) => SandboxSpec {
                 limits: terms.limits.clone(),
                 binds: runtime.run_binds(),
@@ -147,8 +150,10 @@ impl Engine {
         // A persistent workspace may see other interpreters later, and its wall is built for all interpreters.
         let is_anew =
             request.cold || built.is_some() || giving == Giving::AtStart || spec.workspace.is_some();
-        if self.is_warm && !is_anew {
-            spec.zygote = runtime.zygote(&request.code, |package| is_among(&request.inputs, package));
+        let share = CpuShare::of(&terms.limits);
+        // A zygote process has the share of a run that asks for none.
+        if self.is_warm && !is_anew && share == self.usual_share() {
+            spec.zygote = runtime.zygote(share, &request.code, |package| is_among(&request.inputs, package));
         }
         let lease = if is_anew {
             Lease::cold(wall.create(&spec).await?)
@@ -157,6 +162,11 @@ impl Engine {
         };
         let reach = Reach::of(request, caller, &terms, &self.link_memory);
         Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started, reach })
+    }
+
+    /// The share of the processors of a run that asks for none.
+    pub(crate) fn usual_share(&self) -> CpuShare {
+        CpuShare::of(&self.policy().usual(policy::Floor::default()))
     }
 
     async fn lease_for_run(
@@ -189,14 +199,14 @@ impl Engine {
 /// The messages that start the interpreter and its preparer. Neither needs the program, so both can start while
 /// the backend verifies the wall. An interpreter that starts with what the run is given starts after that, and
 /// its environment is not part of the spec.
-fn opening(runtime: &Runtime, source: &str, giving: Giving) -> Result<Vec<u8>, RunError> {
+fn opening(runtime: &Runtime, source: &str, share: CpuShare, giving: Giving) -> Result<Vec<u8>, RunError> {
     if giving == Giving::AtStart {
         return Ok(Vec::new());
     }
     let call = DriverCall { mode: FRESH, source: &in_workspace(source) };
     let mut frames = Vec::new();
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
-        let (env, cwd) = (runtime.environment(), WORKSPACE.to_owned());
+        let (env, cwd) = (runtime.environment(share), WORKSPACE.to_owned());
         let fork = if has_channel && runtime.has_zygote() { Fork::Once } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         wire::encode_into(&ToGuest::Open(open), &mut frames)
@@ -369,7 +379,7 @@ impl Prepared {
         if self.built.is_some() {
             // A driver is already open at this point. A compiled program has no driver.
             let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);
-            let env = self.runtime.environment_with(&request.given);
+            let env = self.runtime.environment_with(CpuShare::of(&self.terms.limits), &request.given);
             conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: false })?;
         } else {
             if self.giving == Giving::AtStart {
@@ -387,12 +397,13 @@ impl Prepared {
     /// Starts the interpreter with what the run is given, and the preparer without it.
     fn start_with_given(&self, conversation: &mut Conversation<'_>, given: &Given) -> Result<(), GuestError> {
         let call = DriverCall { mode: FRESH, source: &in_workspace(&self.source) };
-        let (argv, env) = (self.runtime.command(&call), self.runtime.environment_with(given));
+        let share = CpuShare::of(&self.terms.limits);
+        let (argv, env) = (self.runtime.command(&call), self.runtime.environment_with(share, given));
         conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: true })?;
         match self.runtime.preparing(&call) {
             None => Ok(()),
             Some(Preparing { command: argv, .. }) => {
-                let env = self.runtime.environment();
+                let env = self.runtime.environment(share);
                 conversation.open(StartedProcess { process: PREPARE, argv, env, has_channel: false })
             }
         }
@@ -451,9 +462,9 @@ impl Prepared {
             return (verdict.outcome, verdict.error);
         }
         if done.error_message.is_none()
-            && let Some(said) = self.runtime.explain_failure(&words)
+            && let Some(said) = self.runtime.explain_failure(&words, &self.source)
         {
-            let said = said.for_program(self.runtime.source());
+            let said = said.for_program(&self.source);
             (done.error_line, done.error_column) = (said.line, said.column);
             done.error_message = Some(said.message);
         }

@@ -21,7 +21,7 @@ use crate::guest_client::GuestError;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
-use crate::runtimes::{DriverCall, Runtime};
+use crate::runtimes::{CpuShare, DriverCall, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::End;
 use crate::{Engine, Wall};
@@ -117,7 +117,8 @@ impl Engine {
         let (language, purpose) = (runtime.interpreter(), Purpose::Check);
         let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
         let mut lease = wall.lease(&want).await.map_err(|unstarted| unstarted.error)?;
-        let check = Check { runtime: &runtime, code, argv, patience: Duration::from_millis(limits.wall_ms) };
+        let (share, patience) = (CpuShare::of(&limits), Duration::from_millis(limits.wall_ms));
+        let check = Check { runtime: &runtime, code, argv, share, patience };
         let mut answer = check.ask(&mut lease).await;
         if lease.is_spare && matches!(answer, Answer::Failed(GuestError::Gone | GuestError::Io(_))) {
             // A spare may die as it is leased. A newly built sandbox replaces it, once.
@@ -153,6 +154,7 @@ struct Check<'a> {
     runtime: &'a Runtime,
     code: &'a str,
     argv: Vec<String>,
+    share: CpuShare,
     patience: Duration,
 }
 
@@ -196,7 +198,7 @@ impl Check<'_> {
         let guest = lease.connect().await?;
         let mut conversation = Conversation::once(guest, WRITTEN_BYTES_MAX, Overflow::LeftOut);
         conversation.place(self.runtime.source(), self.code.as_bytes()).await?;
-        conversation.start(self.argv.clone(), self.runtime)?;
+        conversation.start(self.argv.clone(), self.runtime.environment(self.share))?;
         conversation.end_input()?;
         conversation.send().await?;
         Ok(conversation)
@@ -248,7 +250,7 @@ fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validatio
     }
     let finding = |said: Said| Finding { line: said.line, column: said.column, message: said.message };
     let mut errors: Vec<Finding> =
-        runtime.compile_errors(&text, FINDINGS_MAX).into_iter().map(finding).collect();
+        runtime.compile_errors(&text, runtime.source(), FINDINGS_MAX).into_iter().map(finding).collect();
     // The last line of a compiler often says only that there were errors.
     if errors.iter().any(|error| error.line.is_some()) {
         errors.retain(|error| error.line.is_some() || error.message.contains(':'));

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cases;
+mod names;
+mod places;
 mod programs;
 
 use std::process::ExitCode;
@@ -13,6 +15,8 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let mut trials = cases::trials();
+    trials.extend(names::trials());
+    trials.extend(places::trials());
     trials.extend(programs::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -25,14 +25,28 @@ pub struct Language {
     pub commands: Vec<String>,
     /// Whether a program can fail before it runs.
     pub is_compiled: bool,
+    /// Whether its programs are compiled in a sandbox of their own.
+    pub has_compiler: bool,
+    /// Whether its interpreter outlives a run in a persistent sandbox.
+    pub is_live: bool,
+    /// The usual file name of a program.
+    pub source: String,
 }
 
 #[derive(Deserialize)]
 struct Definition {
     title: String,
+    source: String,
+    drive: Drive,
     interpreter: Interpreter,
     compile: Option<toml::Value>,
     prepare: Option<Prepare>,
+}
+
+#[derive(Deserialize)]
+struct Drive {
+    #[serde(default)]
+    live: bool,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +78,9 @@ pub fn languages() -> Vec<Language> {
                 name: folder.file_name().unwrap().to_string_lossy().into_owned(),
                 title: definition.title,
                 commands: definition.interpreter.commands,
+                has_compiler: definition.compile.is_some(),
+                is_live: definition.drive.live,
+                source: definition.source,
                 is_compiled: definition.compile.is_some() || definition.prepare.is_some_and(|it| it.required),
                 folder,
             })
@@ -80,6 +97,11 @@ impl Language {
         let is_there =
             |command: &String| path.split(':').any(|folder| Path::new(folder).join(command).exists());
         self.commands.iter().any(is_there)
+    }
+
+    /// Where palisade looks for it.
+    pub fn search_path(&self, user: User) -> String {
+        search_path(user)
     }
 
     /// A test of this language; where it is not installed, one that is counted as skipped and says so.

@@ -7,7 +7,7 @@ use wire::{Fork, OpenProcess, ToGuest};
 
 use super::{FIRST_KEPT, KEEP, PREPARE};
 use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
-use crate::runtimes::{DriverCall, Runtime};
+use crate::runtimes::{CpuShare, DriverCall, Runtime};
 
 /// Numbers for placed files start again after this many runs. No process and no question uses a number of this
 /// range.
@@ -24,12 +24,19 @@ pub(crate) struct GuestChannel {
     has_preparer: bool,
     next_process: u32,
     placed: u32,
+    /// The share of the processors with which interpreters of a persistent sandbox start.
+    share: CpuShare,
 }
 
 impl GuestChannel {
     pub(crate) fn new((reader, writer): (GuestReader, GuestWriter)) -> Self {
-        let (interpreters, has_preparer) = (BTreeMap::new(), false);
-        Self { reader, writer, interpreters, has_preparer, next_process: FIRST_KEPT, placed: 0 }
+        let (interpreters, has_preparer, share) = (BTreeMap::new(), false, CpuShare::ONE);
+        Self { reader, writer, interpreters, has_preparer, next_process: FIRST_KEPT, placed: 0, share }
+    }
+
+    /// Sets the share of the processors with which interpreters start.
+    pub(crate) fn with_share(self, share: CpuShare) -> Self {
+        Self { share, ..self }
     }
 
     /// The languages whose interpreters are alive.
@@ -74,7 +81,8 @@ impl GuestChannel {
     }
 
     fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
-        let (env, cwd, has_channel) = (runtime.environment(), WORKSPACE.to_owned(), process != PREPARE);
+        let (env, cwd) = (runtime.environment(self.share), WORKSPACE.to_owned());
+        let has_channel = process != PREPARE;
         // A zygote process can start the replacement for an interpreter that died.
         let fork = if has_channel && runtime.has_zygote() { Fork::Again } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };

@@ -9,7 +9,7 @@ use super::{Conversation, MAIN, Mode, PREPARE, State};
 use crate::driver::{self, DriverDecoder};
 use crate::feed::Feed;
 use crate::guest_client::GuestError;
-use crate::runtimes::{Preparing, Runtime};
+use crate::runtimes::Preparing;
 
 /// A process that starts after the lease, never as a copy of a zygote process.
 pub(crate) struct StartedProcess {
@@ -57,8 +57,8 @@ impl Conversation<'_> {
     }
 
     /// Queues the start of a program that has no driver.
-    pub(crate) fn start(&mut self, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
-        self.open(StartedProcess { process: MAIN, argv, env: runtime.environment(), has_channel: false })
+    pub(crate) fn start(&mut self, argv: Vec<String>, env: Vec<(String, String)>) -> Result<(), GuestError> {
+        self.open(StartedProcess { process: MAIN, argv, env, has_channel: false })
     }
 
     /// Queues the start of a process of a fresh sandbox, after the files.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sandbox::{Layer, Limits, PlacedFile, ReadOnlyBind, WORKSPACE};
 use serde_json::{Map, Value};
 
-use super::{DriverCall, Runtime, inside};
+use super::{CpuShare, DriverCall, Runtime, inside};
 use crate::InputFile;
 use crate::builds::{Build, KeyMaker};
 use crate::diagnostics::{self, Said};
@@ -24,6 +24,8 @@ const PROXIES: &str = "{proxies}";
 /// One compilation.
 #[derive(Debug)]
 pub(crate) struct CompileCall<'a> {
+    /// The file name of the program.
+    pub(crate) source: &'a str,
     pub(crate) code: &'a str,
     /// The inputs that take part.
     pub(crate) inputs: Vec<&'a InputFile>,
@@ -113,7 +115,7 @@ impl Runtime {
             .filter(|input| is_source(input))
             .map(|input| format!("./{}", input.path))
             .collect();
-        let source = self.source_path();
+        let source = format!("{WORKSPACE}/{}", call.source);
         let filled = self.fill(&compile.command, &DriverCall { mode: "last", source: &source });
         let mut argv = Vec::with_capacity(filled.len() + sources.len());
         for part in filled {
@@ -132,9 +134,12 @@ impl Runtime {
     /// The command that starts the program. The part `{proxies}` becomes the arguments for its proxies.
     pub(crate) fn run_command(&self, args: &[String], given: &Given, limits: &Limits) -> Vec<String> {
         let source = self.source_path();
-        let memory_mb = (limits.memory_bytes >> 20).to_string();
+        let (memory_mb, cpus) = ((limits.memory_bytes >> 20).to_string(), CpuShare::of(limits).to_string());
         let filled = self.command(&DriverCall { mode: "last", source: &source });
-        let fill = |part: String| part.replace("{build}", BUILD_INSIDE).replace("{memory_mb}", &memory_mb);
+        let fill = |part: String| {
+            let part = part.replace("{build}", BUILD_INSIDE);
+            part.replace("{memory_mb}", &memory_mb).replace("{cpus}", &cpus)
+        };
         let mut argv = Vec::with_capacity(filled.len() + args.len());
         for part in filled {
             if part == PROXIES {
@@ -176,11 +181,25 @@ impl Runtime {
         key.add("toolchain", identity.as_bytes());
     }
 
-    /// The errors in the compiler's output.
-    pub(crate) fn compile_errors(&self, output: &str, most: usize) -> Vec<Said> {
+    /// The errors in the compiler's output. `source` is the file name of the program.
+    pub(crate) fn compile_errors(&self, output: &str, source: &str, most: usize) -> Vec<Said> {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
-        let found = diagnostics::find(output, &compile.diagnostics, self.source(), most);
-        found.into_iter().map(|said| said.for_program(self.source())).collect()
+        let found = diagnostics::find(output, &compile.diagnostics, source, most);
+        found.into_iter().map(|said| said.for_program(source)).collect()
+    }
+
+    /// Whether a program can have that file name. To a compiler a name may mean more than to an interpreter: its
+    /// ending says what the file is, and a character in front may make it an option.
+    pub(crate) fn takes_name(&self, name: &str) -> bool {
+        let Some(compile) = &self.definition.compile else { return true };
+        let own_ending = Path::new(self.source()).extension();
+        let has_ending = Path::new(name).extension() == own_ending
+            || compile.sources.iter().any(|ending| name.ends_with(ending.as_str()));
+        let is_plain = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.');
+        has_ending
+            && name.starts_with(char::is_alphanumeric)
+            && name.chars().all(is_plain)
+            && !compile.unusable_names.iter().any(|ending| name.ends_with(ending.as_str()))
     }
 }
 

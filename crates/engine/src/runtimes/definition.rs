@@ -119,6 +119,10 @@ pub(crate) struct Compile {
     /// Suffixes of inputs that are passed to the compiler as `{sources}`.
     #[serde(default)]
     pub(crate) sources: Vec<String>,
+    /// Ends of file names to which the compiler gives a meaning of its own. A program with such a name is
+    /// compiled under the usual one.
+    #[serde(default)]
+    pub(crate) unusable_names: Vec<String>,
     /// The patterns of error messages.
     #[serde(default)]
     pub(crate) diagnostics: Vec<Pattern>,

@@ -8,6 +8,7 @@ mod canary;
 mod compile;
 mod definition;
 mod error;
+mod share;
 mod slot;
 mod zygote;
 
@@ -22,6 +23,7 @@ pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
 pub(crate) use self::definition::Definition;
 pub use self::error::RuntimeError;
+pub(crate) use self::share::CpuShare;
 use self::slot::Slot;
 pub(crate) use self::zygote::is_among;
 use crate::diagnostics::{self, Said};
@@ -202,6 +204,7 @@ impl Runtime {
         let script =
             self.definition.check.as_ref().and_then(|check| check.script.as_deref()).unwrap_or_default();
         let check = inside(script).to_string_lossy().into_owned();
+        let name = Path::new(call.source).file_name().and_then(|name| name.to_str());
         let values = [
             ("{executable}", self.found.executable.as_str()),
             ("{driver}", &driver),
@@ -210,7 +213,7 @@ impl Runtime {
             ("{prepared}", PREPARED),
             ("{mode}", call.mode),
             ("{source}", call.source),
-            ("{name}", &self.definition.source),
+            ("{name}", name.unwrap_or(&self.definition.source)),
         ];
         let fill =
             |part: &String| values.iter().fold(part.clone(), |text, (name, value)| text.replace(name, value));
@@ -227,10 +230,10 @@ impl Runtime {
         self.definition.check.as_ref().is_some_and(|check| check.diagnostics)
     }
 
-    /// What a failed program reported about its failure at the end of standard error.
-    pub(crate) fn explain_failure(&self, stderr: &str) -> Option<Said> {
+    /// What a failed program reported about its failure at the end of standard error. `source` is its file name.
+    pub(crate) fn explain_failure(&self, stderr: &str, source: &str) -> Option<Said> {
         let failure = &self.definition.failure;
-        diagnostics::find(stderr, &failure.patterns, self.source(), 1).pop()
+        diagnostics::find(stderr, &failure.patterns, source, 1).pop()
     }
 
     /// Whether a failed program ran out of memory: the host measured that it used most of the limit, and the
@@ -242,18 +245,24 @@ impl Runtime {
             && failure.memory_words.iter().any(|word| stderr.contains(word))
     }
 
-    /// The environment of every program of this runtime.
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+    /// The environment of every program of this runtime, whatever its limits.
+    pub(crate) fn own_environment(&self) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.extend(self.definition.env.clone());
         env.extend(self.found.env.clone());
-        env.into_iter().collect()
+        env
+    }
+
+    /// The environment of its programs in a sandbox with that share of the processors.
+    pub(crate) fn environment(&self, share: CpuShare) -> Vec<(String, String)> {
+        self.environment_with(share, &Given::default())
     }
 
     /// The environment of a program that starts with what it is given.
-    pub(crate) fn environment_with(&self, given: &Given) -> Vec<(String, String)> {
-        let mut env: BTreeMap<String, String> = self.environment().into_iter().collect();
+    pub(crate) fn environment_with(&self, share: CpuShare, given: &Given) -> Vec<(String, String)> {
+        let mut env: BTreeMap<String, String> = share.variables().collect();
+        env.extend(self.own_environment());
         env.extend(given.pairs());
         env.into_iter().collect()
     }

@@ -2,7 +2,7 @@
 
 use sandbox::ZygoteSpec;
 
-use super::{DriverCall, Runtime};
+use super::{CpuShare, DriverCall, Runtime};
 use crate::InputFile;
 
 /// The placeholder for the packages in a zygote's command.
@@ -14,17 +14,26 @@ impl Runtime {
     /// The zygote process for that program, or `None` where the language has none. A zygote process with
     /// packages loaded ahead is for programs that import one of them and have no module of that name among
     /// their inputs.
-    pub(crate) fn zygote(&self, code: &str, brings: impl Fn(&str) -> bool) -> Option<ZygoteSpec> {
+    ///
+    /// The environment of the zygote process is that of its copies: what it has loaded read it long before a run
+    /// begins. Packages that compute with threads start them when they are loaded, and a copy would not have
+    /// these threads. So they are loaded ahead only for a share of one processor.
+    pub(crate) fn zygote(
+        &self,
+        share: CpuShare,
+        code: &str,
+        brings: impl Fn(&str) -> bool,
+    ) -> Option<ZygoteSpec> {
         let zygote = self.definition.zygote.as_ref()?;
         let wanted: Vec<&str> = zygote.packages.iter().map(String::as_str).collect();
         let is_named = wanted.iter().any(|package| imports(code, package));
         let is_brought = || wanted.iter().any(|package| brings(package));
-        let packages =
-            if is_named && !is_brought() { self.installed(&wanted).join(",") } else { String::new() };
+        let is_preloaded = share == CpuShare::ONE && is_named && !is_brought();
+        let packages = if is_preloaded { self.installed(&wanted).join(",") } else { String::new() };
         let call = DriverCall { mode: "", source: "" };
         let fill = |part: String| part.replace(PACKAGES, &packages);
         let argv = self.fill(&zygote.command, &call).into_iter().map(fill).collect();
-        Some(ZygoteSpec { argv, env: self.environment() })
+        Some(ZygoteSpec { argv, env: self.environment(share) })
     }
 
     /// Whether its interpreter has a zygote process.

@@ -9,7 +9,7 @@ use sandbox::{Limits, Sandbox, SandboxSpec, WorkspaceRef};
 
 use crate::conversation::GuestChannel;
 use crate::guest_client;
-use crate::runtimes::{self, Runtime};
+use crate::runtimes::{self, CpuShare, Runtime};
 use crate::unstarted::Unstarted;
 use crate::{Engine, Wall};
 
@@ -32,10 +32,13 @@ impl AwakeSandbox {
         code: &str,
     ) -> Result<Self, Unstarted> {
         let runtimes = live_runtimes(wall).await;
-        let zygote = match runtimes.iter().find(|runtime| engine.is_warm && runtime.has_zygote()) {
+        let share = CpuShare::of(limits);
+        // A zygote process has the share of a run that asks for none.
+        let is_warm = engine.is_warm && share == engine.usual_share();
+        let zygote = match runtimes.iter().find(|runtime| is_warm && runtime.has_zygote()) {
             Some(runtime) => {
                 let is_hidden = files.holds_any(&runtime.names_of_loaded()).await;
-                runtime.zygote(code, |_| is_hidden)
+                runtime.zygote(share, code, |_| is_hidden)
             }
             None => None,
         };
@@ -59,7 +62,7 @@ impl AwakeSandbox {
         let mut sandbox = wall.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let guest = guest_client::connect(stream).await.map_err(|_| lost())?;
-        let channel = GuestChannel::new(guest);
+        let channel = GuestChannel::new(guest).with_share(share);
         Ok(Self { sandbox, channel })
     }
 }

@@ -18,7 +18,7 @@ use crate::run::{OWN_FILES, in_workspace};
 use crate::runtimes::{DriverCall, Runtime};
 use crate::variables;
 
-const STDIN_FILE: &str = "stdin";
+pub(super) const STDIN_FILE: &str = "stdin";
 
 /// The inputs of a live run.
 pub(super) struct LiveRun<'a> {

@@ -14,6 +14,7 @@ mod entry;
 mod id;
 mod idle_watch;
 mod live_run;
+mod own_files;
 mod persistent_run;
 #[cfg(test)]
 mod upkeep_tests;

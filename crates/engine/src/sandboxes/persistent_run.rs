@@ -16,6 +16,7 @@ use super::awake::AwakeSandbox;
 use super::entry::{SandboxEntry, Slot};
 use super::idle_watch;
 use super::live_run::{LiveRun, Unbegun};
+use super::own_files::OwnFiles;
 use super::{SandboxId, Sandboxes};
 use crate::admission::Permit;
 use crate::clock;
@@ -26,7 +27,7 @@ use crate::links::Reach;
 use crate::request::RunRequest;
 use crate::request::check_names;
 use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
-use crate::run::{InSandbox, OWN_FILES, millis};
+use crate::run::{InSandbox, millis};
 use crate::runtimes::Runtime;
 use crate::store::SandboxUse;
 use crate::unstarted::{Unstarted, unless_stopped, unplaced};
@@ -105,7 +106,7 @@ impl Sandboxes {
         let before = files.snapshot(pace).await.map_err(RunError::from)?;
         check_disk(&entry, before.used().bytes, &request)?;
         let languages_before = slot.languages.len();
-        let own_files = [runtime.source(), "stdin"].map(|name| format!("{OWN_FILES}{name}"));
+        let own_files = OwnFiles::of(&runtime, &request.code, &*files).await;
         let mut ran = if runtime.is_live() {
             let used = before.used();
             // If the count is incomplete, the disk watch examines the files again.
@@ -117,10 +118,11 @@ impl Sandboxes {
             live.instrument(tracing::debug_span!("live_run")).await
         } else {
             let (runtime, workspace) = (Arc::clone(&runtime), entry.workspace.clone());
-            let sandbox = InSandbox { wall: wall.name(), workspace, runtime, terms };
+            let source = own_files.program();
+            let sandbox = InSandbox { wall: wall.name(), workspace, runtime, terms, source };
             Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut audience, stops).await)
         };
-        files.tidy(&own_files).await;
+        own_files.remove(&*files).await;
         if let Ok(result) = &mut ran {
             look_at_files(&entry, before, pace, result).await;
             suit_remedy(result);
