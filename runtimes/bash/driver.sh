@@ -1,8 +1,9 @@
-# Runs programs in this shell on behalf of the guest (protocol: docs/DRIVERS.md).
+# Runs programs in this shell on behalf of the guest (protocol: docs/DRIVERS.md): `driver.sh [keep]`.
 #
 # Mode last: binds the variables, closes the channel and sources the program as the very last act, so that
 # its exit status is the shell's; no done is sent. Mode keep: every program runs at the top level of this
-# shell, never in a function, because declare would make locals there.
+# shell, never in a function, because declare would make locals there. The argument keep prepares the shell for
+# that mode: only with it do errors name the lines of the program.
 #
 # Holds: no data is ever evaluated; no process is started on the way to a program, except to remove the file of its
 # standard input; while a program runs the
@@ -10,6 +11,17 @@
 # `builtin` stands before the words a program may have redefined (not before exec: its redirections would be
 # undone).
 
+# The loop of a kept shell, which runs it by -c. There the shell has no script, so messages begin with $0, and a
+# program that is evaluated on line 1 counts its lines from 1. The loop must therefore remain one line.
+__palisade_loop='builtin . "$0" "$1"; while __palisade_next; do builtin set -- "${__palisade_args[@]}"; \
+__palisade_arm; builtin eval "$__palisade_code" 99<&-; \
+{ __palisade_last=$? __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; builtin trap : INT; } 2>/dev/null; \
+__palisade_answer; done; __palisade_end'
+__palisade_loop=${__palisade_loop//\\$'\n'/}
+
+if [[ $1 == keep ]]; then
+  exec "$BASH" --norc --noprofile -c "$__palisade_loop" "${BASH_SOURCE[0]}" --looped
+fi
 __palisade_driver=${BASH_SOURCE[0]}
 
 # Next message into the array __palisade_message; false at the end of the channel. Bash reads a socket
@@ -157,7 +169,7 @@ __palisade_leave() {
     builtin alias -p
   )
   exec 98<<<"$__palisade_state"
-  exec "$BASH" "$__palisade_driver" --resume
+  exec "$BASH" --norc --noprofile -c "$__palisade_loop" "$__palisade_driver" --resume
 }
 
 # A signal that ends a shell would run the EXIT trap first, in which it cannot be told from `exit`. So each of them has a
@@ -167,8 +179,77 @@ __palisade_die() {
   builtin kill -s "$1" "$$"
 }
 
-__palisade_functions=(__palisade_receive __palisade_send __palisade_bind __palisade_bind_map
-  __palisade_give __palisade_unset __palisade_take_back __palisade_finish __palisade_leave __palisade_die)
+# Waits for the next program and prepares everything for it but its positional parameters. False in mode last and
+# when there are no more programs.
+__palisade_next() {
+  while __palisade_receive && [[ ${__palisade_message[0]} == @(run|given) ]]; do
+    if [[ ${__palisade_message[0]} == given ]]; then
+      __palisade_give
+      builtin continue
+    fi
+    __palisade_bind
+    if [[ -n ${__palisade_message[5]} ]]; then
+      exec <"${__palisade_message[5]}"
+    fi
+    __palisade_mode=${__palisade_message[2]}
+    if [[ $__palisade_mode == last ]]; then
+      builtin return 1
+    fi
+    if [[ -n ${__palisade_message[5]} ]]; then
+      # Not for the program's eyes. The one process on the way to a program: the shell itself cannot remove a file.
+      builtin command -p rm -f -- "${__palisade_message[5]}" 99<&- &>/dev/null
+    fi
+    if [[ -z $__palisade_signal ]]; then
+      for __palisade_signal in "${__palisade_signals[@]}"; do
+        builtin trap "__palisade_die $__palisade_signal" "$__palisade_signal"
+      done
+    fi
+    BASH_ARGV0=${__palisade_message[3]}
+    # Options come back on the program's first line, so that set -x does not show the driver at work.
+    __palisade_code=${__palisade_flags:+builtin set -$__palisade_flags; }
+    if [[ -n ${__palisade_message[4]} ]]; then
+      __palisade_code+=${__palisade_message[4]}
+    else
+      __palisade_code+='builtin . "$0"'
+    fi
+    builtin return 0
+  done
+  builtin return 1
+}
+
+# The last act before a kept program.
+__palisade_arm() {
+  # Where bash will save the next descriptor: __palisade_leave may have to find it.
+  exec {__palisade_saved}<&99
+  builtin eval "exec $__palisade_saved<&-"
+  __palisade_running=1
+  builtin trap '{ __palisade_last=$? __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; } 2>/dev/null
+    __palisade_leave "$__palisade_last"' EXIT
+  builtin trap '__palisade_interrupted=1; builtin exit 130' INT
+}
+
+# The first act after a kept program that did not end the shell.
+__palisade_answer() {
+  if ((__palisade_last == 0)); then
+    __palisade_finish ok 0
+  else
+    __palisade_finish error "$__palisade_last"
+  fi
+}
+
+# After the loop of a kept shell.
+__palisade_end() {
+  if [[ -n $__palisade_running ]]; then
+    # A break of the program reached the loop.
+    { __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; } 2>/dev/null
+    __palisade_leave 0
+  fi
+  builtin exit "$__palisade_last"
+}
+
+__palisade_functions=(__palisade_receive __palisade_send __palisade_bind __palisade_bind_map __palisade_give
+  __palisade_unset __palisade_take_back __palisade_finish __palisade_leave __palisade_next __palisade_arm
+  __palisade_answer __palisade_end __palisade_die)
 # The signals that Bash handles so (`terminating_signals` in its sig.c), but for INT.
 __palisade_signals=(HUP ILL TRAP ABRT FPE BUS SEGV SYS PIPE ALRM TERM XCPU XFSZ VTALRM USR1 USR2)
 __palisade_flags='' __palisade_last=0 __palisade_running='' __palisade_interrupted='' __palisade_mode='' __palisade_signal=''
@@ -185,61 +266,22 @@ else
   exec 99<&3 3<&-
   builtin printf '1\0ready\0' >&99
 fi
+if [[ $1 == --* ]]; then
+  builtin unset -v BASH_EXECUTION_STRING
+  builtin return 0
+fi
 
-while __palisade_receive && [[ ${__palisade_message[0]} == @(run|given) ]]; do
-  if [[ ${__palisade_message[0]} == given ]]; then
-    __palisade_give
-    builtin continue
-  fi
-  __palisade_bind
-  if [[ -n ${__palisade_message[5]} ]]; then
-    exec <"${__palisade_message[5]}"
-  fi
-  __palisade_mode=${__palisade_message[2]}
-  if [[ $__palisade_mode == last ]]; then
-    builtin break
-  fi
-  if [[ -n ${__palisade_message[5]} ]]; then
-    # Not for the program's eyes. The one process on the way to a program: the shell itself cannot remove a file.
-    builtin command -p rm -f -- "${__palisade_message[5]}" 99<&- &>/dev/null
-  fi
-  if [[ -z $__palisade_signal ]]; then
-    for __palisade_signal in "${__palisade_signals[@]}"; do
-      builtin trap "__palisade_die $__palisade_signal" "$__palisade_signal"
-    done
-  fi
-  BASH_ARGV0=${__palisade_message[3]}
+# Without keep the shell is a script's until its first order. An order in mode keep is answered as well, but with
+# lines of this file in its messages.
+while __palisade_next; do
   builtin set -- "${__palisade_args[@]}"
-  # Options come back on the program's first line, so that set -x does not show the driver at work.
-  __palisade_code=${__palisade_flags:+builtin set -$__palisade_flags; }
-  if [[ -n ${__palisade_message[4]} ]]; then
-    __palisade_code+=${__palisade_message[4]}
-  else
-    __palisade_code+='builtin . "$0"'
-  fi
-  # Where bash will save the next descriptor: __palisade_leave may have to find it.
-  exec {__palisade_saved}<&99
-  builtin eval "exec $__palisade_saved<&-"
-  __palisade_running=1
-  builtin trap '{ __palisade_last=$? __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; } 2>/dev/null
-    __palisade_leave "$__palisade_last"' EXIT
-  builtin trap '__palisade_interrupted=1; builtin exit 130' INT
+  __palisade_arm
   builtin eval "$__palisade_code" 99<&-
   { __palisade_last=$? __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; builtin trap : INT; } 2>/dev/null
-  if ((__palisade_last == 0)); then
-    __palisade_finish ok 0
-  else
-    __palisade_finish error "$__palisade_last"
-  fi
+  __palisade_answer
 done
-
-if [[ -n $__palisade_running ]]; then
-  # A break of the program reached the loop above.
-  { __palisade_flags=${-//[!euxvf]/}; builtin set +euxvf; } 2>/dev/null
-  __palisade_leave 0
-fi
 if [[ $__palisade_mode != last ]]; then
-  builtin exit "$__palisade_last"
+  __palisade_end
 fi
 
 # Mode last: from here on the shell is the program's.
@@ -251,7 +293,8 @@ BASH_ARGV0=$__palisade_source
 builtin set -- "${__palisade_args[@]}"
 builtin unset -f "${__palisade_functions[@]}"
 builtin unset -v __palisade_functions __palisade_message __palisade_args __palisade_last __palisade_running \
-  __palisade_interrupted __palisade_mode __palisade_given __palisade_driver __palisade_flags __palisade_saved __palisade_code __palisade_signal __palisade_signals
+  __palisade_interrupted __palisade_mode __palisade_given __palisade_driver __palisade_flags __palisade_saved __palisade_code \
+  __palisade_loop __palisade_signal __palisade_signals
 # Before 5.0 the shell cannot rename itself: $0 stays the driver's and one name of ours remains.
 if ((BASH_VERSINFO[0] < 5)); then
   builtin . "$__palisade_source"

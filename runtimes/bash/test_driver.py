@@ -27,8 +27,8 @@ ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 
 class Guest(player.Player):
-    def __init__(self, workspace):
-        super().__init__([BASH, "--norc", "--noprofile", DRIVER], workspace, "main.sh", ENV)
+    def __init__(self, workspace, mode):
+        super().__init__([BASH, "--norc", "--noprofile", DRIVER, mode], workspace, "main.sh", ENV)
 
     def run(self, code, variables=None, by_file=True, **more):
         if by_file:
@@ -45,20 +45,20 @@ class Guest(player.Player):
 
 
 class DriverTest(unittest.TestCase):
-    def guest(self):
+    def guest(self, mode="keep"):
         workspace = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, workspace, True)
-        guest = Guest(workspace)
+        guest = Guest(workspace, mode)
         self.addCleanup(guest.kill)
         return guest
 
     def fresh(self, code, **more):
-        guest = self.guest()
+        guest = self.guest("last")
         guest.run(code, **more)
         return guest.end()
 
     def same_as_plain(self, code, *args):
-        guest = self.guest()
+        guest = self.guest("last")
         guest.run(code, args=args)
         seen = guest.end()
         plain = subprocess.run([BASH, guest.source, *args], capture_output=True, text=True, cwd=guest.workspace,
@@ -80,7 +80,7 @@ class DriverTest(unittest.TestCase):
                 self.same_as_plain(code, "a b", "*")
 
     def test_code_field_is_not_needed_and_not_harmful(self):
-        guest = self.guest()
+        guest = self.guest("last")
         with open(guest.source, "w") as file:
             file.write("echo x")
         guest.send("run", "r", "last", guest.source, "echo x", "", "0")
@@ -105,13 +105,13 @@ class DriverTest(unittest.TestCase):
 
     def test_what_is_given_is_exported_and_never_evaluated(self):
         evil = "$(touch hit)`touch hit`\\ \"'\n;* ü🐍"
-        guest = self.guest()
+        guest = self.guest("last")
         guest.give({"GIVEN": evil, "EMPTY": "", "PATH": "/nowhere:/usr/bin:/bin", "a[$(touch hit)]": "x"})
         guest.run('printf "<%s>" "$GIVEN" "${EMPTY-unset}"; printenv GIVEN; ls; compgen -v | grep -i palisade')
         self.assertEqual(guest.end(), (1, "<%s><>%s\nmain.sh\n" % (evil, evil), ""))
 
     def test_stdin_from_a_file(self):
-        guest = self.guest()
+        guest = self.guest("last")
         path = os.path.join(guest.workspace, "in")
         with open(path, "w") as file:
             file.write("one\ntwo\n")
@@ -158,6 +158,24 @@ class DriverTest(unittest.TestCase):
             self.assertEqual(guest.keep("echo $v ${#m[@]}", variables={"v": "w", "m": {"a": 1}}, **more), ("ok", "0"))
             guest.send("close")
             self.assertEqual(guest.end()[:2], (0, "f1\n/\nb e\non\narg\nw 1\n"))
+
+    def test_errors_name_the_lines_of_the_program(self):
+        for code, line in (
+            ("echo a\nnosuch\n", 2), ("\n\nx=$((1/0))", 3), ("f() {\n  nosuch\n}\nf", 2), ("(\nnosuch)", 2),
+            ("echo 'a\nb'\nnosuch | cat", 3), ("echo\n\nfi\n", 3), ("echo\nif true; then\n", 3), ("\necho ${u?gone}", 2),
+            ("\n\necho line $LINENO >&2", 3), ("trap 'echo line $LINENO >&2' ERR\nfalse", 2),
+        ):
+            for before in ("", "exit 3", "set -e"):
+                with self.subTest(code=code, before=before):
+                    guest = self.guest()
+                    if before:
+                        guest.keep(before, by_file=False)
+                    guest.keep(code, by_file=False)
+                    err = guest.streams()[1]
+                    self.assertRegex(err, r"\bline %d\b" % line)
+                    self.assertNotIn("driver", err)
+                    self.assertEqual(guest.keep("nosuch", by_file=False)[1], "127")
+                    self.assertIn("main.sh: line 1: nosuch", guest.streams()[1][len(err):])
 
     def test_exit_and_errexit_keep_the_session(self):
         guest = self.guest()
