@@ -2,7 +2,7 @@
 //! when it did, and its exit status.
 
 use functional::{is_quick, outcome, run_json, run_plain};
-use harness::{User, users};
+use harness::{Build, Palisade, User, users};
 use serde_json::Value;
 
 const OTHER_LIMIT: Option<i32> = Some(123);
@@ -264,5 +264,28 @@ fn less_than_a_runtime_needs_is_raised_and_told() {
         let result = run_json(user, "bash", "echo ok", &["--memory-mb", "1", "--open-files", "1"]);
         assert_eq!(outcome(&result), "completed", "{result:#}");
         assert_eq!(result["clamped"].as_array().unwrap().len(), 2, "{result:#}");
+    }
+}
+
+#[test]
+fn recursion_in_c_may_use_the_stack_and_no_more() {
+    let code = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int f(int n) { volatile char b[1024]; b[0] = 1; return n == 0 ? 0 : f(n - 1) + b[0]; }\n\
+        int main(int c, char **v) { printf(\"%d\\n\", f(atoi(v[1]))); }";
+    for user in users() {
+        let run = |depth: &str| {
+            let ended = Palisade::new(Build::Real, user, &["run", "--json", "c", "-c", code, depth]).end();
+            serde_json::from_str::<Value>(&ended.stdout).unwrap()
+        };
+        let result = run("7000");
+        assert_eq!((outcome(&result), &result["stdout"]), ("completed", &"7000\n".into()), "{result:#}");
+        let result = run("1000000");
+        assert_eq!((outcome(&result), &result["signal"]), ("failed", &11.into()), "{result:#}");
+        // Where no control group counts memory, a short peak may be missed.
+        if let Some(cause) = result["error"]["cause"].as_str() {
+            assert!(cause.contains("stack overflow"), "{result:#}");
+        } else {
+            assert_ne!(user, User::Root, "{result:#}");
+        }
     }
 }

@@ -175,3 +175,19 @@ fn a_script_may_replace_itself() {
         "three\n1970\n1099511627776 1 2 3\n",
     );
 }
+
+#[test]
+fn the_system_is_named_and_the_usual_places_are_there() {
+    prints("(. /etc/os-release; [ -n \"$ID\" ] && echo named)", "named\n");
+    prints("echo x > /mnt/data/f; cat /workspace/f; readlink /mnt/data", "x\n/workspace\n");
+}
+
+#[test]
+fn the_limits_of_the_shell_are_told_without_errors() {
+    for user in users() {
+        let result = run_json(user, "bash", "ulimit -a > /dev/null; ulimit -c; ulimit -s", &[]);
+        assert_eq!((&result["stdout"], &result["stderr"]), (&"0\n8192\n".into(), &"".into()), "{result:#}");
+        let result = run_json(user, "bash", "ulimit -c unlimited", &[]);
+        assert_eq!(outcome(&result), "failed", "{result:#}");
+    }
+}

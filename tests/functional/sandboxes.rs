@@ -44,6 +44,23 @@ fn python_remembers_variables_imports_functions_folder_and_environment() {
 }
 
 #[test]
+fn errors_of_a_live_shell_have_the_lines_of_the_program() {
+    in_a_sandbox(|client, sandbox, _| {
+        for _ in 0..2 {
+            for (code, line) in
+                [("true\n\nnosuch", 3), ("f() {\n  nosuch\n}\nf", 2), ("echo\nfi", 2), ("\nexit $((1/0))", 2)]
+            {
+                let result = client.run(sandbox, "bash", code);
+                let stderr = result["stderr"].as_str().unwrap();
+                assert!(!stderr.contains("driver"), "{stderr}");
+                assert!(stderr.contains(&format!("line {line}: ")), "{code:?}: {stderr}");
+            }
+            client.run(sandbox, "bash", "exit 3");
+        }
+    });
+}
+
+#[test]
 fn javascript_and_typescript_share_one_interpreter() {
     in_a_sandbox(|client, sandbox, _| {
         completed(&client.run(

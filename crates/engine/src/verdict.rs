@@ -3,7 +3,7 @@
 //! A limit becomes the outcome only if the program failed and the host's counter for that limit increased. A
 //! program that succeeds although a counter increased gets a warning.
 
-use sandbox::{Ending, Limits, Outcome, Usage};
+use sandbox::{Ending, Limits, Outcome, STACK_BYTES, Usage};
 use wire::Exit;
 
 use crate::conversation::Stop;
@@ -45,7 +45,11 @@ pub(crate) struct Verdict {
 pub(crate) fn judge(end: End, usage: &Usage, limits: &Limits) -> Verdict {
     let outcome = outcome(end, usage, limits);
     let warnings = if outcome == Outcome::Completed { warnings(usage, limits) } else { Vec::new() };
-    Verdict { outcome, error: error(outcome, end, limits), warnings }
+    Verdict {
+        outcome,
+        error: error(outcome, end, limits).map(|error| with_cause(error, end, usage)),
+        warnings,
+    }
 }
 
 fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
@@ -162,6 +166,21 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
     Some(if remedy.is_empty() { error } else { error.remedy(remedy) })
 }
 
+/// Names the stack as a possible cause of a segmentation fault. The kernel reports the same signal for every invalid
+/// access, but a program that filled its stack used at least as much memory.
+fn with_cause(error: RunError, end: End, usage: &Usage) -> RunError {
+    const SIGSEGV: i32 = 11;
+    if end != End::Program(Exit::Signal(SIGSEGV)) || usage.memory_peak_bytes < STACK_BYTES {
+        return error;
+    }
+    let cause = format!(
+        "a memory access that is not allowed, or a stack overflow: the stack has {} MB (`ulimit -s`)",
+        STACK_BYTES >> 20
+    );
+    RunError { cause: Some(cause), ..error }
+        .remedy("if it recurses, bound the depth or use a loop; check pointers and bounds")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +229,16 @@ mod tests {
     fn a_signal_of_its_own_is_just_a_failure() {
         assert_eq!(outcome_of(End::Program(Exit::Signal(9)), Usage::default()), Outcome::Failed);
         assert_eq!(outcome_of(End::Program(Exit::Signal(24)), Usage::default()), Outcome::Failed);
+    }
+
+    #[test]
+    fn a_segmentation_fault_may_be_a_stack_overflow_if_the_memory_was_used() {
+        let cause = |signal, memory_peak_bytes| {
+            let usage = Usage { memory_peak_bytes, ..Usage::default() };
+            judge(End::Program(Exit::Signal(signal)), &usage, &Limits::default()).error.unwrap().cause
+        };
+        assert!(cause(11, 9 << 20).is_some_and(|cause| cause.contains("stack overflow")));
+        assert_eq!((cause(11, 1 << 20), cause(6, 9 << 20)), (None, None));
     }
 
     #[test]

@@ -112,4 +112,6 @@ pub struct Rlimits {
     pub open_files: u64,
     /// Processes of this identity in this user namespace.
     pub processes: u64,
+    /// Stack of a process's first thread. A program may raise it for itself.
+    pub stack_bytes: u64,
 }

@@ -71,7 +71,15 @@ pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
         let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
         rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })?;
     }
-    Ok(())
+    limit_stack(limits.stack_bytes)
+}
+
+/// Sets the stack of programs to a known size, whatever the server was started with. A stack counts as memory, so
+/// the hard limit stays.
+fn limit_stack(bytes: u64) -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Stack).maximum;
+    let current = Some(maximum.map_or(bytes, |maximum| maximum.min(bytes)));
+    Ok(rustix::process::setrlimit(Resource::Stack, Rlimit { current, maximum })?)
 }
 
 /// Keeps exactly the current capabilities across exec. See capabilities(7), ambient.

@@ -23,5 +23,5 @@ pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
 pub use inventory::{Inventory, InventoryError, NamedBytes, Toolchain, ToolchainQuery};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{Layer, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE, ZygoteSpec};
+pub use spec::{Layer, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE, ZygoteSpec};
 pub use workspace::WorkspaceRef;

@@ -8,6 +8,8 @@ use crate::{Guarantee, Limits};
 
 /// The directory of the program's files, in every sandbox.
 pub const WORKSPACE: &str = "/workspace";
+/// The stack of a process's first thread (`ulimit -s`), unless the wall's own system has less.
+pub const STACK_BYTES: u64 = 8 << 20;
 
 /// What a sandbox must provide.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

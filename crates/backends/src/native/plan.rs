@@ -3,10 +3,11 @@
 //! `build` calls it for every sandbox. It only computes data; the jail carries out the plan.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
-use sandbox::{BackendError, Limits, PlacedFile, ReadOnlyBind, SandboxSpec, WORKSPACE};
+use sandbox::{BackendError, Limits, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE};
 
 use super::cgroup::{CgroupSet, Cgroups};
 
@@ -27,6 +28,11 @@ const ETC: [&str; 6] = [
 /// their modes.
 const WRITABLE: [(&str, &str, u32); 3] =
     [("tmp", "/tmp", 0o1777), ("home", "/home/agent", 0o755), ("shm", "/dev/shm", 0o1777)];
+/// Names the distribution, whose `/usr` every sandbox shows. See os-release(5).
+const OS_RELEASE: &str = "/etc/os-release";
+const OS_RELEASE_BYTES_MAX: u64 = 16 << 10;
+/// The path by which other code interpreters show the files of a program.
+const OTHER_WORKSPACE: &str = "/mnt/data";
 
 const HOSTNAME: &str = "palisade";
 /// The guest and the start of the program need some file descriptors.
@@ -57,9 +63,16 @@ impl System {
                 Err(_) => {}
             }
         }
+        symlinks.push((PathBuf::from(OTHER_WORKSPACE), PathBuf::from(WORKSPACE)));
+        let mut files = system_files();
+        match system_name() {
+            Some(SystemName::Link(target)) => symlinks.push((PathBuf::from(OS_RELEASE), target)),
+            Some(SystemName::Text(content)) => files.push(PlanFile { path: OS_RELEASE.into(), content }),
+            None => {}
+        }
         let public = ETC.map(PathBuf::from).into_iter().filter(|path| path.exists());
         binds.extend(public.map(|path| Bind::in_place(path, true)));
-        Self { binds, symlinks, files: system_files(), executable: None }
+        Self { binds, symlinks, files, executable: None }
     }
 
     pub(super) fn set_executable(&mut self, executable: Option<PathBuf>) {
@@ -130,6 +143,7 @@ pub(super) fn rlimits(limits: &Limits, is_counted: bool) -> Rlimits {
         processes: u64::from(limits.processes)
             + GUEST_PROCESSES
             + if is_counted { SPARE_PROCESSES } else { 0 },
+        stack_bytes: STACK_BYTES,
     }
 }
 
@@ -165,6 +179,24 @@ fn scratch(spec: &SandboxSpec) -> Scratch {
         directories.push(directory("workspace", WORKSPACE, 0o755));
     }
     Scratch { bytes: spec.limits.disk_bytes, inodes: spec.limits.disk_inodes, directories }
+}
+
+/// How a sandbox names the distribution.
+enum SystemName {
+    /// By a link to a file in `/usr`.
+    Link(PathBuf),
+    /// By a copy of the host's file, which is not in `/usr`.
+    Text(Vec<u8>),
+}
+
+fn system_name() -> Option<SystemName> {
+    let real = fs::canonicalize(OS_RELEASE).ok()?;
+    if real.starts_with("/usr") {
+        return Some(SystemName::Link(real));
+    }
+    let mut content = Vec::new();
+    fs::File::open(real).ok()?.take(OS_RELEASE_BYTES_MAX).read_to_end(&mut content).ok()?;
+    Some(SystemName::Text(content))
 }
 
 fn system_files() -> Vec<PlanFile> {

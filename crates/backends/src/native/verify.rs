@@ -338,7 +338,7 @@ mod tests {
             files: Vec::new(),
             workspace: None,
             scratch: jail::Scratch { bytes: 0, inodes: 0, directories: Vec::new() },
-            rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1 },
+            rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1, stack_bytes: 1 },
             memory_counted: false,
             hostname: String::new(),
             linger_ms: 0,

@@ -137,6 +137,8 @@ mod tests {
     fn as_rules(rule: &[Condition]) -> Vec<SeccompRule> {
         let mut alternatives = vec![Vec::new()];
         for condition in rule {
+            const HIGH: u64 = 0xffff_ffff_0000_0000;
+            let mut length = SeccompCmpArgLen::Dword;
             let (argument, choices): (u8, Vec<(SeccompCmpOp, u32)>) = match *condition {
                 Condition::MaskedEqual { argument, mask, value } => {
                     (argument, vec![(SeccompCmpOp::MaskedEq(u64::from(mask)), value)])
@@ -145,10 +147,14 @@ mod tests {
                 Condition::OneOf { argument, values } => {
                     (argument, values.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect())
                 }
+                Condition::HighZero { argument } => {
+                    length = SeccompCmpArgLen::Qword;
+                    (argument, vec![(SeccompCmpOp::MaskedEq(HIGH), 0)])
+                }
             };
             let with = |begun: &Vec<SeccompCondition>, (operator, value): &(SeccompCmpOp, u32)| {
-                let length = SeccompCmpArgLen::Dword;
-                let last = SeccompCondition::new(argument, length, operator.clone(), u64::from(*value));
+                let last =
+                    SeccompCondition::new(argument, length.clone(), operator.clone(), u64::from(*value));
                 begun.iter().cloned().chain([last.unwrap()]).collect::<Vec<_>>()
             };
             alternatives = choices
@@ -248,6 +254,7 @@ mod tests {
         let values = rules.iter().flatten().flat_map(|condition| match condition {
             Condition::MaskedEqual { value, .. } | Condition::Differs { value, .. } => vec![*value],
             Condition::OneOf { values, .. } => values.to_vec(),
+            Condition::HighZero { .. } => vec![0],
         });
         let near = |value: u64| [value.wrapping_sub(1), value, value + 1, value | 1 << 40];
         values.flat_map(|value| near(u64::from(value))).collect()
@@ -304,6 +311,9 @@ mod tests {
             ALLOW
         );
         assert_eq!(with(libc::SYS_prlimit64, 1, 7), EPERM);
+        let core = |new: u64| answer(libc::SYS_prlimit64, [0, u64::from(libc::RLIMIT_CORE), new, 0, 0, 0]);
+        assert_eq!(core(0), ALLOW, "the limit can be read");
+        assert_eq!((core(0x1000), core(1 << 32), core(1 << 63)), (EPERM, EPERM, EPERM), "but not set");
         assert_eq!(with(libc::SYS_clone3, 0, 0), ENOSYS);
     }
 

@@ -344,7 +344,7 @@ const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 
 /// Calls that are allowed for some arguments only: one of the rules must hold, else the call fails with the
 /// error number beside them. Every argument tested here is an `int` or `unsigned int` to the kernel (clone(2)
-/// uses the low half of its flags), so testing the low 32 bits is complete.
+/// uses the low half of its flags), so testing the low 32 bits is complete. A pointer needs both halves.
 pub(super) fn conditional() -> Conditional {
     let mut rules = Conditional::new();
     arguments::add(&mut rules);
@@ -374,7 +374,9 @@ pub(super) fn conditional() -> Conditional {
     when(SYS_socketpair, vec![vec![equal(0, AF_UNIX as u32)]]);
     when(SYS_personality, vec![vec![equal(0, PERSONALITY_QUERY)], vec![equal(0, 0)]]);
     // Own limits only: the guest has the same user, and a program must not starve it by lowering its limits.
-    when(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)]]);
+    // The core limit can be read, as `ulimit -a` does: the pointer to a new value is null.
+    let read_core = vec![equal(0, 0), equal(1, CORE_LIMIT), equal(2, 0), Condition::HighZero { argument: 2 }];
+    when(SYS_prlimit64, vec![vec![equal(0, 0), differs(1, CORE_LIMIT)], read_core]);
     when(SYS_setrlimit, vec![vec![differs(0, CORE_LIMIT)]]);
     // Pipes, sockets and plain files. The kernel also refuses devices, because the process lacks the
     // capability.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use seccompiler::sock_filter;
 
-/// A test of one argument's low 32 bits.
+/// A test of one argument, of its low 32 bits unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// `argument & mask == value`.
@@ -19,6 +19,8 @@ pub(super) enum Condition {
     Differs { argument: u8, value: u32 },
     /// `argument` is one of these values.
     OneOf { argument: u8, values: &'static [u32] },
+    /// The high 32 bits of `argument` are zero. For pointers, which the kernel takes whole.
+    HighZero { argument: u8 },
 }
 
 /// Conditions that must all hold.
@@ -155,6 +157,9 @@ fn test(condition: Condition) -> Vec<sock_filter> {
         }
         Condition::Differs { argument, value } => {
             vec![load(at(argument)), branch(JUMP_EQUAL, value, u8::MAX, 0)]
+        }
+        Condition::HighZero { argument } => {
+            vec![load(at(argument) + ARGUMENT_BYTES / 2), branch(JUMP_EQUAL, 0, 0, u8::MAX)]
         }
         // Every comparison but the last jumps past the last when it holds.
         Condition::OneOf { argument, values } => {
