@@ -13,5 +13,8 @@ case $root in
 /usr/*) ;;
 *) binds=$(quoted "$(readlink -f -- "$root")") ;;
 esac
-printf '{"version": %s, "executable": %s, "binds": [%s], "watch": [%s, %s]}\n' \
+commands="\"go\": $(quoted "$go")"
+if [ -x "${go%/*}/gofmt" ]; then commands="$commands, \"gofmt\": $(quoted "${go%/*}/gofmt")"; fi
+printf '{"tools": {"commands": {%s}, "binds": [%s]}, ' "$commands" "$binds"
+printf '"version": %s, "executable": %s, "binds": [%s], "watch": [%s, %s]}\n' \
     "$(quoted "${version#go}")" "$(quoted "$go")" "$binds" "$(quoted "$tools/compile")" "$(quoted "$tools/link")"

@@ -55,12 +55,23 @@ function names(folder) {
   }
 }
 
+// The commands of this Node for programs of all languages.
+function commands(executable) {
+  const folder = path.dirname(executable);
+  const found = { node: executable };
+  for (const name of ['npm', 'npx']) {
+    if (fs.existsSync(path.join(folder, name))) found[name] = path.join(folder, name);
+  }
+  return found;
+}
+
 const executable = fs.realpathSync(process.execPath);
 console.log(JSON.stringify({
   version: process.versions.node,
   executable,
   binds: binds(executable),
   env: {},
+  tools: { commands: commands(executable), binds: binds(executable) },
   packages: packages(),
   modules: Module.builtinModules.filter((name) => !name.startsWith('_') && !name.startsWith('internal/')),
 }));

@@ -144,6 +144,20 @@ def compile_driver(driver, out):
     os.chmod(out, 0o644)
 
 
+def tools(program, folders):
+    """The commands of this interpreter for programs of all languages."""
+    folder = os.path.dirname(program)
+    commands = {}
+    for name in ("python", "python3"):
+        path = os.path.join(folder, name)
+        commands[name] = path if os.path.exists(path) and os.path.samefile(path, program) else program
+    for name in ("pip", "pip3"):
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK):
+            commands[name] = path
+    return {"commands": commands, "binds": folders}
+
+
 def main():
     program = executable()
     env = {}
@@ -151,10 +165,12 @@ def main():
         env["PYTHONUSERBASE"] = site.getuserbase()
     if len(sys.argv) > 2:
         compile_driver(sys.argv[1], sys.argv[2])
+    folders = binds(program)
     answer = {
         "version": "%d.%d.%d" % sys.version_info[:3],
         "executable": program,
-        "binds": binds(program),
+        "binds": folders,
+        "tools": tools(program, folders),
         "env": env,
         "packages": packages(),
     }

@@ -17,5 +17,18 @@ case $root in
 /usr|/usr/*) ;;
 *) binds="$(quoted "$rustc"), $(quoted "$root/lib")" ;;
 esac
-printf '{"version": %s, "executable": %s, "binds": [%s], "watch": [%s, %s]}\n' \
+# For programs of all languages: cargo and the rest, from the toolchain itself, since rustup's shims need the home. The
+# folder of a toolchain of rustup is shown whole, that of any other kind is not: it may be somebody's ~/.local.
+commands= tools=$binds
+for name in cargo rustc rustdoc rustfmt; do
+    path=${rustc%/*}/$name
+    [ -x "$path" ] || continue
+    commands="$commands${commands:+, }\"$name\": $(quoted "$path")"
+    case $binds in '') ;; *) [ "$path" = "$rustc" ] || tools="$tools, $(quoted "$path")" ;; esac
+done
+case $(readlink -f -- "$root") in
+*/.rustup/toolchains/*|*/rustup/toolchains/*) tools=$(quoted "$root") ;;
+esac
+printf '{"tools": {"commands": {%s}, "binds": [%s]}, ' "$commands" "$tools"
+printf '"version": %s, "executable": %s, "binds": [%s], "watch": [%s, %s]}\n' \
     "$(quoted "$version")" "$(quoted "$rustc")" "$binds" "$(quoted "$root/lib")" "$(quoted "$(readlink -f "$(command -v cc)")")"

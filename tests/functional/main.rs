@@ -31,6 +31,7 @@ mod ordinary_runs;
 mod outcomes;
 mod packages;
 mod pool;
+mod projects;
 mod refusals;
 mod run_options;
 mod sandbox_changes;

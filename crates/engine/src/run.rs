@@ -142,6 +142,7 @@ impl Engine {
                 binds: runtime.run_binds(),
                 layers: vec![Runtime::run_layer(&built.build)],
                 files: runtime.run_files(&request.variables),
+                links: runtime.links(),
                 absence_allowed: self.policy().absence_allowed.clone(),
                 ..SandboxSpec::default()
             },
@@ -189,6 +190,7 @@ impl Engine {
             binds: runtime.read_only_binds(),
             executable_at: runtime.executable_at(),
             files: runtime.placed_files(),
+            links: runtime.links(),
             opening,
             absence_allowed: self.policy().absence_allowed.clone(),
             ..SandboxSpec::default()

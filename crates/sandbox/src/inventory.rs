@@ -70,12 +70,25 @@ pub struct Toolchain {
     /// Installed packages and their versions.
     #[serde(default)]
     pub packages: BTreeMap<String, String>,
+    /// Its commands for programs of all languages.
+    #[serde(default)]
+    pub tools: Tools,
     /// Modules that are part of the interpreter, where the check of a program needs them.
     #[serde(default)]
     pub modules: Vec<String>,
     /// The driver in the form that the probe compiled, if it did.
     #[serde(default, with = "optional_bytes", skip_serializing_if = "Option::is_none")]
     pub driver: Option<Arc<[u8]>>,
+}
+
+/// The commands of a toolchain that programs of all languages find on their PATH.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tools {
+    /// Name and absolute path of each. The wall leaves out those that [`crate::PROGRAM_PATH`] finds anyway.
+    pub commands: BTreeMap<String, String>,
+    /// Paths of the wall that they need beyond those that every sandbox has.
+    pub binds: Vec<PathBuf>,
 }
 
 /// Why a wall does not have a language.

@@ -20,8 +20,10 @@ pub use backend::{
 };
 pub use failures::{FailureCounts, FailureKind, Failures};
 pub use guarantee::{Enforced, Enforcement, Guarantee, Mechanism};
-pub use inventory::{Inventory, InventoryError, NamedBytes, Toolchain, ToolchainQuery};
+pub use inventory::{Inventory, InventoryError, NamedBytes, Toolchain, ToolchainQuery, Tools};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use spec::{Layer, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE, ZygoteSpec};
+pub use spec::{
+    Layer, PROGRAM_PATH, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE, ZygoteSpec,
+};
 pub use workspace::WorkspaceRef;

@@ -8,6 +8,8 @@ use crate::{Guarantee, Limits};
 
 /// The directory of the program's files, in every sandbox.
 pub const WORKSPACE: &str = "/workspace";
+/// Where programs look for commands, before the directories that a runtime adds.
+pub const PROGRAM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The stack of a process's first thread (`ulimit -s`), unless the wall's own system has less.
 pub const STACK_BYTES: u64 = 8 << 20;
 
@@ -28,6 +30,8 @@ pub struct SandboxSpec {
     pub executable_at: Option<PathBuf>,
     /// Small files placed read-only in the sandbox (drivers).
     pub files: Vec<PlacedFile>,
+    /// Symbolic links in the sandbox: absolute path and target.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// First bytes for the guest, which the guest may act on before the host has verified the sandbox. They
     /// may start an interpreter, but never contain a program.
     pub opening: Vec<u8>,
@@ -67,12 +71,19 @@ pub struct ReadOnlyBind {
     pub path: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
+    /// Whether the sandbox is built without it if it no longer exists.
+    pub optional: bool,
 }
 
 impl ReadOnlyBind {
     /// A bind with the same path outside and inside.
     pub fn in_place(path: PathBuf) -> Self {
-        Self { target: path.clone(), path }
+        Self { target: path.clone(), path, optional: false }
+    }
+
+    /// The same, for a path that the sandbox can do without.
+    pub fn in_place_if_there(path: PathBuf) -> Self {
+        Self { optional: true, ..Self::in_place(path) }
     }
 }
 

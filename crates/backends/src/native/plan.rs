@@ -34,6 +34,9 @@ const OS_RELEASE_BYTES_MAX: u64 = 16 << 10;
 /// The path by which other code interpreters show the files of a program.
 const OTHER_WORKSPACE: &str = "/mnt/data";
 
+/// Lets `git commit` work without an identity of the caller. The settings of a program come before these.
+const GIT_CONFIG: &str = "[user]\n\tname = agent\n\temail = agent@palisade\n[init]\n\tdefaultBranch = main\n";
+
 const HOSTNAME: &str = "palisade";
 /// The guest and the start of the program need some file descriptors.
 const OPEN_FILES_MIN: u64 = 32;
@@ -89,12 +92,13 @@ impl System {
     fn binds(&self, spec: &SandboxSpec) -> Vec<Bind> {
         let is_there =
             |wanted: &ReadOnlyBind| self.binds.iter().any(|known| wanted.target.starts_with(&known.target));
-        let new = spec.binds.iter().filter(|wanted| !is_there(wanted)).map(|bind| (&bind.path, &bind.target));
-        let layers = spec.layers.iter().map(|layer| (&layer.path, &layer.target));
-        let bind = |(path, target): (&PathBuf, &PathBuf)| Bind {
+        let new = spec.binds.iter().filter(|wanted| !is_there(wanted));
+        let new = new.map(|bind| (&bind.path, &bind.target, bind.optional));
+        let layers = spec.layers.iter().map(|layer| (&layer.path, &layer.target, false));
+        let bind = |(path, target, optional): (&PathBuf, &PathBuf, bool)| Bind {
             path: path.clone(),
             target: target.clone(),
-            optional: false,
+            optional,
         };
         let mut binds = self.binds.clone();
         binds.extend(new.chain(layers).map(bind));
@@ -102,7 +106,7 @@ impl System {
         if let (Some(path), Some(target)) = (&self.executable, &spec.executable_at)
             && path.is_file()
         {
-            binds.push(bind((path, target)));
+            binds.push(bind((path, target, false)));
         }
         binds
     }
@@ -121,7 +125,7 @@ impl System {
             unified_cgroup: born_into.unified_directory(),
             joins_groups: cgroups.has_old(),
             binds: self.binds(spec),
-            symlinks: self.symlinks.clone(),
+            symlinks: self.symlinks.iter().chain(&spec.links).cloned().collect(),
             files: Vec::new(),
             workspace: None,
             scratch: scratch(spec),
@@ -212,6 +216,7 @@ fn system_files() -> Vec<PlanFile> {
         ("/etc/hosts", format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n")),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
         ("/etc/resolv.conf", String::new()),
+        ("/etc/gitconfig", GIT_CONFIG.to_owned()),
     ]
     .into_iter()
     .map(|(path, content)| PlanFile { path: Path::new(path).to_owned(), content: content.into_bytes() })

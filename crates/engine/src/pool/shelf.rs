@@ -91,6 +91,7 @@ impl Shelf {
             layers,
             executable_at,
             files,
+            links,
             opening,
             zygote,
             workspace,
@@ -99,6 +100,7 @@ impl Shelf {
         own.zygote == *zygote
             && own.opening == *opening
             && own.binds == *binds
+            && own.links == *links
             && own.layers == *layers
             && own.executable_at == *executable_at
             && own.absence_allowed == *absence_allowed

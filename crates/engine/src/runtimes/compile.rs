@@ -154,7 +154,7 @@ impl Runtime {
 
     /// The paths of the wall that a compiled program needs.
     pub(crate) fn run_binds(&self) -> Vec<ReadOnlyBind> {
-        self.found.run_binds.iter().cloned().map(ReadOnlyBind::in_place).collect()
+        self.with_tools(&self.found.run_binds)
     }
 
     /// The product, as the program's sandbox shows it.

@@ -10,6 +10,7 @@ mod definition;
 mod error;
 mod share;
 mod slot;
+mod tools;
 mod zygote;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::Floor;
-use sandbox::{Backend, PlacedFile, ReadOnlyBind, Toolchain, ToolchainQuery, WORKSPACE};
+use sandbox::{Backend, PROGRAM_PATH, PlacedFile, ReadOnlyBind, Toolchain, ToolchainQuery, WORKSPACE};
+use tokio::sync::OnceCell;
 
 pub use self::canary::CanaryMemory;
 pub(crate) use self::compile::{BUILD_FOLDER, CompileCall};
@@ -25,6 +27,7 @@ pub(crate) use self::definition::Definition;
 pub use self::error::RuntimeError;
 pub(crate) use self::share::CpuShare;
 use self::slot::Slot;
+use self::tools::ShellTools;
 pub(crate) use self::zygote::is_among;
 use crate::diagnostics::{self, Said};
 use crate::given::{Given, Way};
@@ -41,7 +44,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("HOME", "/home/agent"),
     ("LANG", "C.UTF-8"),
     ("LOGNAME", "agent"),
-    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("PATH", PROGRAM_PATH),
     ("TMPDIR", "/tmp"),
     ("USER", "agent"),
 ];
@@ -50,13 +53,15 @@ const ENVIRONMENT: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Runtime {
     definition: Arc<Definition>,
-    found: Toolchain,
+    found: Arc<Toolchain>,
+    /// The commands of all languages.
+    tools: Arc<ShellTools>,
     driver: Arc<[u8]>,
     placed: Vec<PlacedFile>,
 }
 
 impl Runtime {
-    fn new(definition: Arc<Definition>, found: Toolchain) -> Self {
+    fn new(definition: Arc<Definition>, found: Arc<Toolchain>, tools: Arc<ShellTools>) -> Self {
         let name = driver_name(&definition);
         let driver: Arc<[u8]> = found.driver.clone().unwrap_or_else(|| definition.file(name).into());
         let mut placed = Vec::new();
@@ -67,7 +72,7 @@ impl Runtime {
         if let Some(script) = definition.check.as_ref().and_then(|check| check.script.as_deref()) {
             placed.push(PlacedFile { path: inside(script), content: definition.file(script).into() });
         }
-        Self { definition, found, driver, placed }
+        Self { definition, found, tools, driver, placed }
     }
 
     /// Its name in requests.
@@ -163,9 +168,12 @@ impl Runtime {
         self.placed.clone()
     }
 
-    /// The paths of the wall that must be visible.
+    /// The paths of the wall that must be visible: to the interpreter and its programs, or to the compiler.
     pub(crate) fn read_only_binds(&self) -> Vec<ReadOnlyBind> {
-        self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect()
+        if self.is_compiled() {
+            return self.found.binds.iter().cloned().map(ReadOnlyBind::in_place).collect();
+        }
+        self.with_tools(&self.found.binds)
     }
 
     /// Where the Palisade executable must be visible, if a command of the language needs it.
@@ -245,24 +253,32 @@ impl Runtime {
             && failure.memory_words.iter().any(|word| stderr.contains(word))
     }
 
-    /// The environment of every program of this runtime, whatever its limits.
+    /// The environment of every program of this runtime, or of its compiler, whatever its limits.
     pub(crate) fn own_environment(&self) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
             ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        if !self.is_compiled() {
+            env.extend(self.tools_environment());
+        }
         env.extend(self.definition.env.clone());
         env.extend(self.found.env.clone());
         env
     }
 
-    /// The environment of its programs in a sandbox with that share of the processors.
+    /// The environment of its programs, or of its compiler, in a sandbox with that share of the processors.
     pub(crate) fn environment(&self, share: CpuShare) -> Vec<(String, String)> {
-        self.environment_with(share, &Given::default())
+        let mut env: BTreeMap<String, String> = share.variables().collect();
+        env.extend(self.own_environment());
+        env.into_iter().collect()
     }
 
     /// The environment of a program that starts with what it is given.
     pub(crate) fn environment_with(&self, share: CpuShare, given: &Given) -> Vec<(String, String)> {
-        let mut env: BTreeMap<String, String> = share.variables().collect();
-        env.extend(self.own_environment());
+        let mut env: BTreeMap<String, String> = self.environment(share).into_iter().collect();
+        if self.is_compiled() {
+            // The environment of the program, which has all commands, unlike its compiler.
+            env.extend(self.tools_environment());
+        }
         env.extend(given.pairs());
         env.into_iter().collect()
     }
@@ -312,12 +328,13 @@ pub struct Runtimes {
     /// The part of their names that tells walls apart. The default wall has none.
     label: Option<&'static str>,
     ready: BTreeMap<&'static str, Slot>,
+    tools: OnceCell<Arc<ShellTools>>,
 }
 
 impl Runtimes {
     pub(crate) fn new(backend: Arc<dyn Backend>, state_dir: &Path, label: Option<&'static str>) -> Self {
         let ready = definition::names().map(|name| (name, Slot::default())).collect();
-        Self { backend, canaries: state_dir.join(canary::FOLDER), label, ready }
+        Self { backend, canaries: state_dir.join(canary::FOLDER), label, ready, tools: OnceCell::new() }
     }
 
     /// Names of all languages, installed or not.
@@ -333,18 +350,35 @@ impl Runtimes {
     /// The runtime of that name. Its interpreter is looked for at the first use.
     pub async fn find(&self, name: &str) -> Result<Arc<Runtime>, RuntimeError> {
         let slot = self.ready.get(name);
-        // The definition is read once.
-        if let Some(found) = slot.and_then(|slot| slot.found.get()) {
+        if let Some(ready) = slot.and_then(|slot| slot.runtime.get()) {
+            return Ok(Arc::clone(ready));
+        }
+        let found = self.toolchain_of(name).await?;
+        let Some((slot, definition)) = slot.zip(definition::load(name)) else {
+            return Err(self.unknown(name));
+        };
+        let tools = self.shell_tools().await;
+        let made = slot.runtime.get_or_init(|| async { Arc::new(Runtime::new(definition, found, tools)) });
+        Ok(Arc::clone(made.await))
+    }
+
+    fn unknown(&self, name: &str) -> RuntimeError {
+        let known = self.names().collect::<Vec<_>>().join(", ");
+        RuntimeError::Unknown { name: name.chars().take(64).collect(), known }
+    }
+
+    /// The toolchain of a language. The wall is asked once.
+    async fn toolchain_of(&self, name: &str) -> Result<Arc<Toolchain>, RuntimeError> {
+        let Some(slot) = self.ready.get(name) else { return Err(self.unknown(name)) };
+        if let Some(found) = slot.toolchain.get() {
             return found.clone();
         }
-        let Some((slot, definition)) = slot.zip(definition::load(name)) else {
-            let known = self.names().collect::<Vec<_>>().join(", ");
-            return Err(RuntimeError::Unknown { name: name.chars().take(64).collect(), known });
-        };
-        let found = slot.found.get_or_try_init(|| async {
+        // The definition is read once.
+        let Some(definition) = definition::load(name) else { return Err(self.unknown(name)) };
+        let found = slot.toolchain.get_or_try_init(|| async {
             // Callers that waited for a late probe do not each wait for another one.
             slot.due()?;
-            match self.look(definition).await {
+            match self.look(&definition).await {
                 Err(late @ RuntimeError::Late { .. }) => Err(slot.put_off(late)),
                 settled => Ok(settled),
             }
@@ -352,12 +386,9 @@ impl Runtimes {
         found.await?.clone()
     }
 
-    async fn look(&self, definition: Arc<Definition>) -> Result<Arc<Runtime>, RuntimeError> {
-        let found = self.backend.inventory().find(&question(&definition)).await;
-        match found {
-            Ok(found) => Ok(Arc::new(Runtime::new(definition, found))),
-            Err(error) => Err(RuntimeError::of(definition.title.clone(), error)),
-        }
+    async fn look(&self, definition: &Definition) -> Result<Arc<Toolchain>, RuntimeError> {
+        let found = self.backend.inventory().find(&question(definition)).await;
+        found.map(Arc::new).map_err(|error| RuntimeError::of(definition.title.clone(), error))
     }
 
     /// A text that changes when the toolchain of that runtime changes, or the wall that has it.
@@ -411,7 +442,8 @@ mod tests {
         let runtimes = Runtimes::new(Arc::new(fake.clone()), Path::new("/nowhere"), None);
         let python = runtimes.find("python").await.unwrap();
         runtimes.find("python").await.unwrap();
-        assert_eq!(fake.languages().asked(), ["python"]);
+        let asked = fake.languages().asked();
+        assert_eq!(asked.iter().filter(|name| *name == "python").count(), 1, "{asked:?}");
         assert_eq!(&*python.driver, b"compiled");
         let asked = question(&definition::load("python").unwrap());
         assert!(asked.probe.iter().any(|part| part == "{interpreter}") && asked.files.len() > 1);

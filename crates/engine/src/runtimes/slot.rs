@@ -1,10 +1,11 @@
-//! What is known about one language: the runtime or a permanent error, or that its interpreter did not answer
+//! What is known about one language: its toolchain or a permanent error, or that its interpreter did not answer
 //! in time and when the server probes it again. A loaded machine is no reason to refuse a language until the
 //! next start.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sandbox::Toolchain;
 use tokio::sync::OnceCell;
 
 use super::{Runtime, RuntimeError};
@@ -16,7 +17,8 @@ const LATE_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// What is known about one language.
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) found: OnceCell<Result<Arc<Runtime>, RuntimeError>>,
+    pub(super) toolchain: OnceCell<Result<Arc<Toolchain>, RuntimeError>>,
+    pub(super) runtime: OnceCell<Arc<Runtime>>,
     late: Mutex<Option<PutOff>>,
 }
 
@@ -47,8 +49,8 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use sandbox::InventoryError;
     use sandbox::fake::FakeBackend;
-    use sandbox::{InventoryError, Toolchain};
 
     use super::super::Runtimes;
     use super::*;

@@ -51,8 +51,13 @@ impl AwakeSandbox {
         };
         for runtime in &runtimes {
             spec.executable_at = spec.executable_at.or_else(|| runtime.executable_at());
-            let new = runtime.read_only_binds();
-            spec.binds.extend(new.into_iter().filter(|bind| !spec.binds.contains(bind)).collect::<Vec<_>>());
+            for bind in runtime.read_only_binds() {
+                if !spec.binds.iter().any(|known| bind.target.starts_with(&known.target)) {
+                    spec.binds.push(bind);
+                }
+            }
+            // They are the same for all runtimes of a wall.
+            spec.links = runtime.links();
             let new = runtime.placed_files();
             let is_there =
                 |file: &sandbox::PlacedFile| spec.files.iter().any(|known| known.path == file.path);

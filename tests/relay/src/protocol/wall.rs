@@ -54,10 +54,11 @@ type ZygoteMessage = (Vec<String>, Vec<(String, String)>);
 pub(crate) struct SpecMessage {
     limits: Limits,
     headroom: Option<Limits>,
-    binds: Vec<(PathBuf, PathBuf)>,
+    binds: Vec<(PathBuf, PathBuf, bool)>,
     pub(crate) layers: Vec<(String, PathBuf)>,
     executable_at: Option<PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
+    links: Vec<(PathBuf, PathBuf)>,
     opening: Vec<u8>,
     zygote: Option<ZygoteMessage>,
     workspace: Option<WorkspaceRef>,
@@ -73,6 +74,7 @@ impl SpecMessage {
             layers,
             executable_at,
             files,
+            links,
             opening,
             zygote,
             workspace,
@@ -81,10 +83,11 @@ impl SpecMessage {
         Self {
             limits: limits.clone(),
             headroom: headroom.clone(),
-            binds: binds.iter().map(|bind| (bind.path.clone(), bind.target.clone())).collect(),
+            binds: binds.iter().map(|bind| (bind.path.clone(), bind.target.clone(), bind.optional)).collect(),
             layers: layers.iter().map(|layer| (layer.digest.clone(), layer.target.clone())).collect(),
             executable_at: executable_at.clone(),
             files: files.iter().map(|file| (file.path.clone(), file.content.to_vec())).collect(),
+            links: links.clone(),
             opening: opening.clone(),
             zygote: zygote.as_ref().map(|zygote| (zygote.argv.clone(), zygote.env.clone())),
             workspace: workspace.clone(),
@@ -94,7 +97,7 @@ impl SpecMessage {
 
     /// The spec on the relay's machine, where each layer is at the place that `layer_at` says.
     pub(crate) fn into_spec(self, layer_at: impl Fn(&str) -> PathBuf) -> SandboxSpec {
-        let bind = |(path, target)| ReadOnlyBind { path, target };
+        let bind = |(path, target, optional)| ReadOnlyBind { path, target, optional };
         let layer = |(digest, target): (String, PathBuf)| Layer { path: layer_at(&digest), digest, target };
         let file = |(path, content): (PathBuf, Vec<u8>)| PlacedFile { path, content: Arc::from(content) };
         SandboxSpec {
@@ -104,6 +107,7 @@ impl SpecMessage {
             layers: self.layers.into_iter().map(layer).collect(),
             executable_at: self.executable_at,
             files: self.files.into_iter().map(file).collect(),
+            links: self.links,
             opening: self.opening,
             zygote: self.zygote.map(|(argv, env)| ZygoteSpec { argv, env }),
             workspace: self.workspace,

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use ::sandbox::{InventoryError, Toolchain, ToolchainQuery};
+use ::sandbox::{InventoryError, PROGRAM_PATH, Toolchain, ToolchainQuery};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
@@ -163,12 +163,14 @@ impl Question<'_> {
         let argv: Vec<String> = self.place.launcher.iter().cloned().chain(probe).collect();
         let mut found: Toolchain = serde_json::from_slice(&run_probe(&argv, self.place)?)
             .map_err(|error| broken(format!("its probe answered nonsense: {error}")))?;
-        if found.binds.len().max(found.run_binds.len()) > BINDS_MAX {
+        if found.binds.len().max(found.run_binds.len()).max(found.tools.binds.len()) > BINDS_MAX {
             let count = found.binds.len();
             return Err(broken(format!("it needs {count} directories, more than {BINDS_MAX}")));
         }
         found.binds.retain(|bind| is_fit_to_show(bind));
         found.run_binds.retain(|bind| is_fit_to_show(bind));
+        found.tools.binds.retain(|bind| is_fit_to_show(bind));
+        found.tools.commands.retain(|name, path| !is_found_anyway(name, path));
         // The compiled driver is the file, whatever the probe prints.
         found.driver = None;
         let compiled = out.is_file();
@@ -218,6 +220,13 @@ fn is_fit_to_show(bind: &Path) -> bool {
         && !NEVER.iter().any(|never| bind == Path::new(never))
         && !is_someones_home
         && !home.starts_with(bind)
+}
+
+/// Whether the usual directories lead to that command.
+fn is_found_anyway(name: &str, path: &str) -> bool {
+    let found =
+        locate::on_path(&[name.to_owned()], PROGRAM_PATH.as_ref()).and_then(|file| file.canonicalize().ok());
+    found.is_some() && found == Path::new(path).canonicalize().ok()
 }
 
 fn run_probe(argv: &[String], place: &ProbeSurroundings) -> Result<Vec<u8>, InventoryError> {
