@@ -41,6 +41,8 @@ pub(crate) enum GuestError {
     Refused { errno: i32 },
     #[error("the program could not be started (error number {errno})")]
     NotStarted { errno: i32 },
+    #[error("{said}")]
+    NotUnpacked { said: String },
     #[error("the guest could not listen for the program (error number {errno})")]
     Unlistened { errno: i32 },
     #[error("talking to the guest failed")]

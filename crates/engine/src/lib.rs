@@ -43,6 +43,7 @@ pub mod telemetry;
 #[cfg(test)]
 mod test_events;
 mod typed;
+mod unpack;
 mod unstarted;
 mod validate;
 mod variables;
@@ -79,6 +80,7 @@ pub use runs::{
 pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox};
 pub use store::{Retention, Store, StoreConfig, StoreError};
+pub use unpack::{ARCHIVE_SUFFIXES, is_archive};
 pub use validate::{Finding, MissingImport, Validation};
 pub use wall::Wall;
 

@@ -14,6 +14,7 @@ use crate::links::{GRANTS_MAX, Grant};
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxId;
+use crate::unpack;
 use crate::variables;
 
 /// The largest program.
@@ -80,12 +81,14 @@ pub enum Stdin {
 }
 
 /// A file placed in the workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputFile {
     /// The path relative to the workspace.
     pub path: String,
     /// Its content.
     pub content: Vec<u8>,
+    /// Whether it is an archive that is unpacked in the sandbox, into its own folder, and removed.
+    pub unpack: bool,
 }
 
 impl RunRequest {
@@ -140,6 +143,7 @@ impl RunRequest {
         bounded("inputs", self.inputs.len(), INPUTS_MAX)?;
         bounded("inputs", self.inputs.iter().map(|input| input.content.len()).sum(), INPUT_BYTES_MAX)?;
         for input in &self.inputs {
+            unpack::check(input)?;
             if !is_plain_path(&input.path) {
                 let message = format!("`{}` is not a path beneath the workspace", input.path.escape_debug());
                 return Err(RunError::bad(
@@ -233,8 +237,10 @@ mod tests {
         let variables = Map::from_iter([("$A B".to_owned(), Value::from("x"))]);
         assert_eq!(code_of(RunRequest { variables, ..request() }), "bad_variables");
         for path in ["/etc/passwd", "../x", "a/../../b", "", "x\0y"] {
-            let inputs = vec![InputFile { path: path.to_owned(), content: Vec::new() }];
+            let inputs = vec![InputFile { path: path.to_owned(), ..InputFile::default() }];
             assert_eq!(code_of(RunRequest { inputs, ..request() }), "bad_inputs", "{path:?}");
         }
+        let inputs = vec![InputFile { path: "a.txt".to_owned(), unpack: true, ..InputFile::default() }];
+        assert_eq!(code_of(RunRequest { inputs, ..request() }), "bad_inputs");
     }
 }

@@ -36,7 +36,7 @@ use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
-use crate::{Engine, Wall, variables};
+use crate::{Engine, Wall, unpack, variables};
 
 /// The driver mode for an interpreter that executes a single run.
 const FRESH: &str = "last";
@@ -275,6 +275,10 @@ impl Prepared {
             End::Unlistened(errno) => return self.fail(begun, &GuestError::Unlistened { errno }).await,
             End::Unplaced(errno) => return self.fail(begun, &GuestError::Refused { errno }).await,
             End::NotStarted(errno) => return self.fail(begun, &GuestError::NotStarted { errno }).await,
+            End::NotUnpacked => {
+                let (_, said) = conversation.into_parts();
+                return self.fail(begun, &said.not_unpacked()).await;
+            }
             End::Compile(_) => conversation.tell_compile_failure(request.source_in(&self.runtime)),
             _ => {}
         }
@@ -378,6 +382,7 @@ impl Prepared {
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }
+        conversation.unpack(unpack::command(&request.inputs), &self.runtime)?;
         if self.built.is_some() {
             // A driver is already open at this point. A compiled program has no driver.
             let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);

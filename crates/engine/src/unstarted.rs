@@ -8,7 +8,10 @@ use crate::conversation::{Stop, StopSignals};
 use crate::guest_client::GuestError;
 use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::runtimes::RuntimeError;
+use crate::unpack;
 use crate::verdict::{self, End, Verdict};
+
+const NO_ROOM: &str = "give a larger limits.disk_mb, or send fewer or smaller inputs";
 
 /// A run that did not start.
 pub(crate) struct Unstarted {
@@ -95,8 +98,10 @@ pub(crate) fn unplaced(error: &GuestError) -> RunError {
     let mut told = RunError::new("sandbox_failed", "the program's files could not be placed in the sandbox")
         .remedy("try again");
     told.cause = Some(error.to_string());
-    if let GuestError::Refused { errno } = error {
-        (told.code, told.remedy) = explain_refusal(*errno);
+    match error {
+        GuestError::Refused { errno } => (told.code, told.remedy) = explain_refusal(*errno),
+        GuestError::NotUnpacked { said } => told = not_unpacked(said),
+        _ => {}
     }
     told
 }
@@ -143,9 +148,25 @@ pub(crate) fn explain_guest(error: &GuestError, usage: &Usage) -> (Outcome, RunE
             Outcome::Unavailable
         }
         _ if usage.oom_kills > 0 => Outcome::OutOfMemory,
+        GuestError::NotUnpacked { said } => {
+            told = not_unpacked(said);
+            if usage.disk_full {
+                told = RunError { code: "inputs_do_not_fit".to_owned(), ..told }.remedy(NO_ROOM);
+            }
+            Outcome::Refused
+        }
         _ => Outcome::Unavailable,
     };
     (outcome, told)
+}
+
+/// The error of a run with an archive that could not be unpacked, with the report of the command.
+fn not_unpacked(said: &str) -> RunError {
+    if unpack::is_disk_full(said) {
+        return RunError::new("inputs_do_not_fit", said).remedy(NO_ROOM);
+    }
+    let remedy = "check that the file is complete and is of the kind that its name says";
+    RunError::new("unpack_failed", said).remedy(remedy)
 }
 
 /// Explains why a file could not be placed, from the errno of the kernel inside the sandbox.
@@ -154,7 +175,7 @@ fn explain_refusal(errno: i32) -> (String, Option<String>) {
     const ENOSPC: i32 = 28;
     const EDQUOT: i32 = 122;
     let (code, remedy) = if [EFBIG, ENOSPC, EDQUOT].contains(&errno) {
-        ("inputs_do_not_fit", "give a larger limits.disk_mb, or send fewer or smaller inputs")
+        ("inputs_do_not_fit", NO_ROOM)
     } else {
         (
             "bad_inputs",

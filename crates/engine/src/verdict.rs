@@ -28,6 +28,8 @@ pub(crate) enum End {
     Lost,
     /// Nothing ran: the kernel in the sandbox refused to create a file, with this errno.
     Unplaced(i32),
+    /// Nothing ran: an archive among the inputs could not be unpacked.
+    NotUnpacked,
     /// Nothing ran: the interpreter or the program could not be started, with this errno.
     NotStarted(i32),
     /// Nothing ran: the guest could not listen for the program's links, with this errno.
@@ -68,7 +70,7 @@ fn outcome(end: End, usage: &Usage, limits: &Limits) -> Outcome {
         },
         End::Watch(Ending::Gone) | End::Lost if usage.oom_kills > 0 => Outcome::OutOfMemory,
         End::Watch(Ending::Gone) | End::Lost => Outcome::Killed,
-        End::Unplaced(_) => Outcome::Refused,
+        End::Unplaced(_) | End::NotUnpacked => Outcome::Refused,
         End::NotStarted(_) | End::Unlistened(_) => Outcome::Unavailable,
     }
 }

@@ -19,6 +19,7 @@ use sandbox::{Ending, Sandbox};
 use tokio::time::Instant;
 use wire::{Exit, FromGuest, ToGuest};
 
+use super::unpacking::UNPACK;
 use super::{
     Conversation, Ended, GuestChannel, HEARS, IDLE, Input, Links, Mode, Overflow, PREPARE, SYNC, Said, State,
     StopSignals,
@@ -124,6 +125,7 @@ impl<'a> Conversation<'a> {
             decoder,
             audience: None,
             links: Links::None,
+            unpacking: None,
         })
     }
 
@@ -180,6 +182,10 @@ impl<'a> Conversation<'a> {
         (self.process, kept.is_fresh) = (self.channel.start(kept.runtime)?, true);
         self.decoder = DriverDecoder::awaiting(&kept.id);
         self.state = State::Running;
+        if self.unpacking.is_some() {
+            // The order still waits for the files.
+            return Ok(());
+        }
         self.channel.writer.control(self.process, self.placed, &kept.told)
     }
 
@@ -197,7 +203,12 @@ impl<'a> Conversation<'a> {
     /// Schedules the question whether the interpreter reads. A new interpreter cannot have been stopped, so it
     /// gets no question.
     pub(super) fn ask_later(&mut self) {
+        let is_unpacking = self.is_unpacking();
         let Mode::Kept(kept) = &mut self.mode else { return };
+        if is_unpacking {
+            // The order has not been sent.
+            return;
+        }
         if kept.is_fresh || kept.told.is_empty() {
             kept.told = Vec::new();
         } else {
@@ -263,6 +274,15 @@ impl<'a> Conversation<'a> {
         }
         // A program that waits for a broker can react to the interrupt.
         self.ask_to_end_links().await;
+        if self.unpacking.take().is_some() {
+            // Nothing reached the interpreter.
+            self.state = State::Refused(None);
+            self.signal(UNPACK, SIGKILL);
+            return match self.hear_for(KILL_PATIENCE, UNPACK).await {
+                Some(Heard::Exited) => InterpreterFate::Kept,
+                _ => InterpreterFate::Gone,
+            };
+        }
         let is_hopeless = matches!(end, End::Watch(Ending::Memory | Ending::KernelShare));
         let is_preparing = match &mut self.state {
             State::CatchingUp(preparation) => preparation.take().is_some(),

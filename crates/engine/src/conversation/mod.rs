@@ -22,7 +22,7 @@
 //!       Over(Compile)       Claimed -- guest: the interpreter waits for its next order (IDLE) --> Over(Program)
 //!
 //!  any state -- the program's process ended -------------------------------------------> Exited
-//!  any state -- a file was refused, not started, the driver leaves (Once) -------------> Over
+//!  any state -- a file was refused, not started or not unpacked, the driver leaves (Once) -> Over
 //!  any state -- stop, clock, watch, too much output, the stream is broken -------------> Limit
 //!
 //!  Limit, Once: the caller destroys the sandbox.
@@ -50,6 +50,7 @@ mod links;
 mod listener;
 mod opening;
 mod stop;
+mod unpacking;
 
 use std::time::Duration;
 
@@ -67,10 +68,11 @@ use self::opening::Input;
 pub(crate) use self::opening::{Preparation, StartedProcess};
 pub use self::stop::Stop;
 pub(crate) use self::stop::StopSignals;
+use self::unpacking::Unpacking;
 use crate::display::Display;
 use crate::driver::{Done, DriverDecoder};
 use crate::feed::Feed;
-use crate::guest_client::{GuestReader, GuestWriter, PLACED};
+use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
 use crate::links::LinkTable;
 use crate::output::Output;
 use crate::verdict::End;
@@ -111,6 +113,8 @@ pub(crate) struct Conversation<'a> {
     decoder: DriverDecoder,
     audience: Option<&'a mut Audience>,
     links: Links,
+    /// The command that unpacks archives, while it works.
+    unpacking: Option<Unpacking>,
 }
 
 /// Whether the sandbox outlives the run.
@@ -174,6 +178,14 @@ pub(crate) struct Said {
     pub(crate) displays: (Vec<Display>, Vec<String>),
 }
 
+impl Said {
+    /// The report about an archive that could not be unpacked.
+    pub(crate) fn not_unpacked(&self) -> GuestError {
+        let said = self.done.as_ref().and_then(|done| done.error_message.clone());
+        GuestError::NotUnpacked { said: said.unwrap_or_default() }
+    }
+}
+
 impl<'a> Conversation<'a> {
     /// Creates a conversation with a sandbox that has one program.
     pub(crate) fn once(guest: (GuestReader, GuestWriter), output_bytes: u64, overflow: Overflow) -> Self {
@@ -189,6 +201,7 @@ impl<'a> Conversation<'a> {
             decoder: DriverDecoder::default(),
             audience: None,
             links: Links::None,
+            unpacking: None,
         }
     }
 
@@ -222,6 +235,7 @@ impl<'a> Conversation<'a> {
                 tokio::task::consume_budget().await;
             }
             let (is_asked, ask_at) = (self.is_catching_up(), self.ask_at());
+            let may_feed = !self.is_unpacking();
             let Self { channel: GuestChannel { reader, writer, .. }, input, audience, links, .. } =
                 &mut *self;
             let Input { feed, window } = input;
@@ -244,7 +258,7 @@ impl<'a> Conversation<'a> {
                     continue;
                 }
                 () = links.rung(), if links.are_open() && LinkTable::has_room(writer) => continue,
-                piece = feed.next(*window), if !writer.has_queued() && feed.wants(*window) => {
+                piece = feed.next(*window), if may_feed && !writer.has_queued() && feed.wants(*window) => {
                     self.send_input(piece);
                     continue;
                 }
@@ -260,6 +274,9 @@ impl<'a> Conversation<'a> {
 
     /// Handles one message. Returns `Some` when it ends the conversation.
     fn take(&mut self, message: FromGuest) -> Option<Ended> {
+        if let Some(ended) = self.hear_unpacker(&message) {
+            return ended;
+        }
         match message {
             FromGuest::Output { process: PREPARE, stream, data } => self.hear_preparer(stream, &data),
             FromGuest::Output { stream, data, .. } => self.keep(stream, data),

@@ -66,12 +66,12 @@ impl Conversation<'_> {
         let StartedProcess { process, argv, env, has_channel } = started;
         let (after, cwd, fork) = (self.placed, WORKSPACE.to_owned(), Fork::Never);
         let open = OpenProcess { process, after, argv, env, cwd, has_channel, fork };
-        self.channel.writer.queue(&ToGuest::Open(open))
+        self.queue_after_files(ToGuest::Open(open))
     }
 
     /// Queues the order for the driver.
     pub(crate) fn order(&mut self, order: Vec<u8>) -> Result<(), GuestError> {
-        self.channel.writer.control(self.process, self.placed, &order)?;
+        self.order_after_files(&order)?;
         if let Mode::Kept(kept) = &mut self.mode {
             kept.told = order;
         }
@@ -103,12 +103,12 @@ impl Conversation<'_> {
             }
         };
         let data = driver::prepare_order(id, &how.order);
-        self.channel.writer.queue(&ToGuest::Stdin { process: PREPARE, after: self.placed, data })
+        self.queue_after_files(ToGuest::Stdin { process: PREPARE, after: self.placed, data })
     }
 
     /// Queues the end of standard input.
     pub(crate) fn end_input(&mut self) -> Result<(), GuestError> {
-        self.channel.writer.queue(&ToGuest::StdinEnd { process: self.process })
+        self.queue_after_files(ToGuest::StdinEnd { process: self.process })
     }
 
     /// Sets the standard input. It is sent as the program takes it. For empty input, see [`Self::end_input`].

@@ -44,9 +44,9 @@ impl Runtime {
         let Some(compile) = &self.definition.compile else { return Vec::new() };
         let has_ending =
             |input: &&InputFile| compile.inputs.iter().any(|ending| input.path.ends_with(ending.as_str()));
-        // An input in the product's folder is not part of a product.
+        // An input in the product's folder is not part of a product. An archive is for the program alone.
         let inputs: Vec<&InputFile> =
-            inputs.iter().filter(|input| !input.path.starts_with(BUILD_FOLDER)).collect();
+            inputs.iter().filter(|input| !input.unpack && !input.path.starts_with(BUILD_FOLDER)).collect();
         let mut taken: Vec<bool> = inputs.iter().map(has_ending).collect();
         loop {
             let texts: Vec<&[u8]> = inputs

@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_module_of_the_caller_is_noticed() {
-        let input = |path: &str| [InputFile { path: path.to_owned(), content: Vec::new() }];
+        let input = |path: &str| [InputFile { path: path.to_owned(), ..InputFile::default() }];
         assert!(is_among(&input("numpy.py"), "numpy") && is_among(&input("numpy/__init__.py"), "numpy"));
         assert!(!is_among(&input("data/numpy.csv"), "numpy") && !is_among(&input("numpy.csv"), "numpy"));
     }

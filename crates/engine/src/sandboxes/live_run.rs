@@ -16,6 +16,7 @@ use crate::request::{RunRequest, Stdin};
 use crate::result::RunError;
 use crate::run::{OWN_FILES, in_workspace};
 use crate::runtimes::{DriverCall, Runtime};
+use crate::unpack;
 use crate::variables;
 
 pub(super) const STDIN_FILE: &str = "stdin";
@@ -61,6 +62,7 @@ impl LiveRun<'_> {
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }
+        conversation.unpack(unpack::command(&request.inputs), runtime)?;
         let stdin_path = match &request.stdin {
             Stdin::Bytes(bytes) => {
                 let name = format!("{OWN_FILES}{STDIN_FILE}");

@@ -200,6 +200,7 @@ impl Sandboxes {
         }
         let refused = match played.end {
             End::Unplaced(errno) => Some(unplaced(&GuestError::Refused { errno }).into()),
+            End::NotUnpacked => Some(unplaced(&played.said.not_unpacked()).into()),
             End::Unlistened(errno) => Some(Unstarted::unlistened(errno)),
             _ => None,
         };

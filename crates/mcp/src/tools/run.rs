@@ -24,7 +24,7 @@ use crate::{file_urls, languages, schema, tasks};
 /// Name of the tool.
 pub(crate) const NAME: &str = "run";
 /// Properties of one of its `inputs`.
-const INPUT: [&str; 3] = ["path", "text", "base64"];
+const INPUT: [&str; 4] = ["path", "text", "base64", "unpack"];
 /// Properties of its `limits`.
 pub(crate) const LIMITS: [&str; 7] =
     ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
@@ -200,7 +200,8 @@ fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
             return Err(refusal(message, "give exactly one of the two"));
         }
     };
-    Ok(InputFile { path, content })
+    let unpack = given.truth("unpack")?.unwrap_or(false);
+    Ok(InputFile { path, content, unpack })
 }
 
 /// A path in the workspace, which programs see as `/workspace`. The engine refuses what leads elsewhere.
@@ -244,7 +245,8 @@ fn input(offer: &Offer<'_>) -> JsonObject {
                     "properties": {
                         "path": { "type": "string", "description": "Relative, e.g. data/in.csv" },
                         "text": { "type": "string", "description": "Content; or give base64" },
-                        "base64": { "type": "string", "description": "Content that is not text" }
+                        "base64": { "type": "string", "description": "Content that is not text" },
+                        "unpack": { "type": "boolean", "description": "Archive: .zip, .tar, .tar.gz ..." }
                     },
                     "required": ["path"],
                     "additionalProperties": false
@@ -305,12 +307,13 @@ mod tests {
     fn everything_is_taken_over() {
         let run = parse(json!({
             "language": "python", "code": "1", "args": ["a"], "stdin": "in", "variables": {"x": [1, null]},
-            "inputs": [{"path": "t", "text": "é"}, {"path": "b", "base64": "AP8="}],
+            "inputs": [{"path": "t", "text": "é"}, {"path": "b.zip", "base64": "AP8=", "unpack": true}],
             "timeout_ms": 5000, "limits": {"memory_mb": 64, "cpus": 0.5}
         }))
         .unwrap();
         assert_eq!((run.language.as_str(), run.args.as_slice()), ("python", &["a".to_owned()][..]));
         assert_eq!(run.inputs[1].content, [0, 255]);
+        assert!(run.inputs[1].unpack && !run.inputs[0].unpack);
         assert_eq!((run.ask.timeout_ms, run.ask.memory_mb, run.ask.cpus), (Some(5000), Some(64), Some(0.5)));
         assert!(matches!(run.stdin, Stdin::Bytes(bytes) if bytes == b"in"));
         assert_eq!(run.variables["x"], json!([1, null]));

@@ -16,6 +16,8 @@ const HERE: &str = ".";
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) files: Vec<InputFile>,
+    /// The paths of those that an option names, in contrast to files of a folder.
+    named: Vec<String>,
     /// Messages about files that were left out.
     pub(crate) notes: Vec<String>,
 }
@@ -31,6 +33,22 @@ pub(crate) fn read(options: &[String], script: Option<&Path>) -> Result<Inputs, 
     Ok(inputs)
 }
 
+/// Marks the archives that were named themselves, not those in a folder.
+pub(crate) fn unpack(inputs: &mut Inputs) -> Result<(), RunError> {
+    let Inputs { files, named, .. } = inputs;
+    let mut archives = files
+        .iter_mut()
+        .filter(|file| named.contains(&file.path) && engine::is_archive(&file.path))
+        .peekable();
+    if archives.peek().is_none() {
+        let remedy =
+            format!("name an archive with --input; it ends in one of {}", engine::ARCHIVE_SUFFIXES.join(" "));
+        return Err(RunError::new(CODE, "--unpack finds no archive among the inputs").remedy(remedy));
+    }
+    archives.for_each(|file| file.unpack = true);
+    Ok(())
+}
+
 impl Inputs {
     fn add(&mut self, option: &str, script: Option<&Path>) -> Result<(), RunError> {
         let (path, name) = split(option);
@@ -41,7 +59,8 @@ impl Inputs {
             return self.add_folder(path, &name, script);
         }
         let content = fs::read(path).map_err(|error| unreadable(CODE, path, &error))?;
-        self.files.push(InputFile { path: name, content });
+        self.named.push(name.clone());
+        self.files.push(InputFile { path: name, content, unpack: false });
         Ok(())
     }
 
@@ -58,7 +77,7 @@ impl Inputs {
         for file in found.files.into_iter().filter(|file| !is_script(&file.path)) {
             let content = file.read(bounds.bytes_max);
             let content = content.map_err(|error| unreadable(CODE, &file.path.to_string_lossy(), &error))?;
-            self.files.push(InputFile { path: format!("{prefix}{}", file.name), content });
+            self.files.push(InputFile { path: format!("{prefix}{}", file.name), content, unpack: false });
         }
         if found.left_out > 0 {
             let count = found.left_out;
@@ -103,6 +122,20 @@ mod tests {
         assert_eq!(paths(&[format!("{lib}=.")]), ["deep/data.csv", "helper.py"]);
         assert_eq!(paths(&[format!("{lib}=a/b")]), ["a/b/deep/data.csv", "a/b/helper.py"]);
         assert_eq!(paths(&[format!("{lib}/.")]), ["lib/deep/data.csv", "lib/helper.py"]);
+    }
+
+    #[test]
+    fn only_archives_that_are_named_are_unpacked() {
+        let folder = TestFolder::new();
+        let named = folder.file("project.tgz", "1").to_string_lossy().into_owned();
+        folder.file("lib/other.zip", "2");
+        let lib = folder.path().join("lib").to_string_lossy().into_owned();
+        let mut found = read(&[named, lib.clone()], None).unwrap();
+        unpack(&mut found).unwrap();
+        let marked: Vec<_> =
+            found.files.iter().filter(|file| file.unpack).map(|file| file.path.as_str()).collect();
+        assert_eq!(marked, ["project.tgz"]);
+        assert_eq!(unpack(&mut read(&[lib], None).unwrap()).unwrap_err().code, CODE);
     }
 
     #[test]

@@ -36,6 +36,7 @@ Examples:
   palisade run python --input data.csv script.py   a file beside the script, in /workspace
   palisade run python --input . script.py          everything beside the script: modules, data
   palisade run python --input lib=. script.py      what is in lib, without the folder itself
+  palisade run bash --input p.tgz --unpack -c make a project in one archive
 
 A folder is placed with everything in it, up to 64 files and 16 MB, except names that begin with a dot,
 __pycache__, node_modules, and symbolic links, which are not followed.
@@ -69,6 +70,9 @@ pub(crate) struct RunArguments {
     /// Place a file or a folder in the workspace before the run (repeatable)
     #[arg(long = "input", value_name = "PATH[=NAME]")]
     inputs: Vec<String>,
+    /// Unpack the archives among the inputs (.zip, .tar, .tar.gz and so on) in the sandbox before the run
+    #[arg(long, requires = "inputs")]
+    unpack: bool,
     /// Copy the files that the program made, and the figures that it showed, into this directory
     #[arg(long = "output-dir", value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -310,7 +314,10 @@ fn exit_code(result: &RunResult) -> ExitCode {
 fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let Program { code, args, origin } = arguments.program.read(&arguments.language)?;
     let language = languages::canonical(&arguments.language)?.to_owned();
-    let inputs = inputs::read(&arguments.inputs, origin.file())?;
+    let mut inputs = inputs::read(&arguments.inputs, origin.file())?;
+    if arguments.unpack {
+        inputs::unpack(&mut inputs)?;
+    }
     for note in inputs.notes.iter().filter(|_| !arguments.json) {
         complain(note, None);
     }
