@@ -1,7 +1,8 @@
-"""Looks at a program without running it: `check.py SOURCE` (docs/DRIVERS.md, "The check").
+"""Looks at a program without running it: `check.py SOURCE DRIVER` (docs/DRIVERS.md, "The check").
 
 Compiles with the interpreter's own compiler and looks for the modules it imports, without importing any: finding a
-top-level module runs no code of it. Answers on standard output in counted fields.
+top-level module runs no code of it. What people write in notebooks is understood as the driver understands it, with the
+driver's own code. Answers on standard output in counted fields.
 """
 
 import sys
@@ -10,7 +11,7 @@ import sys
 del sys.path[0]
 
 TOP_LEVEL_AWAIT = 0x2000
-REMEDY = "install it in the sandbox, send it as an input file, or do without it"
+REMEDY = "it is not installed, and a sandbox has no network: use what get_capabilities lists, or send its files with the program"
 
 
 def say(*fields):
@@ -71,7 +72,61 @@ def is_there(name):
         return False
 
 
-def check(source):
+def load_part(driver, name):
+    """The names of another file of the driver's folder, from the compiled driver."""
+    names = {"__name__": "<driver>", "__file__": driver}
+    with open(driver, "rb") as file:
+        data = file.read()
+    if driver.endswith(".pyc"):
+        from marshal import loads
+
+        code = loads(data[16:])
+    else:
+        code = compile(data, driver, "exec")
+    exec(code, names)
+    return names["load_part"](names[name.upper()], name, driver)
+
+
+def parse(code, source):
+    import ast
+
+    tree = compile(code, source, "exec", ast.PyCF_ONLY_AST | TOP_LEVEL_AWAIT, True)
+    compile(code, source, "exec", TOP_LEVEL_AWAIT, True)
+    return tree
+
+
+def parse_notebook(code, source, driver, error):
+    """(tree, notes) of a program that is Python with commands of notebooks; raises the error if it is not."""
+    try:
+        notebook = load_part(driver, "notebook")
+    except Exception:
+        raise error from None
+    tree = notebook["translate"](code, lambda text, place: parse(text, source), error)
+    return tree, unknown_commands(tree, notebook["is_known"])
+
+
+def unknown_commands(tree, is_known):
+    import ast
+
+    notes = []
+    for node in ast.walk(tree):
+        call = node.func if isinstance(node, ast.Call) else None
+        if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name) and call.value.id == "__notebook__":
+            if call.attr in ("magic", "cell") and not is_known(node.args[0].value, call.attr == "cell"):
+                sign = "%%" if call.attr == "cell" else "%"
+                notes.append("line %s: %s%s is a command of notebooks that is not available here" % (node.lineno, sign, node.args[0].value))
+    return notes
+
+
+def remedy(name, driver):
+    try:
+        near = load_part(driver, "missing")["near"](name).split()
+    except Exception:
+        near = []
+    return "did you mean %s? Otherwise %s" % (" or ".join(near), REMEDY) if near else REMEDY
+
+
+def check(source, driver):
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         code = file.read()
     code = code[1:] if code[:1] == "\ufeff" else code
@@ -79,17 +134,20 @@ def check(source):
 
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
+        notes = []
         try:
-            import ast
-
-            tree = compile(code, source, "exec", ast.PyCF_ONLY_AST | TOP_LEVEL_AWAIT, True)
-            compile(code, source, "exec", TOP_LEVEL_AWAIT, True)
+            try:
+                tree = parse(code, source)
+            except SyntaxError as error:
+                tree, notes = parse_notebook(code, source, driver, error)
         except SyntaxError as error:
             return say("error", error.lineno or "", error.offset or "", "%s: %s" % (type(error).__name__, error.msg))
         except (RecursionError, MemoryError):
             return say("error", "", "", "the program is nested too deeply for Python's compiler")
         except ValueError as error:
             return say("error", "", "", str(error))
+    for note in notes[:20]:
+        say("note", note)
     for warning in noted[:20]:
         say("note", "line %s: %s" % (warning.lineno, warning.message))
     for name, (line, guarded) in sorted(imports(tree).items(), key=lambda item: item[1]):
@@ -98,7 +156,7 @@ def check(source):
         if guarded:
             say("note", "line %s: module %s is not there; the program seems to expect that" % (line, name))
         else:
-            say("missing", name, line, REMEDY)
+            say("missing", name, line, remedy(name, driver))
 
 
-check(sys.argv[1])
+check(sys.argv[1], sys.argv[2])

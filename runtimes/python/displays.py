@@ -37,8 +37,8 @@ MIMES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", 
 class Displays:
     """What one process shows, run by run."""
 
-    def __init__(self, channel, notebook):
-        self.channel, self.open_notebook = channel, notebook
+    def __init__(self, channel, notebook, data):
+        self.channel, self.open_notebook, self.open_data = channel, notebook, data
         self.begin()
 
     def begin(self):
@@ -85,8 +85,8 @@ class Displays:
         self.send(["display", "text/plain", "", ""])
         return True
 
-    def put(self, mime, content, text=""):
-        """Sends text or bytes; of what is too large only the type."""
+    def put(self, mime, content, text="", data=""):
+        """Sends text or bytes, and the data behind it as JSON; of what is too large only the type."""
         if self.is_full():
             return
         self.mime = mime
@@ -97,11 +97,15 @@ class Displays:
             content = content.encode("utf-8", "backslashreplace").decode().replace("\0", "")
             size = len(content.encode())
         if size > DISPLAY_BYTES_MAX or self.bytes + size > DISPLAYS_BYTES_MAX:
-            content = ""
+            content = data = ""
         else:
             self.count += 1
             self.bytes += size
-        self.send(["display", mime, content, text])
+        self.send(["display", mime, content, text, data] if data else ["display", mime, content, text])
+
+    def data_of(self, read, value):
+        """The data behind an object. It never holds up the object itself."""
+        return quietly(lambda: self.open_data()[read](value)) or ""
 
     # -- objects --
 
@@ -169,11 +173,14 @@ class Displays:
                 return True
         for mime, name in REPRS:
             content = quietly(getattr(value, name)) if hasattr(kind, name) else None
-            if content is not None and self.put_bundle({mime: content}, describe(value)):
+            if content is not None and self.put_bundle({mime: content}, describe(value), self.table(value)):
                 return True
         return False
 
-    def put_bundle(self, bundle, text):
+    def table(self, value):
+        return self.data_of("table_of", value) if type(value).__name__.endswith("DataFrame") else ""
+
+    def put_bundle(self, bundle, text, data=""):
         """The best of several forms of one object."""
         for mime in MIMES:
             content = bundle.get(mime)
@@ -189,7 +196,7 @@ class Displays:
 
                 content = a2b_base64(content)
             if isinstance(content, (str, bytes, bytearray)):
-                self.put(mime, content, text)
+                self.put(mime, content, text, data)
                 return True
         return False
 
@@ -198,7 +205,7 @@ class Displays:
     def figure(self, figure):
         if self.is_full():
             return
-        self.put_smaller(lambda scale: draw(figure, scale), describe_figure(figure))
+        self.put_smaller(lambda scale: draw(figure, scale), describe_figure(figure), lambda: self.data_of("chart_of", figure))
         self.shown[id(figure)] = figure
         figure.stale = False
 
@@ -238,15 +245,15 @@ class Displays:
         except BaseException:
             pass
 
-    def put_smaller(self, make, text):
-        """Sends what `make` draws at the largest scale whose file is not too large."""
+    def put_smaller(self, make, text, data=str):
+        """Sends what `make` draws at the largest scale whose file is not too large, with the data behind it."""
         scale = 1.0
         for _ in range(HALVINGS_MAX):
             content = make(scale)
             if len(content) <= DISPLAY_BYTES_MAX:
                 break
             scale /= 2
-        self.put("image/png", content, text)
+        self.put("image/png", content, text, data())
 
     # -- images and plots --
 

@@ -43,10 +43,14 @@ OPEN = []
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
-# displays.py, notebook.py and zygote.py as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+# The other files of this folder as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+DATA = None
 DISPLAYS = None
+MISSING = None
 NOTEBOOK = None
 ZYGOTE = None
+# Names under which code of Palisade appears in tracebacks.
+OWN_FILES = frozenset(("<data>", "<displays>", "<driver>", "<missing>", "<notebook>"))
 # Modules in which something is changed once a program has imported them.
 SHOWING = frozenset((
     "matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes", "IPython", "IPython.display", "IPython.core",
@@ -246,13 +250,18 @@ class Screen:
 
     def __init__(self, channel, driver):
         self.channel, self.driver = channel, driver
-        self.displays = self.notebook = self.commands = None
+        self.displays = self.notebook = self.commands = self.data = None
 
     def open(self):
         if self.displays is None:
             names = load_part(DISPLAYS, "displays", self.driver)
-            self.displays = names["Displays"](self.channel, self.open_notebook)
+            self.displays = names["Displays"](self.channel, self.open_notebook, self.open_data)
         return self.displays
+
+    def open_data(self):
+        if self.data is None:
+            self.data = load_part(DATA, "data", self.driver)
+        return self.data
 
     def open_notebook(self):
         if self.notebook is None:
@@ -271,7 +280,7 @@ class Screen:
 
     def display(self, *objects, **options):
         """Shows objects as a notebook would."""
-        self.open().display(*objects, **options)
+        return self.open().display(*objects, **options)
 
     def find_spec(self, name, path=None, target=None):
         return self.open().find_spec(self, name, path, target) if name in SHOWING else None
@@ -286,6 +295,13 @@ class Screen:
         except Exception:
             pass
         return ""
+
+    def near(self, exc):
+        """Names of modules that a failed import may have meant."""
+        try:
+            return load_part(MISSING, "missing", self.driver)["near"](exc.name) if exc.name else ""
+        except Exception:
+            return ""
 
     def finish(self, keep):
         """Figures that were left open, also by a program that failed."""
@@ -307,10 +323,13 @@ class Report:
         # The object given to SystemExit in mode last: Python itself then ends as it always does.
         self.leave_with = None
         self.message = self.line = self.column = self.repr = self.json = self.mime = ""
+        # Names of modules that a failed import may have meant.
+        self.near = ""
 
     def fields(self, run_id):
-        return ["done", run_id, self.status, str(self.exit_code), self.message, self.line, self.column,
-                self.repr, self.json, self.mime]
+        fields = ["done", run_id, self.status, str(self.exit_code), self.message, self.line, self.column,
+                  self.repr, self.json, self.mime]
+        return fields + [self.near] if self.near else fields
 
 
 class Session:
@@ -378,7 +397,7 @@ class Session:
             try:
                 head, tail = compile_parts(name, code, self.future_flags)
             except SyntaxError as error:
-                attempt = lambda text: compile_parts(name, text, self.future_flags)
+                attempt = lambda text, place: compile_parts(name, text, self.future_flags, place)
                 head, tail = self.screen.translate(code, attempt, error)
             parts += [part for part in (head, tail) if part is not None]
             if keep:
@@ -394,7 +413,7 @@ class Session:
                     eval(parts[0], self.names)
                 value = self.wait_for(in_loop(ready, self.names), keep)
             # As in a notebook, a semicolon behind the last expression hides its value.
-            if tail is not None and value is not None and not code.rstrip().endswith(";"):
+            if tail is not None and value is not None and not is_hidden(code):
                 if keep:
                     self.remember_value(value)
                 report.repr, report.json = describe_value(value)
@@ -402,6 +421,7 @@ class Session:
         except BaseException as exc:
             if not isinstance(exc, SyntaxError) or parts:
                 exc.__traceback__ = from_program(exc.__traceback__, parts)
+                leave_out_own_frames(exc)
             else:
                 exc.__traceback__ = None
             failure = exc
@@ -425,6 +445,8 @@ class Session:
         report.status = "interrupted" if interrupted else "error"
         report.exit_code = report.leave_with = 130 if interrupted else 1
         report.message = describe(exc)
+        if isinstance(exc, ModuleNotFoundError):
+            report.near = self.screen.near(exc)
         try:
             report.line, report.column = position(exc, name, code, at_compile)
         except Exception:
@@ -597,11 +619,13 @@ async def in_loop(parts, names):
 # -- compiling --------------------------------------------------------------------------------------
 
 
-def compile_parts(name, code, flags):
-    """The program without its last expression, and that expression (or None)."""
+def compile_parts(name, code, flags, place=None):
+    """The program without its last expression, and that expression (or None). `place` corrects positions in the tree."""
     flags |= TOP_LEVEL_AWAIT
     try:
         tree = compile(code, name, "exec", flags | ONLY_AST, True)
+        if place is not None:
+            place(tree)
         body = tree.body
         if not body or type(body[-1]).__name__ != "Expr":
             return compile(tree, name, "exec", flags, True), None
@@ -615,6 +639,15 @@ def compile_parts(name, code, flags):
     except (RecursionError, MemoryError):
         pass  # the tree of a program can be too deep where the program is not
     return compile(code, name, "exec", flags, True), None
+
+
+def is_hidden(code):
+    """Whether a semicolon ends the program, before a comment that has no quotes beside it."""
+    code = code.rstrip()
+    if "#" in code[code.rfind("\n") + 1:]:
+        last = code[code.rfind("\n") + 1:]
+        code = last if "'" in last or '"' in last else last.partition("#")[0].rstrip()
+    return code.endswith(";")
 
 
 # -- variables and values ---------------------------------------------------------------------------
@@ -761,6 +794,30 @@ def describe(exc):
 def from_program(trace, parts):
     """The traceback from the program's first frame on: neither the driver nor the event loop."""
     while trace is not None and not any(trace.tb_frame.f_code is part for part in parts):
+        trace = trace.tb_next
+    return trace
+
+
+def leave_out_own_frames(exc):
+    """Takes Palisade's own functions out of the traceback of an error, and of those that led to it."""
+    seen = []
+    while exc is not None and not any([exc is other for other in seen]):
+        seen.append(exc)
+        exc.__traceback__ = trace = behind_own_frames(exc.__traceback__)
+        while trace is not None:
+            trace.tb_next = behind_own_frames(trace.tb_next)
+            trace = trace.tb_next
+        exc = exc.__cause__ or exc.__context__
+
+
+def behind_own_frames(trace):
+    is_own = False
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        # What runs a file for %run belongs to the command.
+        is_own = file in OWN_FILES or is_own and file.endswith("runpy>")
+        if not is_own:
+            break
         trace = trace.tb_next
     return trace
 

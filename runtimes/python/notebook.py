@@ -38,32 +38,66 @@ UsageError.__module__ = "builtins"
 
 
 def translate(code, attempt, error):
-    """What `attempt` makes of the program once it is Python; else the error that is left."""
+    """What `attempt` makes of the program once it is Python; else the error that is left. `attempt` gets the text and
+    a function that gives the nodes of its tree the columns of the program as it was written."""
     lines = code.split("\n")
+    written = lines[:]
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     cell = CELL.match(lines[first].strip())
+    margin = 0
     if cell:
         lines = translate_cell(lines, first, *cell.groups())
     else:
-        dedent(lines)
+        margin = dedent(lines)
+    changed = {first} if cell else set()
     is_changed = "\n".join(lines) != code
     for _ in range(LINES_MAX):
         try:
-            return attempt("\n".join(lines))
+            return attempt("\n".join(lines), lambda tree: place(tree, written, changed, margin))
         except SyntaxError as again:
             number = again.lineno
             if not number or number > len(lines) or not translate_line(lines, number - 1):
-                raise (again if is_changed else error) from None
+                raise as_written(again if is_changed else error, written, margin) from None
             is_changed = True
+            changed.add(number - 1)
     raise error
 
 
 def dedent(lines):
-    """A program that is indented as a whole."""
+    """A program that is indented as a whole. Gives back by how much."""
     margins = [line[: len(line) - len(line.lstrip())] for line in lines if line.strip()]
     margin = min(margins, key=len, default="")
-    if margin and all(line.startswith(margin) for line in margins):
-        lines[:] = [line[len(margin):] if line.startswith(margin) else line for line in lines]
+    if not margin or not all(line.startswith(margin) for line in margins):
+        return 0
+    lines[:] = [line[len(margin):] if line.startswith(margin) else line for line in lines]
+    return len(margin)
+
+
+def as_written(error, written, margin):
+    """A syntax error with the line of the program and its column there."""
+    if margin and error.lineno and error.lineno <= len(written):
+        error.text = written[error.lineno - 1] + "\n"
+        error.offset = error.offset and error.offset + margin
+        if getattr(error, "end_offset", None) and error.end_offset > 0:
+            error.end_offset += margin
+    return error
+
+
+def place(tree, written, changed, margin):
+    """Nodes of a translated line cover the line as it was written; others are moved to where they were."""
+    from ast import walk
+
+    for node in walk(tree):
+        line = getattr(node, "lineno", None)
+        if line is None:
+            continue
+        if line - 1 in changed:
+            text = written[line - 1]
+            node.col_offset = len(text[: len(text) - len(text.lstrip())].encode())
+            node.end_lineno, node.end_col_offset = line, len(text.rstrip().encode("utf-8", "replace"))
+        elif margin:
+            node.col_offset += margin
+            node.end_col_offset += margin
 
 
 def translate_line(lines, index):
@@ -204,20 +238,23 @@ class Notebook:
     do_set_env = do_env
 
     def do_time(self, rest, names):
+        # At its place in the program, for tracebacks.
+        frame = sys._getframe(2)
+        file, margin = frame.f_code.co_filename, "\n" * (frame.f_lineno - 1)
+        try:
+            code = compile(margin + rest, file, "eval")
+        except SyntaxError:
+            code = compile(margin + rest, file, "exec")
         self.begin_time()
         try:
-            try:
-                value = eval(compile(rest, "<%time>", "eval"), names)
-            except SyntaxError:
-                value = exec(compile(rest, "<%time>", "exec"), names)
+            return eval(code, names)
         finally:
             self.end_time()
-        return value
 
     def do_timeit(self, rest, names):
         from timeit import Timer
 
-        timer = Timer(rest.lstrip("-nr0123456789 "), globals=names)
+        timer = Timer(re.sub(r"^(?:-[nrp]\s*\d+\s+|-[cotqv]\s+)+", "", rest), globals=names)
         count, _ = timer.autorange()
         best = min(timer.repeat(3, count)) / count
         print("%.3g s per loop (best of 3, %d loops each)" % (best, count))
@@ -239,6 +276,7 @@ class Notebook:
         print("  ".join(sorted(name for name in names if not name.startswith("_"))))
 
     def do_pip(self, rest, names):
+        rest = re.sub(r"^pip\s+", "", rest)
         word, _, packages = rest.partition(" ")
         if word == "install":
             return self.install(packages)
@@ -253,9 +291,7 @@ class Notebook:
         asked = [word for word in shlex.split(packages, comments=True) if not word.startswith("-")]
         missing = [word for word in asked if not is_installed(word)]
         if missing:
-            raise UsageError(
-                "cannot install %s: the sandbox has no network. Use packages that are installed (get_capabilities "
-                "lists them), or bring the files as inputs" % ", ".join(missing))
+            raise UsageError("cannot install %s: a sandbox has no network" % ", ".join(missing))
         print("already installed: %s" % ", ".join(asked))
 
     def begin_time(self):
@@ -270,6 +306,13 @@ class Notebook:
             wall, cpu = perf_counter() - self.began[0], process_time() - self.began[1]
             self.began = None
             print("CPU time: %.3g s, wall time: %.3g s" % (cpu, wall))
+
+
+def is_known(word, is_cell):
+    """Whether `%word`, or `%%word` if it is for a whole cell, does something here."""
+    if is_cell:
+        return word in SHELLS or word in SHOWN or word in ("writefile", "file")
+    return word in IGNORED or hasattr(Notebook, "do_" + word)
 
 
 def unknown(word):

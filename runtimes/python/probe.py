@@ -125,7 +125,7 @@ def compile_driver(driver, out):
     with open(driver, encoding="utf-8") as file:
         text = file.read()
     parts = {}
-    for name in ("displays", "notebook", "zygote"):
+    for name in ("data", "displays", "missing", "notebook", "zygote"):
         with open(os.path.join(os.path.dirname(driver), name + ".py"), encoding="utf-8") as file:
             parts[name] = marshal.dumps(compile(file.read(), "<%s>" % name, "exec", 0, True, 2))
     known = (sys.path[1:], sys.prefix, sys.exec_prefix, import_lines())

@@ -105,6 +105,59 @@ class DriverCase:
 
     # -- what people write in notebooks --
 
+    def test_tracebacks_of_notebook_programs_are_those_of_the_program_as_written(self):
+        for code, line, text in (
+            ("x = 1\n%cd nowhere\n", "2", "%cd nowhere"),
+            ("x = 1\nif x:\n    %unheard of\n", "3", "%unheard of"),
+            ("%pip install no-such-package-here", "1", "%pip install no-such-package-here"),
+            ("%matplotlib inline\ndef f():\n    return 1/0\n%time f()", "3", "return 1/0"),
+            ("%%bash\nexit 3", "1", "%%bash"),
+            ("   x = 1\n   y = x/0\n", "2", "y = x/0"),
+            ("with open('m.py', 'w') as f: f.write('1/0')\n%run m.py", "2", "%run m.py"),
+        ):
+            for mode in ("last", "keep"):
+                with self.subTest(code=code, mode=mode):
+                    guest = self.guest()
+                    guest.run(code, mode=mode)
+                    done = guest.done()
+                    err = guest.end()[2] if mode == "last" else guest.streams()[1]
+                    self.assertEqual((done["status"], done["line"]), ("error", line))
+                    self.assertIn(text, err)
+                    for word in ("<notebook>", "<driver>", "<displays>", "__notebook__", "runpy"):
+                        self.assertNotIn(word, err)
+
+    def test_columns_of_an_indented_program_are_those_of_the_program_as_written(self):
+        self.assertEqual(self.fresh("   x = 1\n   y = = 2")[3]["column"], "8")
+        if sys.version_info >= (3, 11):
+            self.assertEqual(self.fresh("   x = 1\n   y = x/0")[3]["column"], "8")
+
+    def test_a_missing_module_brings_the_names_that_resemble_it(self):
+        guest = self.guest()
+        guest.run("import jsno")
+        self.assertEqual((guest.done()["near"], guest.end()[0]), ("json", 1))
+        for code, near in (("import qqqqqqqq", None), ("import concurrent.futurse", "concurrent.futures"), ("raise ImportError", None)):
+            self.assertEqual(self.fresh(code)[3].get("near"), near)
+
+    def test_a_plain_program_loads_nothing_of_this(self):
+        code = "import sys\nprint([m for m in ('ast', 're', 'json', 'difflib', 'pkgutil') if m in sys.modules])"
+        self.assertEqual(self.fresh(code)[1], "[]\n")
+
+    def test_a_display_with_an_id_is_shown_once_as_it_was_at_the_end(self):
+        code = (
+            "class H:\n    def __init__(s, t): s.t = t\n    def _repr_html_(s): return s.t\n"
+            "h = display(H('a'), display_id=True)\nh.update(H('b'))\ndisplay(H('c'), display_id='n')\n"
+            "from IPython.display import update_display, Markdown, Latex, display as d\nupdate_display(H('d'), display_id='n')\n"
+            "d(Markdown('# m')); d(Latex('$x$'))\n"
+        )
+        _, shown, _ = self.shown(code)
+        self.assertEqual([(mime, content) for mime, content, *_ in shown],
+                         [("text/markdown", "# m"), ("text/latex", "$x$"), ("text/html", "b"), ("text/html", "d")])
+
+    def test_a_semicolon_hides_the_value(self):
+        for code, value in (("5;", ""), ("5;  # five", ""), ("'a;#'", "'a;#'"), ("x = 1;\nx", "1"), ("5 # no;", "5")):
+            with self.subTest(code=code):
+                self.assertEqual(self.fresh(code)[3]["repr"], value)
+
     def test_notebook_lines_are_understood_and_keep_their_numbers(self):
         for code, output in [
             ("%matplotlib inline\n%config InlineBackend.figure_format = 'retina'\nprint(1)", "1\n"),
@@ -123,7 +176,7 @@ class DriverCase:
 
     def test_notebook_commands_that_cannot_work_say_what_to_do(self):
         for code, line, words in [
-            ("x = 1\n!pip install no-such-package", "2", "get_capabilities"),
+            ("x = 1\n!pip install no-such-package", "2", "a sandbox has no network"),
             ("\n\n%store x", "3", "not available here"),
             ("%%javascript\nalert(1)", "1", "not available here"),
         ]:
@@ -643,7 +696,8 @@ class DriverCase:
         code = (
             "import signal\nclass Late(Exception): pass\n"
             "def late(*_): raise Late\nsignal.signal(signal.SIGALRM, late)\n"
-            "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+            # The first one loads what shows things, so that the signal finds the second one being sent.
+            "display('y', mime='text/html')\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
             "try: display('x' * (2 << 20), mime='text/html'); print('sent')\nexcept Late: print('late')\n8"
         )
         guest.run(code, mode="keep", write=False)
@@ -653,7 +707,7 @@ class DriverCase:
         while "late" not in guest.streams()[0] and time.monotonic() < end:
             select.select([], [], [], 0.01)
         done = guest.done()
-        self.assertEqual((done["json"], [len(content) for _, content, _ in guest.shown]), ("8", [2 << 20]))
+        self.assertEqual((done["json"], [len(content) for _, content, _ in guest.shown]), ("8", [1, 2 << 20]))
 
     def test_threads_and_children_do_not_mix_their_messages(self):
         code = (
@@ -725,7 +779,7 @@ class ShownByPackages(DriverCase, unittest.TestCase):
 
     def sizes(self, guest):
         found = []
-        for mime, content, text in guest.shown:
+        for mime, content, text, *_ in guest.shown:
             data = base64.b64decode(content)
             self.assertEqual((mime, data[:8]), ("image/png", b"\x89PNG\r\n\x1a\n"))
             found.append((int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"), text))
@@ -737,7 +791,7 @@ class ShownByPackages(DriverCase, unittest.TestCase):
 
     def test_figures_that_are_left_open_come_once(self):
         code = PYPLOT + "fig = plt.figure(); fig.show()\nplt.figure(figsize=(3, 3)); plt.savefig('a.png')\n"
-        self.assertEqual(self.pictures(code), [(640, 480, ""), (300, 300, "")])
+        self.assertEqual(self.pictures(code), [(640, 480, "figure"), (300, 300, "figure")])
         guest = self.guest()
         self.kept(guest, PYPLOT + "plt.plot([1, 2])")
         self.assertEqual(len(guest.shown), 1)
@@ -762,7 +816,7 @@ class ShownByPackages(DriverCase, unittest.TestCase):
     def test_a_figure_is_a_value(self):
         guest = self.guest()
         done = self.kept(guest, "from matplotlib.figure import Figure\nf = Figure(figsize=(1, 1)); f.subplots(); f")
-        self.assertEqual((done["mime"], self.sizes(guest)), ("image/png", [(100, 100, "")]))
+        self.assertEqual((done["mime"], self.sizes(guest)), ("image/png", [(100, 100, "figure")]))
 
     def test_images_are_shown_by_themselves_and_by_their_method(self):
         code = "from PIL import Image\nImage.new('RGB', (30, 20)).show()\ndisplay(Image.new('CMYK', (3, 2)))\nImage.new('F', (9000, 10))"
@@ -771,9 +825,68 @@ class ShownByPackages(DriverCase, unittest.TestCase):
     def test_a_table_is_text_and_a_page_of_few_rows(self):
         guest = self.guest()
         done = self.kept(guest, "import pandas\npandas.DataFrame({'a': range(100000)})")
-        [[mime, content, text]] = guest.shown
+        [[mime, content, text, data]] = guest.shown
         self.assertEqual((mime, text, content.count("<tr") < 20), ("text/html", "DataFrame, 100000 rows x 1 columns", True))
         self.assertIn("99999", done["repr"])
+        data = json.loads(data)
+        self.assertEqual((data["columns"], len(data["rows"]), data["rows_total"], data["truncated"]), (["a"], 1000, 100000, True))
+
+    def data(self, code):
+        """The data behind each thing that a run showed."""
+        guest = self.guest()
+        guest.run(code)
+        self.assertEqual((guest.done()["status"], guest.streams()[1]), ("ok", ""))
+        return [json.loads(more[0]) if more else None for _, _, _, *more in guest.shown]
+
+    def test_the_data_of_a_table_is_json_whatever_is_in_it(self):
+        code = (
+            "import pandas as pd, datetime, decimal\n"
+            "pd.DataFrame({'n': [1, 2.5, float('nan')], 'i': pd.array([1, None, 3], dtype='Int64'),"
+            " 'd': pd.to_datetime(['2024-01-02', None, '2024-02-03']), 's': ['x', None, 'q\\0'],"
+            " 'o': [[1, float('inf')], {'k': decimal.Decimal('1.5')}, datetime.date(2024, 1, 1)],"
+            " 'b': [True, False, None]}, index=['r1', 'r2', 'r3'])"
+        )
+        [table] = self.data(code)
+        self.assertEqual(table["index"], ["r1", "r2", "r3"])
+        self.assertEqual(table["rows"], [
+            [1.0, 1, "2024-01-02T00:00:00", "x", [1, None], True], [2.5, None, None, None, {"k": "1.5"}, False],
+            [None, 3, "2024-02-03T00:00:00", "q\0", "2024-01-01", None],
+        ])
+        self.assertNotIn("truncated", table)
+        wide = "import pandas as pd, numpy as np\npd.DataFrame(np.random.default_rng(1).normal(size=(5000, 300)))"
+        [table] = self.data(wide)
+        self.assertEqual((len(table["columns"]), table["columns_total"], table["truncated"]), (100, 300, True))
+        self.assertLess(len(table["rows"]), 201)
+
+    def test_the_data_of_a_chart_comes_with_its_picture(self):
+        code = PYPLOT + (
+            "plt.plot([1, 2], [3, 4], label='up'); plt.title('T'); plt.xlabel('time (s)'); plt.ylabel('v [m/s]'); plt.legend(); plt.show()\n"
+            "plt.bar(['a', 'b'], [5, 6]); plt.show()\nplt.scatter([1, 2], [float('nan'), 8]); plt.show()\n"
+            "plt.pie([1, 3], labels=['p', 'q']); plt.show()\nplt.hist([1, 1, 2], bins=2); plt.show()\n"
+            "fig, axes = plt.subplots(1, 2); fig.suptitle('two'); axes[0].plot([1]); axes[1].plot([2]); plt.show()\n"
+        )
+        line, bar, scatter, pie, histogram, two = [chart["charts"] for chart in self.data(code)]
+        self.assertEqual([line[0][name] for name in ("type", "title", "x_label", "x_unit", "y_unit", "legend")],
+                         ["line", "T", "time (s)", "s", "m/s", ["up"]])
+        self.assertEqual(line[0]["series"], [{"type": "line", "label": "up", "x": [1, 2], "y": [3, 4]}])
+        self.assertEqual(bar[0]["series"], [{"type": "bar", "width": 0.8, "x": ["a", "b"], "y": [5.0, 6.0]}])
+        self.assertEqual(scatter[0]["series"], [{"type": "scatter", "x": [None, 2.0], "y": [None, 8.0]}])
+        self.assertEqual(pie[0]["series"], [{"type": "pie", "labels": ["p", "q"], "fractions": [0.25, 0.75]}])
+        self.assertEqual((histogram[0]["series"][0]["x"], histogram[0]["series"][0]["y"]), ([1.25, 1.75], [2.0, 1.0]))
+        self.assertEqual(len(two), 2)
+
+    def test_the_data_of_a_chart_is_bounded_and_never_fails_its_picture(self):
+        [chart] = self.data(PYPLOT + "plt.plot(range(50000))\n")
+        [series] = chart["charts"][0]["series"]
+        self.assertEqual((len(series["x"]), series["points_total"], series["truncated"], series["x"][-1]), (1000, 50000, True, 49999))
+        [chart] = self.data(PYPLOT + "for n in range(60): plt.plot([n + m * 1e-9 for m in range(5000)])\n")
+        self.assertTrue(chart["charts"][0]["truncated"])
+        self.assertEqual(len(chart["charts"][0]["series"]), 50)
+        broken = "ax = plt.figure().add_subplot(); ax.plot([1])\nax.get_legend = lambda: 1 / 0\n"
+        self.assertEqual(self.data(PYPLOT + broken), [None])
+        dates = "import pandas as pd\npd.Series([1, 2], index=pd.date_range('2024-01-01', periods=2)).plot()\n"
+        [chart] = self.data(PYPLOT + dates)
+        self.assertEqual(chart["charts"][0]["series"][0]["x"], ["2024-01-01T00:00:00", "2024-01-02T00:00:00"])
 
 
 def load_tests(loader, tests, pattern):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 DEADLINE_S = 30
-DONE_FIELDS = "id status exit_code message line column repr json mime".split()
+DONE_FIELDS = "id status exit_code message line column repr json mime near".split()
 # Python ignores two signals that programs expect to be killed by; 3 is where a driver looks for its channel.
 LAUNCH = (
     "import os,signal,sys; signal.signal(13, 0); signal.signal(25, 0); fd = int(sys.argv[1]); os.dup2(fd, 3); "
