@@ -60,7 +60,7 @@ pub fn driver_words(words: &[u8], piece_bytes: usize) {
     let (displays, warnings) = &understood.displays;
     assert!(displays.len() <= DISPLAYS_MAX && warnings.len() <= 3);
     assert!(displays.iter().all(|display| display.data.len() <= DISPLAY_BYTES_MAX));
-    assert!(displays.iter().map(|display| display.data.len()).sum::<usize>() <= DISPLAYS_BYTES_MAX);
+    assert!(displays.iter().map(Display::bytes).sum::<usize>() <= DISPLAYS_BYTES_MAX);
 }
 
 fn hear(words: &[u8], piece_bytes: usize) -> Understood {
@@ -96,13 +96,15 @@ mod tests {
 
     use super::*;
 
-    const WORDS: [&[u8]; 20] = [
+    const WORDS: [&[u8]; 22] = [
         b"1\0ready\0",
         b"10\0done\x001\0ok\x000\0\0\0\x0042\x0042\0\0",
         b"10\0done\x001\0error\x001\0boom\x003\x007\0\0\0\0",
         b"2\0leaving\x007\0",
         b"4\0display\0text/html\0<b>x</b>\0bold\0",
         b"4\0display\0image/png\0iVBORw0KGgo=\0\0",
+        b"5\0display\0text/html\0<b>x</b>\0bold\0{\"a\":1}\0",
+        b"5\0display\0text/html\0<b>x</b>\0bold\0{\"a\":\0",
         b"4\0display\0",
         b"4\0displax\0",
         b"0\0",

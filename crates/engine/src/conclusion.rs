@@ -6,8 +6,10 @@ use wire::Exit;
 
 use crate::display::Display;
 use crate::driver::Done;
+use crate::missing;
 use crate::output::Output;
 use crate::result::{Execution, RunError, RunResult, RunUsage, Value};
+use crate::runtimes::Runtime;
 use crate::verdict::End;
 
 /// A run in progress.
@@ -20,7 +22,8 @@ pub(crate) struct Begun {
 }
 
 /// Everything that is known when a run has ended.
-pub(crate) struct Conclusion {
+pub(crate) struct Conclusion<'a> {
+    pub(crate) runtime: &'a Runtime,
     pub(crate) end: End,
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<RunError>,
@@ -32,11 +35,11 @@ pub(crate) struct Conclusion {
     pub(crate) usage: Usage,
 }
 
-impl Conclusion {
+impl Conclusion<'_> {
     /// Builds the result. `begun` holds what was known before the end: times, enforced guarantees, the
     /// compilation.
     pub(crate) fn into_result(self, begun: Begun) -> RunResult {
-        let Self { end, outcome, error, said, shown, output, usage } = self;
+        let Self { runtime, end, outcome, error, said, shown, output, usage } = self;
         let Begun { backend, clamped, mut warnings, execution } = begun;
         let exit = match end {
             End::Program(exit) => Some(exit),
@@ -45,6 +48,7 @@ impl Conclusion {
         };
         let error = error.map(|error| match said.error_message {
             Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
+                remedy: missing::remedy(runtime, &message, &said.near_modules).or(error.remedy),
                 message,
                 line: said.error_line,
                 column: said.error_column,

@@ -14,6 +14,8 @@ pub const DISPLAYS_MAX: usize = 16;
 pub const DISPLAY_BYTES_MAX: usize = 2 << 20;
 /// The most bytes of all displays of a run.
 pub const DISPLAYS_BYTES_MAX: usize = 8 << 20;
+/// The most bytes of the data behind one display.
+pub(crate) const JSON_BYTES_MAX: usize = 256 << 10;
 /// The most characters of a description.
 const TEXT_CHARACTERS_MAX: usize = 200;
 /// The most pixels of each side of an image. Image readers refuse more, and decoding it would be expensive for
@@ -112,9 +114,16 @@ pub struct Display {
     pub data: Vec<u8>,
     /// The program's description; may be empty.
     pub text: String,
+    /// The data behind it as JSON: the rows of a table, the series of a chart.
+    pub json: Option<String>,
 }
 
 impl Display {
+    /// The size of its content and data.
+    pub fn bytes(&self) -> usize {
+        self.data.len() + self.json.as_ref().map_or(0, String::len)
+    }
+
     /// Width and height of a raster image.
     pub fn pixels(&self) -> Option<(u32, u32)> {
         image::pixels(self.kind, &self.data)
@@ -140,13 +149,15 @@ pub(crate) struct Displays {
 }
 
 impl Displays {
-    /// Takes a display from a driver: media type, content (base64 for raster images), description. Empty
-    /// content means that the driver could not fit it in.
-    pub(crate) fn take(&mut self, mime: &str, content: &str, text: &str) {
+    /// Takes a display from a driver: media type, content (base64 for raster images), description, and the data
+    /// behind it, which may be empty. Empty content means that the driver could not fit it in.
+    pub(crate) fn take(&mut self, mime: &str, content: &str, text: &str, json: &str) {
         match self.check(mime, content) {
             Ok((kind, data)) => {
                 self.bytes += data.len();
-                self.kept.push(Display { kind, data, text: plain(text) });
+                let json = self.check_json(json);
+                self.bytes += json.as_ref().map_or(0, String::len);
+                self.kept.push(Display { kind, data, text: plain(text), json });
             }
             Err(LeftOut::TooLarge) => self.too_large += 1,
             Err(LeftOut::TooMany) => self.too_many += 1,
@@ -176,6 +187,12 @@ impl Displays {
             return Err(LeftOut::TooLarge);
         }
         Ok((kind, data))
+    }
+
+    /// Data that is no JSON object, or too large, is left out; the display itself stays.
+    fn check_json(&self, json: &str) -> Option<String> {
+        let room = JSON_BYTES_MAX.min(DISPLAYS_BYTES_MAX - self.bytes);
+        (json.starts_with('{') && json.len() <= room && is_json(json)).then(|| json.to_owned())
     }
 
     /// Returns the displays that were kept, and messages about the others.
@@ -218,10 +235,14 @@ fn pixels(kind: DisplayKind, content: &str) -> Result<Vec<u8>, LeftOut> {
 fn as_text(kind: DisplayKind, content: &str) -> DisplayKind {
     let holds = match kind {
         DisplayKind::Svg => content.contains("<svg"),
-        DisplayKind::Json => serde_json::from_str::<serde::de::IgnoredAny>(content).is_ok(),
+        DisplayKind::Json => is_json(content),
         _ => true,
     };
     if holds { kind } else { DisplayKind::Plain }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Reduces the text to one short line.
@@ -236,7 +257,7 @@ mod tests {
 
     fn shown(mime: &str, content: &str) -> (Vec<Display>, Vec<String>) {
         let mut displays = Displays::default();
-        displays.take(mime, content, "what\n it\u{7} is");
+        displays.take(mime, content, "what\n it\u{7} is", "");
         displays.into_parts()
     }
 
@@ -275,15 +296,37 @@ mod tests {
     }
 
     #[test]
+    fn data_stays_with_its_display_if_it_is_json_within_the_bound() {
+        let of_bytes = |bytes: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8));
+        let (long, short) = (of_bytes(JSON_BYTES_MAX + 1), of_bytes(JSON_BYTES_MAX));
+        for (json, is_kept) in [
+            ("{\"a\":[1]}", true),
+            ("", false),
+            ("[1]", false),
+            ("{\"a\"", false),
+            (&long, false),
+            (&short, true),
+        ] {
+            let mut displays = Displays::default();
+            displays.take("text/html", "<b>x</b>", "", json);
+            let (kept, warnings) = displays.into_parts();
+            assert_eq!((kept[0].json.as_deref(), warnings.len()), (is_kept.then_some(json), 0));
+        }
+        let mut displays = Displays::default();
+        (0..DISPLAYS_MAX).for_each(|_| displays.take("text/plain", &"x".repeat(500_000), "", &short));
+        assert!(displays.into_parts().0.iter().map(Display::bytes).sum::<usize>() <= DISPLAYS_BYTES_MAX);
+    }
+
+    #[test]
     fn a_flood_is_bounded_in_number_and_in_bytes() {
         let mut displays = Displays::default();
         let large = "x".repeat(DISPLAY_BYTES_MAX);
         for _ in 0..1000 {
-            displays.take("text/plain", &large, "");
+            displays.take("text/plain", &large, "", "");
         }
-        displays.take("text/plain", &format!("{large}x"), "");
+        displays.take("text/plain", &format!("{large}x"), "", "");
         for _ in 0..1000 {
-            displays.take("text/plain", "x", "");
+            displays.take("text/plain", "x", "", "");
         }
         let (kept, warnings) = displays.into_parts();
         // Once all bytes are used up, even a small display does not fit.
@@ -291,7 +334,7 @@ mod tests {
         assert_eq!(warnings.len(), 1);
         let mut displays = Displays::default();
         for _ in 0..1000 {
-            displays.take("text/plain", "x", "");
+            displays.take("text/plain", "x", "", "");
         }
         let (kept, warnings) = displays.into_parts();
         assert_eq!((kept.len(), warnings.len()), (DISPLAYS_MAX, 1));

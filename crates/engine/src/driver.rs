@@ -6,7 +6,8 @@
 
 use std::str;
 
-use crate::display::{DISPLAY_BYTES_MAX, Display, Displays};
+use crate::display::{DISPLAY_BYTES_MAX, Display, Displays, JSON_BYTES_MAX};
+use crate::missing;
 
 /// The most bytes that are accepted from one driver. Displays have separate limits.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 20;
@@ -15,10 +16,11 @@ pub(crate) const FIELDS_MAX: usize = 64;
 const READY: &[u8] = b"1\0ready\0";
 /// The last message of a driver whose process ends.
 const LEAVING: &str = "leaving";
-/// The beginning of a display message: the number of fields, then the first field.
-const DISPLAY_BEGIN: &[u8] = b"4\0display\0";
-/// The longest display message: content as base64, its media type, its description.
-pub(crate) const DISPLAY_SAID_BYTES_MAX: usize = DISPLAY_BYTES_MAX.div_ceil(3) * 4 + (128 << 10);
+/// The beginnings of a display message, without and with data: the number of fields, then the first field.
+const DISPLAY_BEGINS: [&[u8]; 2] = [b"4\0display\0", b"5\0display\0"];
+/// The longest display message: content as base64, its media type, its description, the data behind it.
+pub(crate) const DISPLAY_SAID_BYTES_MAX: usize =
+    DISPLAY_BYTES_MAX.div_ceil(3) * 4 + JSON_BYTES_MAX + (128 << 10);
 
 /// A program for a driver to run.
 pub(crate) struct DriverRun<'a> {
@@ -98,6 +100,8 @@ pub(crate) struct Done {
     pub(crate) value_repr: Option<String>,
     pub(crate) value_json: Option<String>,
     pub(crate) value_mime: Option<String>,
+    /// Names of modules that resemble one that the program did not find.
+    pub(crate) near_modules: Vec<String>,
 }
 
 /// Collects a driver's messages, up to a limit.
@@ -141,7 +145,7 @@ impl DriverDecoder {
     }
 
     fn keep(&mut self, piece: &[u8]) {
-        let is_display = self.unfinished.starts_with(DISPLAY_BEGIN);
+        let is_display = display_fields(&self.unfinished).is_some();
         let bytes_max = if is_display { DISPLAY_SAID_BYTES_MAX } else { SAID_BYTES_MAX - self.said.len() };
         if self.is_cut || self.unfinished.len() + piece.len() > bytes_max {
             self.is_cut = is_display;
@@ -165,12 +169,13 @@ impl DriverDecoder {
 
     fn end_message(&mut self) {
         let message = std::mem::take(&mut self.unfinished);
-        match message.strip_prefix(DISPLAY_BEGIN) {
+        match display_fields(&message) {
             Some(_) if self.is_cut => self.displays.miss(),
             Some(fields) => {
                 let text = String::from_utf8_lossy(fields);
-                if let [mime, content, words, ..] = text.split('\0').collect::<Vec<_>>().as_slice() {
-                    self.displays.take(mime, content, words);
+                // The last field is empty: each field is terminated.
+                if let [mime, content, words, json, ..] = text.split('\0').collect::<Vec<_>>().as_slice() {
+                    self.displays.take(mime, content, words, json);
                 }
             }
             None => {
@@ -247,6 +252,11 @@ impl DriverDecoder {
     }
 }
 
+/// The fields of a display message, as far as they have arrived.
+fn display_fields(message: &[u8]) -> Option<&[u8]> {
+    DISPLAY_BEGINS.iter().find_map(|begin| message.strip_prefix(*begin))
+}
+
 /// The number of fields that follow.
 fn count(said: &[u8]) -> Option<usize> {
     let digits = str::from_utf8(said.strip_suffix(&[0])?).ok()?;
@@ -254,7 +264,7 @@ fn count(said: &[u8]) -> Option<usize> {
 }
 
 fn parse_done(fields: &[String]) -> Option<Done> {
-    let [kind, id, status, exit, message, line, column, repr, json, mime, ..] = fields else {
+    let [kind, id, status, exit, message, line, column, repr, json, mime, more @ ..] = fields else {
         return None;
     };
     if kind != "done" {
@@ -272,6 +282,7 @@ fn parse_done(fields: &[String]) -> Option<Done> {
         value_repr: some(repr),
         value_json: some(json),
         value_mime: some(mime),
+        near_modules: more.first().map(|names| missing::names(names)).unwrap_or_default(),
     })
 }
 

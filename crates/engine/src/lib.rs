@@ -29,6 +29,7 @@ mod guest_stream;
 mod handle;
 mod image;
 pub mod links;
+mod missing;
 mod output;
 mod pool;
 mod request;

@@ -447,7 +447,8 @@ impl Prepared {
         let mut done = done.unwrap_or_default();
         let (outcome, error) = self.hear_last_words((outcome, error), &mut done, &output, usage);
         begun.warnings.extend(warnings);
-        Conclusion { end, outcome, error, said: done, shown, output, usage }.into_result(begun)
+        let runtime = &*self.runtime;
+        Conclusion { runtime, end, outcome, error, said: done, shown, output, usage }.into_result(begun)
     }
 
     /// Searches standard error for the cause and position of a failure, for a program without a driver.

@@ -59,8 +59,18 @@ impl<'a> Shown<'a> {
         inline.map(|(index, display)| block(display, &self.uri(index))).collect()
     }
 
+    /// The address of each display, and of the data behind it if there is some.
+    pub(crate) fn uris(&self) -> Vec<(String, Option<String>)> {
+        let numbered = self.displays.iter().enumerate();
+        let uris = numbered.map(|(index, display)| {
+            let json = display.json.as_ref().map(|_| resources::display_json_uri(self.id, index + 1));
+            (self.uri(index), json)
+        });
+        uris.collect()
+    }
+
     /// The address of the display at that index.
-    pub(crate) fn uri(&self, index: usize) -> String {
+    fn uri(&self, index: usize) -> String {
         resources::display_uri(self.id, index + 1)
     }
 }
@@ -91,7 +101,7 @@ mod tests {
     use super::*;
 
     fn display(kind: DisplayKind, bytes: usize) -> Display {
-        Display { kind, data: vec![b'x'; bytes], text: "words".to_owned() }
+        Display { kind, data: vec![b'x'; bytes], text: "words".to_owned(), json: None }
     }
 
     #[test]

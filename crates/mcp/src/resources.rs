@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! palisade://runs/{id}/displays/{number}                      counted from 1
+//! palisade://runs/{id}/displays/{number}/json                 the data behind it
 //! palisade://runs/{id}/log{?stream,offset,limit}              stream: stdout or stderr; both as they came otherwise
 //! palisade://sandboxes/{id}/files/{+path}{?offset,limit}      text, or a blob where it is none
 //! ```
@@ -12,7 +13,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::workspace::{FileError, FilePart, FilePath, Workspaces};
-use engine::{Caller, FoundRun, LogPart, LogRange, RunId};
+use engine::{Caller, Display, FoundRun, LogPart, LogRange, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 use wire::Stream;
@@ -37,6 +38,7 @@ const SANDBOX_ID_BYTES_MAX: usize = 64;
 const LOG_PREFIX: &str = "palisade://runs/";
 const LOG_SUFFIX: &str = "/log";
 const DISPLAY_PART: &str = "/displays/";
+const DISPLAY_JSON_SUFFIX: &str = "/json";
 const META_KEY: &str = "palisade/range";
 /// Bytes returned when the request has no limit, and the maximum per request.
 const RANGE_BYTES_DEFAULT: usize = 64 << 10;
@@ -50,6 +52,11 @@ pub(crate) fn log_uri(id: &RunId) -> String {
 /// The address of a run's display, counted from 1.
 pub(crate) fn display_uri(id: &RunId, number: usize) -> String {
     format!("{LOG_PREFIX}{}{DISPLAY_PART}{number}", id.as_str())
+}
+
+/// The address of the data behind a run's display.
+pub(crate) fn display_json_uri(id: &RunId, number: usize) -> String {
+    display_uri(id, number) + DISPLAY_JSON_SUFFIX
 }
 
 /// The address of a file in a sandbox.
@@ -83,7 +90,8 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let display = ResourceTemplate::new(DISPLAY_TEMPLATE, "run_display")
         .with_title("What a run showed")
         .with_description(
-            "A figure, table or drawing that a run showed, by its run_id and its number from 1",
+            "A figure, table or drawing that a run showed, by its run_id and its number from 1; \
+             with /json behind it, the data of a table or chart",
         );
     let file = ResourceTemplate::new(FILE_TEMPLATE, "sandbox_file")
         .with_title("A file of a sandbox")
@@ -97,6 +105,7 @@ pub(crate) enum Address {
     Capabilities,
     Log(RunId, LogRange),
     Display(RunId, usize),
+    DisplayJson(RunId, usize),
     File { sandbox_id: String, path: FilePath, offset: u64, limit: usize },
 }
 
@@ -109,7 +118,11 @@ impl Address {
         if let Some((id, number)) =
             uri.strip_prefix(LOG_PREFIX).and_then(|rest| rest.split_once(DISPLAY_PART))
         {
-            return Some(Self::Display(RunId::parse(id)?, number.parse().ok()?));
+            let id = RunId::parse(id)?;
+            return match number.strip_suffix(DISPLAY_JSON_SUFFIX) {
+                Some(number) => Some(Self::DisplayJson(id, number.parse().ok()?)),
+                None => Some(Self::Display(id, number.parse().ok()?)),
+            };
         }
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         if let Some(rest) = path.strip_prefix(FILE_PREFIX) {
@@ -180,15 +193,14 @@ pub(crate) async fn read(
             ))
         }
         Some(Address::Display(id, number)) => {
-            let found = server.runs.find(caller, &id).await.map_err(|error| {
-                ErrorData::internal_error(format!("the run could not be read: {}", error.message), None)
-            })?;
-            let Some(FoundRun::Finished(run)) = found else { return Err(not_found(uri)) };
-            let index = number.checked_sub(1);
-            let display = index
-                .and_then(|index| run.result.execution().displays.get(index))
-                .ok_or_else(|| not_found(uri))?;
-            Ok((displays::content(display, uri), Freshness::Settled))
+            let display = read_display(server, caller, (&id, number)).await?.ok_or_else(|| not_found(uri))?;
+            Ok((displays::content(&display, uri), Freshness::Settled))
+        }
+        Some(Address::DisplayJson(id, number)) => {
+            let display = read_display(server, caller, (&id, number)).await?;
+            let json = display.and_then(|display| display.json).ok_or_else(|| not_found(uri))?;
+            let content = ResourceContents::text(json, uri).with_mime_type("application/json");
+            Ok((content, Freshness::Settled))
         }
         Some(Address::File { sandbox_id, path, offset, limit }) => {
             let part = read_file(server.workspaces(), caller, (&sandbox_id, &path), (offset, limit)).await?;
@@ -197,6 +209,20 @@ pub(crate) async fn read(
         }
         None => Err(not_found(uri)),
     }
+}
+
+/// The display of that number, counted from 1.
+async fn read_display(
+    server: &Server,
+    caller: &Caller,
+    (id, number): (&RunId, usize),
+) -> Result<Option<Display>, ErrorData> {
+    let found = server.runs.find(caller, id).await.map_err(|error| {
+        ErrorData::internal_error(format!("the run could not be read: {}", error.message), None)
+    })?;
+    let Some(FoundRun::Finished(run)) = found else { return Ok(None) };
+    let display = number.checked_sub(1).and_then(|index| run.result.execution().displays.get(index));
+    Ok(display.cloned())
 }
 
 /// How long a content remains valid.
@@ -292,7 +318,8 @@ mod tests {
     #[test]
     fn addresses_of_displays_are_read() {
         let id = RunId::parse(ID).unwrap();
-        assert_eq!(Address::parse(&display_uri(&id, 3)), Some(Address::Display(id, 3)));
+        assert_eq!(Address::parse(&display_uri(&id, 3)), Some(Address::Display(id.clone(), 3)));
+        assert_eq!(Address::parse(&display_json_uri(&id, 3)), Some(Address::DisplayJson(id, 3)));
     }
 
     #[test]

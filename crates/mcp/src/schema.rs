@@ -100,7 +100,9 @@ fn displays() -> Value {
                 "width": { "type": "integer" },
                 "height": { "type": "integer" },
                 "text": { "type": "string" },
-                "uri": { "type": "string" }
+                "uri": { "type": "string" },
+                "json": { "type": "object" },
+                "json_uri": { "type": "string" }
             }
         }
     })

@@ -78,6 +78,11 @@ struct TruncatedView {
     uri: Option<String>,
 }
 
+/// Upper bounds on the data behind displays in an answer: of one display, and of all together. The rest is read
+/// by its address.
+const JSON_BYTES_MAX: usize = 4000;
+const JSONS_BYTES_MAX: usize = 8000;
+
 /// A display of a program, without its content.
 #[derive(Debug, Serialize)]
 struct DisplayView<'a> {
@@ -91,6 +96,12 @@ struct DisplayView<'a> {
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     uri: Option<String>,
+    /// The data behind it, if it is short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<serde_json::Value>,
+    /// The address of that data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json_uri: Option<String>,
 }
 
 /// A file that a run created or changed.
@@ -149,7 +160,7 @@ pub(crate) struct KnownBy<'a> {
     /// The address of the whole output.
     pub(crate) log_uri: &'a str,
     /// The address of each display.
-    pub(crate) display_uris: Vec<String>,
+    pub(crate) display_uris: Vec<(String, Option<String>)>,
 }
 
 impl<'a> RunView<'a> {
@@ -193,7 +204,7 @@ impl<'a> RunView<'a> {
             stderr: shown(stderr),
             truncated: TruncatedView::of(execution, inline_bytes_max),
             value: execution.value.as_ref().map(|value| ValueView::of(value, inline_bytes_max)),
-            displays: execution.displays.iter().map(DisplayView::of).collect(),
+            displays: DisplayView::all(&execution.displays, inline_bytes_max),
             artifacts: (!execution.artifacts.is_empty()).then(|| artifacts.collect()),
             compile: execution.compile.as_ref().map(CompileView::of),
             usage: is_known.then(|| usage(&execution.usage)),
@@ -228,8 +239,8 @@ impl<'a> RunView<'a> {
         {
             truncated.uri = Some(known.log_uri.to_owned());
         }
-        for (display, uri) in self.displays.iter_mut().zip(known.display_uris) {
-            display.uri = Some(uri);
+        for (display, (uri, json_uri)) in self.displays.iter_mut().zip(known.display_uris) {
+            (display.uri, display.json_uri) = (Some(uri), json_uri);
         }
         self
     }
@@ -300,10 +311,33 @@ impl CompileView {
 }
 
 impl<'a> DisplayView<'a> {
-    fn of(display: &'a Display) -> Self {
+    /// The displays, with the first data that is short. Without a bound for streams, data has none either.
+    fn all(displays: &'a [Display], inline_bytes_max: usize) -> Vec<Self> {
+        let (each, mut room) = match inline_bytes_max {
+            usize::MAX => (usize::MAX, usize::MAX),
+            _ => (JSON_BYTES_MAX, JSONS_BYTES_MAX),
+        };
+        let mut view = |display: &'a Display| {
+            let json = display.json.as_deref().filter(|json| json.len() <= each.min(room));
+            room -= json.map_or(0, str::len);
+            Self::of(display, json)
+        };
+        displays.iter().map(&mut view).collect()
+    }
+
+    fn of(display: &'a Display, json: Option<&str>) -> Self {
         let (width, height) = display.pixels().unzip();
-        let size_bytes = display.data.len();
-        Self { mime: display.kind.mime(), size_bytes, width, height, text: &display.text, uri: None }
+        Self {
+            mime: display.kind.mime(),
+            size_bytes: display.data.len(),
+            width,
+            height,
+            text: &display.text,
+            uri: None,
+            // The engine has checked it. Only data that is nested too deeply fails here.
+            json: json.and_then(|json| serde_json::from_str(json).ok()),
+            json_uri: None,
+        }
     }
 }
 
@@ -376,7 +410,12 @@ mod tests {
         let mut execution = Execution {
             stdout: vec![b'x'; 10],
             value: Some(value),
-            displays: vec![Display { kind: DisplayKind::Html, data: Vec::new(), text: "words".to_owned() }],
+            displays: vec![Display {
+                kind: DisplayKind::Html,
+                data: Vec::new(),
+                text: "words".to_owned(),
+                json: Some("{}".to_owned()),
+            }],
             compile: Some(BuildReport { cached: true, ms: 1.0 }),
             ..Execution::default()
         };
@@ -401,7 +440,8 @@ mod tests {
             sha256: Some(""),
             download_url: text(),
         };
-        let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris: vec![String::new()] };
+        let display_uris = vec![(String::new(), Some(String::new()))];
+        let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris };
         let mut view = RunView::of(&result, 1).known_by(known).in_sandbox("sbx_1", vec![artifact]);
         (view.exit_code, view.signal) = (Some(1), Some(1));
         view.isolation = Some(IsolationView { backend: "fake", ..IsolationView::default() });
@@ -424,6 +464,26 @@ mod tests {
         let whole = serde_json::to_value(RunView::whole(&result, usize::MAX)).unwrap();
         assert_eq!(whole["value"]["repr"].as_str().unwrap().len(), 50_002);
         assert_eq!(whole.get("truncated"), None);
+    }
+
+    #[test]
+    fn short_data_of_displays_is_in_the_answer_and_all_of_it_in_a_whole_result() {
+        let display = |bytes: usize| Display {
+            kind: DisplayKind::Html,
+            data: Vec::new(),
+            text: String::new(),
+            json: Some(format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8))),
+        };
+        let displays = [JSON_BYTES_MAX, JSON_BYTES_MAX + 1, 3000, 3000, 500].map(display).to_vec();
+        let execution = Execution { displays, ..Execution::default() };
+        let result = RunResult::finished(Outcome::Completed, "fake", execution);
+        let has_data = |inline_bytes_max| {
+            let view = serde_json::to_value(RunView::of(&result, inline_bytes_max)).unwrap();
+            let displays = view["displays"].as_array().unwrap().clone();
+            displays.iter().map(|display| display.get("json").is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(has_data(20_000), [true, false, true, false, true]);
+        assert_eq!(has_data(usize::MAX), [true; 5]);
     }
 
     #[test]

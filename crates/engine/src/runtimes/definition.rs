@@ -162,6 +162,8 @@ pub(crate) struct CompileLimits {
 pub(crate) struct Failure {
     /// The patterns of its last lines.
     pub(crate) patterns: Vec<Pattern>,
+    /// The patterns of its error message about a module that is not there; `{message}` is the module.
+    pub(crate) missing: Vec<Pattern>,
     /// Messages of a runtime that gave up for lack of memory before the limit was reached.
     pub(crate) memory_words: Vec<String>,
     /// The share of the memory limit that the host must have measured for those messages to count.

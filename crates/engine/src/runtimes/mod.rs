@@ -80,6 +80,11 @@ impl Runtime {
         &self.definition.name
     }
 
+    /// Its name for people to read.
+    pub(crate) fn title(&self) -> &str {
+        &self.definition.title
+    }
+
     /// Version of the interpreter.
     pub fn version(&self) -> &str {
         &self.found.version
@@ -242,6 +247,13 @@ impl Runtime {
     pub(crate) fn explain_failure(&self, stderr: &str, source: &str) -> Option<Said> {
         let failure = &self.definition.failure;
         diagnostics::find(stderr, &failure.patterns, source, 1).pop()
+    }
+
+    /// The module that a failed program did not find, by its error message.
+    pub(crate) fn missing_module(&self, message: &str) -> Option<String> {
+        let patterns = &self.definition.failure.missing;
+        let first_line = message.lines().next().filter(|_| !patterns.is_empty())?;
+        diagnostics::find(first_line, patterns, self.source(), 1).pop().map(|said| said.message)
     }
 
     /// Whether a failed program ran out of memory: the host measured that it used most of the limit, and the

@@ -209,7 +209,7 @@ impl Sandboxes {
             slot.awake = Some(awake).filter(|_| played.interpreter != InterpreterFate::Gone);
             return Err(refused);
         }
-        Ok(conclude(Concluding { begun, played, awake, slot, terms, permit }).await)
+        Ok(conclude(Concluding { runtime, begun, played, awake, slot, terms, permit }).await)
     }
 }
 
@@ -294,6 +294,7 @@ fn suit_remedy(result: &mut RunResult) {
 
 /// The inputs of [`conclude`].
 struct Concluding<'a> {
+    runtime: &'a Runtime,
     begun: Begun,
     played: KeptEnd,
     awake: AwakeSandbox,
@@ -304,7 +305,7 @@ struct Concluding<'a> {
 
 /// Decides the outcome, and puts the sandbox back if it is still usable.
 async fn conclude(concluding: Concluding<'_>) -> RunResult {
-    let Concluding { mut begun, played, mut awake, slot, terms, permit } = concluding;
+    let Concluding { runtime, mut begun, played, mut awake, slot, terms, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage().await;
     awake.channel.reader.settle();
@@ -328,7 +329,7 @@ async fn conclude(concluding: Concluding<'_>) -> RunResult {
         begun.warnings.push(what);
     }
     let said = done.unwrap_or_default();
-    Conclusion { end, outcome, error, said, shown, output, usage }.into_result(begun)
+    Conclusion { runtime, end, outcome, error, said, shown, output, usage }.into_result(begun)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(crate) use sandboxes::SandboxUse;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
 use crate::Principal;
+use crate::display::Display;
 use crate::runs::{FinishedRun, ListedRun, LogBlock, LogPart, LogRange, RunId};
 
 /// The queue is counted in units of this size. A request takes at least one, and one for each further unit of
@@ -141,7 +142,7 @@ impl Store {
         let kind = if is_awaited { Kind::Write } else { Kind::WriteLater };
         let files: usize =
             run.result.execution().artifacts.iter().map(|artifact| artifact.content.len()).sum();
-        let shown: usize = run.result.execution().displays.iter().map(|display| display.data.len()).sum();
+        let shown: usize = run.result.execution().displays.iter().map(Display::bytes).sum();
         let bytes = weight(&blocks) + files + shown;
         self.send(kind, bytes, move |database| rows::finish(database, &run, &blocks)).await
     }
@@ -221,7 +222,7 @@ fn weight(blocks: &[Arc<LogBlock>]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::display::{Display, DisplayKind};
+    use crate::display::DisplayKind;
     use crate::result::{Artifact, Execution, RunError, RunResult, RunUsage, Value};
     use crate::runs::RunLog;
     use policy::Clamp;
@@ -241,9 +242,16 @@ mod tests {
         execution.enforced.keep_with_note(Guarantee::DiskLimited, &[Mechanism::Tmpfs], "a note");
         execution.enforced.lack(Guarantee::CpuLimited, "a reason");
         (execution.stdout, execution.stderr) = (b"o1".to_vec(), "eé".as_bytes().to_vec());
-        let display = |kind, data: &[u8]| Display { kind, data: data.to_vec(), text: "words".to_owned() };
-        execution.displays =
-            vec![display(DisplayKind::Png, b"\x89PNG\0\xff"), display(DisplayKind::Html, b"<b>x</b>")];
+        let display = |kind, data: &[u8], json: Option<&str>| Display {
+            kind,
+            data: data.to_vec(),
+            text: "words".to_owned(),
+            json: json.map(str::to_owned),
+        };
+        execution.displays = vec![
+            display(DisplayKind::Png, b"\x89PNG\0\xff", Some("{}")),
+            display(DisplayKind::Html, b"<b>x</b>", None),
+        ];
         let mut result = RunResult::finished(Outcome::Failed, "fake", execution);
         result.error = Some(error);
         result.clamped = vec![Clamp { limit: "cpus".to_owned(), asked: 99.5, given: 2.0 }];

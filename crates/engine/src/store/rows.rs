@@ -148,11 +148,19 @@ fn put_displays(connection: &Connection, number: i64, displays: &[Display]) -> r
     for (seq, display) in displays.iter().enumerate() {
         let rows = connection
             .prepare_cached(
-                "INSERT INTO displays (run, seq, mime, text, content) VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO displays (run, seq, mime, text, content, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (run, seq) DO NOTHING",
             )?
-            .execute(params![number, sql(seq as u64), display.kind.mime(), display.text, display.data])?;
+            .execute(params![
+                number,
+                sql(seq as u64),
+                display.kind.mime(),
+                display.text,
+                display.data,
+                display.json
+            ])?;
         count_bytes(connection, number, rows, &display.data)?;
+        count_bytes(connection, number, rows, display.json.as_deref().unwrap_or_default().as_bytes())?;
     }
     Ok(())
 }
@@ -249,13 +257,13 @@ fn load_artifacts(connection: &Connection, number: i64) -> rusqlite::Result<Vec<
 }
 
 fn load_displays(connection: &Connection, number: i64) -> rusqlite::Result<Vec<Display>> {
-    let mut select =
-        connection.prepare_cached("SELECT mime, text, content FROM displays WHERE run = ?1 ORDER BY seq")?;
+    let mut select = connection
+        .prepare_cached("SELECT mime, text, content, json FROM displays WHERE run = ?1 ORDER BY seq")?;
     let rows = select.query_map(params![number], |row| {
         let mime: String = row.get(0)?;
         // Only kinds of the list were ever inserted.
         let kind = DisplayKind::from_mime(&mime).unwrap_or(DisplayKind::Plain);
-        Ok(Display { kind, text: row.get(1)?, data: row.get(2)? })
+        Ok(Display { kind, text: row.get(1)?, data: row.get(2)?, json: row.get(3)? })
     })?;
     rows.collect()
 }

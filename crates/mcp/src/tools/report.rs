@@ -28,7 +28,7 @@ pub(crate) async fn finished(
     let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
     let uri = resources::log_uri(&run.id);
     let shown = Shown::new(&run.id, &result.execution().displays);
-    let display_uris = (0..result.execution().displays.len()).map(|index| shown.uri(index)).collect();
+    let display_uris = shown.uris();
     let mut view = RunView::of(result, INLINE_BYTES_MAX).known_by(KnownBy {
         run_id: run.id.as_str(),
         log_uri: &uri,

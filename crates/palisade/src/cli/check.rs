@@ -86,8 +86,8 @@ fn print(validation: &Validation, language: &str) {
         writeln!(out, "{}{}", place(error.line, error.column), error.message).ok();
     }
     for missing in &validation.missing_imports {
-        let place = place(missing.line, None);
-        writeln!(out, "{place}module `{}` is not there: {}", missing.module, missing.remedy).ok();
+        let (place, remedy) = (place(missing.line, None), words::of_command_line(&missing.remedy));
+        writeln!(out, "{place}module `{}` is not there: {remedy}", missing.module).ok();
     }
     for note in &validation.notes {
         writeln!(out, "note: {note}").ok();

@@ -35,17 +35,21 @@ pub(super) fn files<'a>(
     artifacts.into_iter().try_for_each(|artifact| file(&root, artifact, existing))
 }
 
-/// The displays of a program as files such as `display-1.png`. Their names differ from those of the program's
-/// own files.
+/// The displays of a program as files such as `display-1.png`, and the data behind them as `display-1.data.json`.
+/// Their names differ from those of the program's own files.
 pub(super) fn displays(displays: &[Display], beside: &[Artifact]) -> Vec<Artifact> {
     let is_taken = |path: &String| beside.iter().any(|artifact| artifact.path == *path);
-    let file = |(index, display): (usize, &Display)| {
-        let ending = display.kind.ending();
-        let names = (0..).map(|extra| format!("display-{}{}.{ending}", index + 1, "_".repeat(extra)));
+    let file = |number: usize, ending: &str, content: &[u8]| {
+        let names = (0..).map(|extra| format!("display-{number}{}.{ending}", "_".repeat(extra)));
         let path = names.into_iter().find(|path| !is_taken(path))?;
-        Some(Artifact { path, content: display.data.clone() })
+        Some(Artifact { path, content: content.to_vec() })
     };
-    displays.iter().enumerate().filter_map(file).collect()
+    let files = |(index, display): (usize, &Display)| {
+        let shown = file(index + 1, display.kind.ending(), &display.data);
+        let json = display.json.as_ref().and_then(|json| file(index + 1, "data.json", json.as_bytes()));
+        [shown, json].into_iter().flatten()
+    };
+    displays.iter().enumerate().flat_map(files).collect()
 }
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -7,6 +7,7 @@
 mod canaries;
 mod remedies;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -56,6 +57,9 @@ struct LanguageFinding {
     version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// Name and version of the packages that programs can import.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    packages: BTreeMap<String, String>,
 }
 
 pub(crate) fn main(options: &Options, arguments: &DoctorArguments) -> ExitCode {
@@ -150,12 +154,15 @@ async fn look_for(engine: &Engine, name: &str) -> LanguageFinding {
         Ok(runtime) => (Some(runtime.version().to_owned()), NO_WALL.to_owned()),
         Err(error) => (None, error.to_string()),
     };
-    LanguageFinding { name: name.to_owned(), works: false, version, problem: Some(problem) }
+    let packages = BTreeMap::new();
+    LanguageFinding { name: name.to_owned(), works: false, version, problem: Some(problem), packages }
 }
 
 async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
-    let finding =
-        |works, version, problem| LanguageFinding { name: name.to_owned(), works, version, problem };
+    let finding = |works, version, problem| {
+        let packages = BTreeMap::new();
+        LanguageFinding { name: name.to_owned(), works, version, problem, packages }
+    };
     let runtime = match engine.runtimes().find(name).await {
         Ok(runtime) => runtime,
         Err(error) => return finding(false, None, Some(error.to_string())),
@@ -167,7 +174,8 @@ async fn try_language(engine: &Engine, name: &str) -> LanguageFinding {
     let result = run(engine, RunRequest { language, code, compile_anew, ..RunRequest::default() }).await;
     if result.execution().stdout == stdout.as_bytes() && !result.outcome.is_error() {
         engine.runtimes().remember_canary(&runtime, &Ok(())).await;
-        return finding(true, version, None);
+        let packages = runtime.packages().clone();
+        return LanguageFinding { packages, ..finding(true, version, None) };
     }
     let said = result.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     let stderr =
@@ -198,7 +206,11 @@ fn show(out: &mut impl Write, paint: Paint, findings: &Findings) -> io::Result<(
     writeln!(out, "\n{}", paint.bold("Languages"))?;
     for finding in &findings.languages {
         let text = finding.problem.as_ref().or(finding.version.as_ref()).map_or("", String::as_str);
-        writeln!(out, "  {}{:<18} {text}", mark(finding.works), finding.name)?;
+        let packages = match finding.packages.len() {
+            0 => String::new(),
+            count => paint.dim(&format!("  {count} packages, which --json lists")),
+        };
+        writeln!(out, "  {}{:<18} {text}{packages}", mark(finding.works), finding.name)?;
     }
     if !findings.remedies.is_empty() {
         writeln!(out, "\n{}", paint.bold("What to do"))?;
@@ -233,6 +245,7 @@ mod tests {
             works: problem.is_none(),
             version: version.map(str::to_owned),
             problem: problem.map(str::to_owned),
+            packages: version.iter().map(|_| ("numpy".to_owned(), "2.0.1".to_owned())).collect(),
         };
         Findings {
             version: "0.0.0",
