@@ -43,7 +43,9 @@ OPEN = []
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
-# The other files of this folder as marshalled code, written here by the probe as well: bytes that are not looked at cost nothing.
+# The other files of this folder as compressed code, written here by the probe as well: bytes that are not looked at cost
+# little, and every sandbox gets a copy of them.
+ZLIB = b"x"
 DATA = None
 DISPLAYS = None
 MISSING = None
@@ -227,6 +229,10 @@ def load_part(marshalled, name, driver):
     else:
         from marshal import loads
 
+        if marshalled[:1] == ZLIB:
+            from zlib import decompress
+
+            marshalled = decompress(marshalled)
         code = loads(marshalled)
     names = {"__name__": "<" + name + ">", "message_bytes": message_bytes}
     exec(code, names)

@@ -381,6 +381,9 @@ class Shown:
                 data = file.read()
         self.data, self.url, self.filename, self.metadata = data, url, filename, metadata or {}
 
+    def __repr__(self):
+        return "<IPython.core.display.%s object>" % type(self).__name__
+
     def _repr_mimebundle_(self, include=None, exclude=None):
         data = self.data
         if isinstance(data, (bytes, bytearray)) and not self._mime.startswith("image/"):

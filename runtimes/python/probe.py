@@ -121,13 +121,16 @@ def compile_driver(driver, out):
     """Compiles the driver with what `site` found out in this very process, so that it need not ask again."""
     import marshal
     import py_compile
+    import zlib
 
     with open(driver, encoding="utf-8") as file:
         text = file.read()
     parts = {}
     for name in ("data", "displays", "missing", "notebook", "zygote"):
         with open(os.path.join(os.path.dirname(driver), name + ".py"), encoding="utf-8") as file:
-            parts[name] = marshal.dumps(compile(file.read(), "<%s>" % name, "exec", 0, True, 2))
+            code = marshal.dumps(compile(file.read(), "<%s>" % name, "exec", 0, True, 2))
+        # A library more in a zygote is one more in each of its copies.
+        parts[name] = code if name == "zygote" else zlib.compress(code, 9)
     known = (sys.path[1:], sys.prefix, sys.exec_prefix, import_lines())
     filled = out + ".py"
     with open(filled, "w", encoding="utf-8") as file:

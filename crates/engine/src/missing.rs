@@ -26,7 +26,8 @@ fn words(module: &str, near: &[String], runtime: &Runtime) -> String {
         return "there is no such file in the sandbox: send it with the program, or write it first"
             .to_owned();
     }
-    let module = if is_name(module) { format!("`{module}`") } else { "it".to_owned() };
+    // `pip install` may name several, with versions.
+    let module = if is_name(module) { format!("`{module}` is not installed, and ") } else { String::new() };
     let meant = near.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
     let meant = if meant.is_empty() { meant } else { format!("did you mean {meant}? ") };
     let there = match runtime.packages().is_empty() {
@@ -34,7 +35,7 @@ fn words(module: &str, near: &[String], runtime: &Runtime) -> String {
         false => "see get_capabilities for what is installed".to_owned(),
     };
     format!(
-        "{meant}{module} is not installed, and a sandbox has no network to install it from: {there}, or send its files with the program"
+        "{meant}{module}a sandbox has no network to install from: {there}, or send its files with the program"
     )
 }
 
