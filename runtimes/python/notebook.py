@@ -445,11 +445,22 @@ def clear_output(wait=False):
     """Output that was sent cannot be taken back."""
 
 
+def submodule(package, name):
+    """A part of IPython that a program uses without importing it."""
+    if name not in ("core", "display"):
+        raise AttributeError("module %r has no attribute %r" % (package, name))
+    from importlib import import_module
+
+    return import_module(package + "." + name)
+
+
 def fill_module(module, displays):
     """Makes a module that stands for IPython, IPython.display or IPython.core.display."""
     module.__path__ = []
     if module.__name__ == "IPython":
-        module.get_ipython = lambda: None
+        # What packages ask before they use it.
+        module.get_ipython, module.version_info, module.__version__ = lambda: None, (8, 24, 0, ""), "8.24.0"
+        module.__getattr__ = lambda name: submodule("IPython", name)
         return
     for thing in (HTML, Markdown, Latex, Math, SVG, JSON, Pretty, Image, IFrame, clear_output):
         setattr(module, thing.__name__, thing)

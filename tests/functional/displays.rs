@@ -15,7 +15,7 @@ const FORGE: &str = "import os\ndef say(*fields):\n    data = b''.join(f.encode(
 fn forged_displays_are_shown_or_left_out_and_decide_nothing() {
     let code = format!(
         "{FORGE}say('display', 'image/png', 'bm8gaW1hZ2U=', 'no image')\nsay('display', 'image/png', '!!', '')\n\
-         say('display', 'application/x-sh', 'rm -rf', 'a\\nb')\nsay('display', 'text/html')\nsay('display', '', '', '', '')\n\
+         say('display', 'application/x-sh', 'rm -rf', 'a\\nb')\nsay('display', 'text/html')\nsay('display', '', '', '', '', '')\n\
          say('done', '1', 'ok', '0', '', '', '', '1', '', '')\nraise SystemExit(7)"
     );
     for user in users() {
@@ -76,6 +76,11 @@ fn packages(modules: &str) -> Option<String> {
 
 /// Answers of `palisade mcp` to a call of `run` and then to a reading of its first display.
 fn over_mcp(path: &str, code: &str) -> (Value, Value) {
+    reading(path, code, "uri")
+}
+
+/// The same for another address of the first display.
+fn reading(path: &str, code: &str, address: &str) -> (Value, Value) {
     use std::io::{BufRead, BufReader, Write};
     use std::process::Stdio;
     let mut command = Palisade::new(Build::Real, users()[0], &["mcp"]).env("PATH", path).into_command();
@@ -101,7 +106,7 @@ fn over_mcp(path: &str, code: &str) -> (Value, Value) {
     );
     let arguments = json!({ "language": "python", "code": code, "timeout_ms": 60_000 });
     let answer = ask(2, "tools/call", json!({ "name": "run", "arguments": arguments }));
-    let uri = answer["structuredContent"]["displays"][0]["uri"].clone();
+    let uri = answer["structuredContent"]["displays"][0][address].clone();
     let read = ask(3, "resources/read", json!({ "uri": uri }));
     drop(stdin);
     child.wait().unwrap();
@@ -141,6 +146,45 @@ fn a_table_is_text_for_the_model_and_a_page_for_the_user() {
     let page = &answer["content"][1];
     assert_eq!((&page["type"], &page["resource"]["mimeType"]), (&json!("resource"), &json!("text/html")));
     assert_eq!(page["annotations"]["audience"], json!(["user"]), "{page}");
+    let data = json!({
+        "type": "table", "columns": ["a"], "dtypes": ["int64"], "rows_total": 2, "columns_total": 1, "rows": [[1], [2]]
+    });
+    assert_eq!(answer["structuredContent"]["displays"][0]["json"], data, "{answer:#}");
+    // Data is for programs: the text and the blocks are as without it.
+    let content = answer["content"].as_array().unwrap();
+    assert!(content.len() == 2 && !content[0]["text"].as_str().unwrap().contains("rows_total"), "{answer:#}");
+}
+
+#[test]
+fn the_data_of_a_chart_is_in_the_answer_if_it_is_short_and_always_at_its_address() {
+    let Some(path) = packages("matplotlib") else { return };
+    let code = "import matplotlib.pyplot as p\np.plot([1, 4], label='a'); p.xlabel('t (s)'); p.show()";
+    let (answer, _) = over_mcp(&path, code);
+    let chart = &answer["structuredContent"]["displays"][0]["json"]["charts"][0];
+    assert_eq!((&chart["type"], &chart["x_unit"]), (&json!("line"), &json!("s")), "{answer:#}");
+    let series = json!([{ "type": "line", "label": "a", "x": [0.0, 1.0], "y": [1, 4] }]);
+    assert_eq!(chart["series"], series);
+    let (answer, read) = reading(&path, "import matplotlib.pyplot as p\np.plot(range(5000))", "json_uri");
+    assert_eq!(answer["structuredContent"]["displays"][0].get("json"), None, "{answer:#}");
+    let data: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
+    let series = &data["charts"][0]["series"][0];
+    assert_eq!((&series["points_total"], &series["truncated"]), (&json!(5000), &json!(true)));
+    assert_eq!(series["y"].as_array().unwrap().len(), 1000);
+}
+
+#[test]
+fn forged_data_is_an_object_of_bounded_size_or_left_out() {
+    let code = format!(
+        "{FORGE}for data in ('{{\"a\": 1}}', '[1]', '{{\"a\"', '{{\"a\": \"' + 'x' * 300000 + '\"}}'):\n    \
+         say('display', 'text/html', '<b>', 'x', data)"
+    );
+    for user in users() {
+        let result = run_json(user, "python", &code, &[]);
+        let displays = result["displays"].as_array().unwrap();
+        let data: Vec<&Value> = displays.iter().map(|display| &display["json"]).collect();
+        let expected = [&json!({ "a": 1 }), &Value::Null, &Value::Null, &Value::Null];
+        assert_eq!(data, expected, "as {user:?}: {result:#}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod log;
 mod manifests;
 mod messages;
 mod model_calls;
+mod notebooks;
 mod ordinary_bash;
 mod ordinary_python;
 mod ordinary_runs;

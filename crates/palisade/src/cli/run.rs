@@ -282,6 +282,11 @@ fn explain(result: &RunResult, is_saved: bool) {
         complain(&render::killed_by(signal), None);
     }
     let own_failure = matches!(result.outcome, Outcome::Completed | Outcome::Failed);
+    if let Some(remedy) =
+        result.error.as_ref().filter(|_| own_failure).and_then(|error| error.remedy.as_ref())
+    {
+        complain(&words::of_command_line(remedy), None);
+    }
     if let Some(error) = result.error.as_ref().filter(|_| !own_failure) {
         let cause = error.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
         let message = match (&error.cause, result.outcome) {

@@ -205,13 +205,16 @@ impl Ended {
         if let ("failed", Some(signal)) = (outcome, self.signal()) {
             complain(&render::killed_by(signal), None);
         }
+        let error = &self.result["error"];
+        let remedy = error["remedy"].as_str().map(words::of_command_line);
         if matches!(outcome, "completed" | "failed") {
+            if let Some(remedy) = remedy {
+                complain(&remedy, None);
+            }
             return;
         }
-        let error = &self.result["error"];
         let cause = error["cause"].as_str().map(|cause| format!(" ({cause})")).unwrap_or_default();
         let message = error["message"].as_str().map(|message| format!(": {message}{cause}"));
-        let remedy = error["remedy"].as_str().map(words::of_command_line);
         let message = format!("{outcome}{}", message.unwrap_or_default());
         complain(&words::of_command_line(&message), remedy.as_deref());
     }
