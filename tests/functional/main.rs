@@ -9,6 +9,7 @@ mod attacks_service;
 mod bench;
 mod command_line;
 mod compiled;
+mod contexts;
 mod displays;
 mod given;
 mod http_connections;

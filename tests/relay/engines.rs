@@ -167,7 +167,7 @@ async fn a_persistent_sandbox_lasts_behind_the_relay() {
     let server = Server::start();
     let sandboxes = server.runs.sandboxes();
     let (info, _) = sandboxes.open(&server.caller, OpenRequest::default()).await.unwrap();
-    let inside = |code: &str| RunRequest { sandbox: Some(info.id.clone()), ..request("python", code) };
+    let inside = |code: &str| RunRequest { sandbox: Some(info.id.clone().into()), ..request("python", code) };
     let first = server.run_request(inside("x = 20\nopen('made', 'w').write('inside')")).await;
     assert_eq!(output(&first), "");
     let changed: Vec<_> =
@@ -179,7 +179,7 @@ async fn a_persistent_sandbox_lasts_behind_the_relay() {
     let second = server.run_request(inside("print(x + 1, open('given').read())")).await;
     assert_eq!(output(&second), "21 outside\n", "the interpreter and the files are still there");
     let program = "#include <stdio.h>\nint main(void) { FILE *f = fopen(\"made\", \"a\"); fputs(\" and C\", f); return 0; }";
-    let compiled = RunRequest { sandbox: Some(info.id.clone()), ..request("c", program) };
+    let compiled = RunRequest { sandbox: Some(info.id.clone().into()), ..request("c", program) };
     let compiled = server.run_request(compiled).await;
     assert_eq!(output(&compiled), "");
     assert_eq!(file(&server, &info.id, "made").await, b"inside and C");
@@ -228,7 +228,8 @@ async fn a_sandbox_stays_behind_its_wall(server: &Server) {
     for name in ["relay", "native"] {
         let open = OpenRequest { wall: Some(name.to_owned()), ..OpenRequest::default() };
         let (info, _) = sandboxes.open(&server.caller, open).await.unwrap();
-        let inside = |code: &str| RunRequest { sandbox: Some(info.id.clone()), ..request("python", code) };
+        let inside =
+            |code: &str| RunRequest { sandbox: Some(info.id.clone().into()), ..request("python", code) };
         let first = server.run_request(inside("open('where', 'w').write('here')\nn = 6")).await;
         let second = server.run_request(inside("print(open('where').read(), n * 7)")).await;
         assert_eq!(output(&second), "here 42\n");

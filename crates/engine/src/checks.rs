@@ -6,7 +6,7 @@ use crate::display::{DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Displa
 use crate::driver::{DISPLAY_SAID_BYTES_MAX, Done, DriverDecoder, FIELDS_MAX, SAID_BYTES_MAX};
 use crate::image;
 use crate::workspace::{FILE_PATH_BYTES_MAX, FilePath};
-use crate::{Display, Principal, RunId, SandboxId};
+use crate::{Display, Principal, RunId, SandboxAddress, SandboxId};
 
 /// An accepted path names a file below the workspace, and parsing its text again gives the same path.
 pub fn file_path(text: &str) {
@@ -35,6 +35,9 @@ pub fn ids(text: &str) {
     }
     if let Some(id) = SandboxId::parse(text) {
         assert_eq!(id.to_string(), text);
+    }
+    if let Ok(address) = SandboxAddress::parse(text) {
+        assert_eq!(address.to_string(), text);
     }
     if let Some(principal) = Principal::new(text) {
         assert_eq!(principal.as_str(), text);

@@ -91,6 +91,18 @@ impl GuestReader {
         }
     }
 
+    /// The next message after those that wait already.
+    pub(crate) async fn next_new(&mut self) -> Result<FromGuest, GuestError> {
+        self.receive().await
+    }
+
+    /// Keeps a message for the next run, unless too many wait already.
+    pub(crate) fn keep_for_later(&mut self, message: FromGuest) {
+        if self.backlog.len() < BACKLOG_MAX {
+            self.backlog.push_back(message);
+        }
+    }
+
     async fn receive(&mut self) -> Result<FromGuest, GuestError> {
         loop {
             if let Some(message) = self.buffer.next().map_err(|_| GuestError::Protocol)? {

@@ -79,7 +79,10 @@ pub use runs::{
     RunElsewhere, RunId, RunNews, Runs, RunsConfig, StartedRun,
 };
 pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
-pub use sandboxes::{OpenRequest, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox};
+pub use sandboxes::{
+    CONTEXT_NAME_BYTES_MAX, CONTEXT_SEPARATOR, ContextInfo, ContextName, OpenRequest, SandboxAddress,
+    SandboxId, SandboxInfo, Sandboxes, unknown_sandbox,
+};
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use unpack::{ARCHIVE_SUFFIXES, is_archive};
 pub use validate::{Finding, MissingImport, Validation};

@@ -13,7 +13,7 @@ use crate::given::Given;
 use crate::links::{GRANTS_MAX, Grant};
 use crate::result::RunError;
 use crate::runtimes::Runtime;
-use crate::sandboxes::SandboxId;
+use crate::sandboxes::SandboxAddress;
 use crate::unpack;
 use crate::variables;
 
@@ -51,8 +51,8 @@ pub struct RunRequest {
     pub given: Given,
     /// Files placed in the workspace before the run.
     pub inputs: Vec<InputFile>,
-    /// The persistent sandbox to run in. `None` asks for a fresh sandbox.
-    pub sandbox: Option<SandboxId>,
+    /// The persistent sandbox to run in, and the context there. `None` asks for a fresh sandbox.
+    pub sandbox: Option<SandboxAddress>,
     /// The wall to run behind. `None` asks for the default one, or for that of the sandbox.
     pub wall: Option<String>,
     /// The limits that the caller asks for.

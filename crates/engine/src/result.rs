@@ -8,7 +8,7 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::sandboxes::SandboxId;
+use crate::sandboxes::{ContextName, SandboxId};
 use crate::workspace::ChangedFile;
 
 use crate::display::Display;
@@ -72,6 +72,9 @@ pub struct Execution {
 pub struct Lasting {
     /// The sandbox.
     pub sandbox: SandboxId,
+    /// The context, unless it is the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextName>,
     /// Files that the run created or changed.
     pub files: Vec<ChangedFile>,
 }

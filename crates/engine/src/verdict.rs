@@ -46,7 +46,9 @@ pub(crate) struct Verdict {
 
 pub(crate) fn judge(end: End, usage: &Usage, limits: &Limits) -> Verdict {
     let outcome = outcome(end, usage, limits);
-    let warnings = if outcome == Outcome::Completed { warnings(usage, limits) } else { Vec::new() };
+    // A program may wait without end for a process or thread that it was refused.
+    let is_told = matches!(outcome, Outcome::Completed | Outcome::TimedOut);
+    let warnings = if is_told { warnings(usage, limits) } else { Vec::new() };
     Verdict {
         outcome,
         error: error(outcome, end, limits).map(|error| with_cause(error, end, usage)),
@@ -149,7 +151,11 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
         ),
         Outcome::Cancelled => ("the caller cancelled the run".to_owned(), ""),
         Outcome::Killed => match end {
-            End::Stopped(_) => ("the run was ended by an operator or a shutdown".to_owned(), ""),
+            End::Stopped(_) => (
+                "the run was ended by an operator, a close of its sandbox or context, or a shutdown"
+                    .to_owned(),
+                "",
+            ),
             _ => (
                 "the sandbox ended unexpectedly".to_owned(),
                 "run it again; if it persists see `palisade doctor`",
@@ -207,6 +213,9 @@ mod tests {
         let verdict = judge(End::Program(Exit::Code(0)), &OOM, &Limits::default());
         assert_eq!(verdict.outcome, Outcome::Completed);
         assert_eq!(verdict.warnings.len(), 1);
+        let refused = Usage { process_refusals: 1, ..Usage::default() };
+        let verdict = judge(End::Clock, &refused, &Limits::default());
+        assert_eq!((verdict.outcome, verdict.warnings.len()), (Outcome::TimedOut, 1));
     }
 
     #[test]

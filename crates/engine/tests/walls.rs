@@ -146,7 +146,8 @@ async fn a_persistent_sandbox_stays_behind_its_wall() {
     let (sandbox, _) = both.sandboxes().open(&me, open("far")).await.unwrap();
     let run = async |runs: &Arc<Runs>, wall: Option<&str>| {
         let (sandbox, wall) = (Some(sandbox.id.clone()), wall.map(str::to_owned));
-        let started = runs.start(&me, RunRequest { sandbox, wall, ..program("x") }).unwrap();
+        let started =
+            runs.start(&me, RunRequest { sandbox: sandbox.map(Into::into), wall, ..program("x") }).unwrap();
         tokio::time::timeout(PATIENCE, started.finished()).await.unwrap()
     };
     let refused = run(&both, Some("near")).await;

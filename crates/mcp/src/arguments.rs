@@ -4,11 +4,12 @@
 //! refused by name, and nothing runs. The remedy says where a misplaced property belongs. A number or a
 //! boolean may be written as a string, because models write them so.
 
-use engine::RunError;
+use engine::{RunError, SandboxAddress};
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
 use crate::suggest::nearest;
+use crate::tools::SANDBOX_ID;
 use crate::tools::run::LIMITS;
 
 /// The error code of every refusal of arguments.
@@ -43,6 +44,16 @@ impl Arguments {
             let message = format!("`{}{name}` is missing", self.place);
             refusal(message, format!("give {name} as a string"))
         })
+    }
+
+    /// Takes a required sandbox, with or without a context.
+    pub(crate) fn required_sandbox(&mut self) -> Result<SandboxAddress, Refusal> {
+        Ok(SandboxAddress::parse(&self.required_text(SANDBOX_ID)?)?)
+    }
+
+    /// Takes a sandbox, with or without a context.
+    pub(crate) fn sandbox(&mut self) -> Result<Option<SandboxAddress>, Refusal> {
+        Ok(self.text(SANDBOX_ID)?.map(|text| SandboxAddress::parse(&text)).transpose()?)
     }
 
     /// Takes a text.

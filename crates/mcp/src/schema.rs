@@ -70,6 +70,7 @@ pub(crate) fn run_output() -> JsonObject {
             "artifacts": artifacts(),
             "run_id": { "type": "string" },
             "sandbox_id": { "type": "string" },
+            "context": { "type": "string" },
             "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },
             "clamped": {
                 "type": "array",

@@ -11,7 +11,7 @@ use sandbox::BoxFuture;
 use harness::TestFolder;
 
 /// Id of the open sandbox.
-pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef";
+pub(crate) const SANDBOX: &str = "sbx_0123456789abcdef0123456789abcdef";
 
 /// A workspace that belongs to [`Principal::local`].
 pub(crate) struct TestWorkspaces {

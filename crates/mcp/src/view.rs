@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::{BuildReport, Display, Execution, RunError, RunPhase, RunResult, RunUsage, Value};
+use engine::{
+    BuildReport, ContextName, Display, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value,
+};
 use policy::Clamp;
 use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
 use serde::Serialize;
@@ -51,6 +53,8 @@ pub struct RunView<'a> {
     run_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
 }
 
 /// The last value of a program.
@@ -246,8 +250,10 @@ impl<'a> RunView<'a> {
     }
 
     /// Adds the sandbox and the files of a run in a persistent sandbox.
-    pub(crate) fn in_sandbox(self, sandbox_id: &'a str, files: Vec<ArtifactView<'a>>) -> Self {
-        Self { sandbox_id: Some(sandbox_id), artifacts: Some(files), ..self }
+    pub(crate) fn in_sandbox(self, lasting: &'a Lasting, files: Vec<ArtifactView<'a>>) -> Self {
+        let (sandbox_id, context) = (lasting.sandbox.as_str(), lasting.context.as_ref());
+        let context = context.map(ContextName::as_str);
+        Self { sandbox_id: Some(sandbox_id), context, artifacts: Some(files), ..self }
     }
 
     fn empty(outcome: Outcome) -> Self {
@@ -269,6 +275,7 @@ impl<'a> RunView<'a> {
             warnings: None,
             run_id: None,
             sandbox_id: None,
+            context: None,
         }
     }
 }

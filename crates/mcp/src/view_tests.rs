@@ -42,7 +42,12 @@ fn the_schema_names_every_field_of_the_result() {
     };
     let display_uris = vec![(String::new(), Some(String::new()))];
     let known = KnownBy { run_id: "run_1", log_uri: "uri", display_uris };
-    let mut view = RunView::of(&result, 1).known_by(known).in_sandbox("sbx_1", vec![artifact]);
+    let lasting = Lasting {
+        sandbox: engine::SandboxId::parse(&format!("sbx_{}", "0".repeat(32))).unwrap(),
+        context: ContextName::parse("etl"),
+        files: Vec::new(),
+    };
+    let mut view = RunView::of(&result, 1).known_by(known).in_sandbox(&lasting, vec![artifact]);
     (view.exit_code, view.signal) = (Some(1), Some(1));
     view.isolation = Some(IsolationView { backend: "fake", ..IsolationView::default() });
     view.displays[0].width = Some(1);

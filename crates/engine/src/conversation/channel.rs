@@ -1,25 +1,40 @@
 //! The stream to a guest, together with the processes that the guest keeps open for the host.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sandbox::WORKSPACE;
-use wire::{Fork, OpenProcess, ToGuest};
+use wire::{Fork, FromGuest, OpenProcess, ToGuest};
 
 use super::{FIRST_KEPT, KEEP, PREPARE};
 use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
 use crate::runtimes::{CpuShare, DriverCall, Runtime};
+use crate::sandboxes::InterpreterName;
 
 /// Numbers for placed files start again after this many runs. No process and no question uses a number of this
 /// range.
 const PLACED_COUNT: u32 = 1 << 30;
 const SIGCONT: i32 = 18;
+const SIGKILL: i32 = 9;
+/// The kernel may take a while to free the memory of a large process. A guest that reports no end by then is lost.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An interpreter that outlives its runs, and how it is started.
+#[derive(Clone, Copy)]
+pub(crate) struct KeptInterpreter<'a> {
+    pub(crate) name: &'a InterpreterName,
+    pub(crate) runtime: &'a Runtime,
+    /// Whether it may be a copy of the zygote process. A copy has packages loaded, and would not find modules of
+    /// the same name in the workspace.
+    pub(crate) fork: Fork,
+}
 
 /// The connection to the guest and, in a persistent sandbox, the interpreters that live there.
 pub(crate) struct GuestChannel {
     pub(crate) reader: GuestReader,
     pub(crate) writer: GuestWriter,
     /// The process number of each interpreter.
-    interpreters: BTreeMap<String, u32>,
+    interpreters: BTreeMap<InterpreterName, u32>,
     /// Whether a preparer is running and waits for a program.
     has_preparer: bool,
     next_process: u32,
@@ -39,25 +54,26 @@ impl GuestChannel {
         Self { share, ..self }
     }
 
-    /// The languages whose interpreters are alive.
-    pub(crate) fn interpreters(&self) -> impl Iterator<Item = &String> {
+    /// The interpreters that are alive.
+    pub(crate) fn interpreters(&self) -> impl Iterator<Item = &InterpreterName> {
         self.interpreters.keys()
     }
 
-    /// The process of a language's interpreter, if it is alive.
-    pub(super) fn awake(&self, runtime: &Runtime) -> Option<u32> {
-        self.interpreters.get(runtime.interpreter()).copied()
+    /// The process of an interpreter, if it is alive.
+    pub(super) fn awake(&self, name: &InterpreterName) -> Option<u32> {
+        self.interpreters.get(name).copied()
     }
 
-    /// Queues the start of a language's interpreter.
-    pub(super) fn start(&mut self, runtime: &Runtime) -> Result<u32, GuestError> {
+    /// Queues the start of an interpreter.
+    pub(super) fn start(&mut self, interpreter: KeptInterpreter<'_>) -> Result<u32, GuestError> {
+        let KeptInterpreter { name, runtime, fork } = interpreter;
         let process = self.next_process;
         self.next_process += 1;
         let argv = runtime.command(&DriverCall { mode: KEEP, source: &runtime.source_path() });
-        self.open(process, argv, runtime)?;
+        self.open(process, argv, runtime, fork)?;
         // The interpreter's standard input stays empty: each run brings its input as a file.
         self.writer.queue(&ToGuest::StdinEnd { process })?;
-        self.interpreters.insert(runtime.interpreter().to_owned(), process);
+        self.interpreters.insert(name.clone(), process);
         Ok(process)
     }
 
@@ -71,7 +87,7 @@ impl GuestChannel {
             // A program may have stopped the preparer since the last run.
             return self.writer.queue(&ToGuest::Signal { process: PREPARE, signal: SIGCONT });
         }
-        self.open(PREPARE, command, runtime)?;
+        self.open(PREPARE, command, runtime, Fork::Never)?;
         self.has_preparer = true;
         Ok(())
     }
@@ -80,13 +96,46 @@ impl GuestChannel {
         self.has_preparer
     }
 
-    fn open(&mut self, process: u32, argv: Vec<String>, runtime: &Runtime) -> Result<(), GuestError> {
+    fn open(
+        &mut self,
+        process: u32,
+        argv: Vec<String>,
+        runtime: &Runtime,
+        fork: Fork,
+    ) -> Result<(), GuestError> {
         let (env, cwd) = (runtime.environment(self.share), WORKSPACE.to_owned());
         let has_channel = process != PREPARE;
-        // A zygote process can start the replacement for an interpreter that died.
-        let fork = if has_channel && runtime.has_zygote() { Fork::Again } else { Fork::Never };
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
         self.writer.queue(&ToGuest::Open(open))
+    }
+
+    /// Kills those of these interpreters that are alive, with their process groups, and waits for their end. On error
+    /// the guest is lost.
+    pub(crate) async fn end(&mut self, names: &[InterpreterName]) -> Result<(), GuestError> {
+        let mut ending: Vec<u32> = names.iter().filter_map(|name| self.awake(name)).collect();
+        for process in &ending {
+            self.writer.queue(&ToGuest::Signal { process: *process, signal: SIGKILL })?;
+        }
+        let ended = async {
+            self.writer.flush().await?;
+            while !ending.is_empty() {
+                match self.reader.next_new().await? {
+                    FromGuest::Exited { process, .. } => {
+                        self.forget(process);
+                        ending.retain(|known| *known != process);
+                    }
+                    FromGuest::Output { process, .. } | FromGuest::Control { process, .. }
+                        if ending.contains(&process) => {}
+                    // Output of other interpreters belongs to the next run.
+                    message @ (FromGuest::Output { .. } | FromGuest::Control { .. }) => {
+                        self.reader.keep_for_later(message);
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(END_PATIENCE, ended).await.unwrap_or(Err(GuestError::Silent))
     }
 
     /// Forgets a process that ended.

@@ -21,13 +21,12 @@ use wire::{Exit, FromGuest, ToGuest};
 
 use super::unpacking::UNPACK;
 use super::{
-    Conversation, Ended, GuestChannel, HEARS, IDLE, Input, Links, Mode, Overflow, PREPARE, SYNC, Said, State,
-    StopSignals,
+    Conversation, Ended, GuestChannel, HEARS, IDLE, Input, KeptInterpreter, Links, Mode, Overflow, PREPARE,
+    SYNC, Said, State, StopSignals,
 };
 use crate::driver::DriverDecoder;
 use crate::guest_client::GuestError;
 use crate::output::Output;
-use crate::runtimes::Runtime;
 use crate::verdict::End;
 
 /// How long the program may take to return control after each of the interrupt signals.
@@ -42,7 +41,7 @@ const SIGKILL: i32 = 9;
 
 /// The state of a run whose interpreter outlives it.
 pub(super) struct Kept<'a> {
-    pub(super) runtime: &'a Runtime,
+    pub(super) interpreter: KeptInterpreter<'a>,
     /// The run's random id. A process that does not know it cannot report the end of this run.
     pub(super) id: String,
     /// The order for the interpreter, kept until the interpreter is known to have read it.
@@ -101,18 +100,18 @@ impl<'a> Conversation<'a> {
     /// question, and the start of the interpreter if none is alive.
     pub(crate) fn kept(
         mut channel: GuestChannel,
-        runtime: &'a Runtime,
+        interpreter: KeptInterpreter<'a>,
         id: String,
         output_bytes: u64,
     ) -> Result<Self, GuestError> {
-        let known = channel.awake(runtime);
+        let known = channel.awake(interpreter.name);
         channel.writer.queue(&ToGuest::Drain { request: SYNC, process: known.unwrap_or(0) })?;
         let (process, is_fresh) = match known {
             Some(process) => (process, false),
-            None => (channel.start(runtime)?, true),
+            None => (channel.start(interpreter)?, true),
         };
         let decoder = DriverDecoder::awaiting(&id);
-        let kept = Kept { runtime, id, told: Vec::new(), ask_at: None, was_deaf: false, is_fresh };
+        let kept = Kept { interpreter, id, told: Vec::new(), ask_at: None, was_deaf: false, is_fresh };
         Ok(Self {
             placed: channel.next_placed(),
             channel,
@@ -163,7 +162,7 @@ impl<'a> Conversation<'a> {
         let preparation = preparation.take();
         self.state = State::Running;
         let Mode::Kept(kept) = &self.mode else { return Ok(()) };
-        if self.channel.awake(kept.runtime).is_none() {
+        if self.channel.awake(kept.interpreter.name).is_none() {
             self.start_anew()?;
         }
         self.ask_later();
@@ -179,7 +178,7 @@ impl<'a> Conversation<'a> {
     /// Starts another interpreter and sends it the order of the previous one.
     fn start_anew(&mut self) -> Result<(), GuestError> {
         let Mode::Kept(kept) = &mut self.mode else { return Ok(()) };
-        (self.process, kept.is_fresh) = (self.channel.start(kept.runtime)?, true);
+        (self.process, kept.is_fresh) = (self.channel.start(kept.interpreter)?, true);
         self.decoder = DriverDecoder::awaiting(&kept.id);
         self.state = State::Running;
         if self.unpacking.is_some() {

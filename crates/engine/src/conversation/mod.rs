@@ -58,7 +58,7 @@ use sandbox::Sandbox;
 use tokio::time::Instant;
 use wire::{Exit, FailureKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
 
-pub(crate) use self::channel::GuestChannel;
+pub(crate) use self::channel::{GuestChannel, KeptInterpreter};
 use self::kept::Kept;
 pub(crate) use self::kept::{InterpreterFate, KeptEnd};
 use self::links::Links;

@@ -98,7 +98,7 @@ impl Conversation<'_> {
         let id = match &self.mode {
             Mode::Once => "",
             Mode::Kept(kept) => {
-                self.channel.start_preparer(how.command.clone(), kept.runtime)?;
+                self.channel.start_preparer(how.command.clone(), kept.interpreter.runtime)?;
                 kept.id.as_str()
             }
         };

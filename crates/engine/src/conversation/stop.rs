@@ -2,12 +2,14 @@
 
 use tokio::sync::{oneshot, watch};
 
+use crate::sandboxes::{Closing, ContextName};
+
 /// The reason for which a run was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The caller cancelled it.
     Cancelled,
-    /// An operator, the close of the sandbox, or a shutdown ended it.
+    /// An operator, the close of the sandbox or of its context, or a shutdown ended it.
     Killed,
 }
 
@@ -16,8 +18,8 @@ pub enum Stop {
 pub(crate) struct StopSignals {
     /// The signal of the caller or of an operator. `None` once its sender is gone.
     stop: Option<oneshot::Receiver<Stop>>,
-    /// The signal that the sandbox is being closed.
-    closing: Option<watch::Receiver<bool>>,
+    /// The signal that the sandbox or this context of it is being closed.
+    closing: Option<(watch::Receiver<Closing>, Option<ContextName>)>,
 }
 
 impl StopSignals {
@@ -26,9 +28,9 @@ impl StopSignals {
         Self { stop: Some(stop).filter(|stop| !stop.is_terminated()), closing: None }
     }
 
-    /// Adds the signal that the sandbox is being closed.
-    pub(crate) fn or_closing(self, closing: watch::Receiver<bool>) -> Self {
-        Self { closing: Some(closing), ..self }
+    /// Adds the signal that the sandbox, or this context of it, is being closed.
+    pub(crate) fn or_closing(self, closing: watch::Receiver<Closing>, context: Option<ContextName>) -> Self {
+        Self { closing: Some((closing, context)), ..self }
     }
 
     /// Completes when the run must end. Cancel safe.
@@ -46,8 +48,8 @@ impl StopSignals {
         };
         let closed = async {
             match closing {
-                Some(closing) => {
-                    closing.wait_for(|closing| *closing).await.ok();
+                Some((closing, context)) => {
+                    closing.wait_for(|closing| closing.ends(context.as_ref())).await.ok();
                 }
                 None => std::future::pending().await,
             }
@@ -67,14 +69,14 @@ mod tests {
     #[tokio::test]
     async fn a_sender_that_is_gone_stops_nothing_and_a_close_does() {
         let (sender, receiver) = oneshot::channel();
-        let closing = watch::Sender::new(false);
-        let mut signals = StopSignals::new(receiver).or_closing(closing.subscribe());
+        let closing = watch::Sender::<Closing>::default();
+        let mut signals = StopSignals::new(receiver).or_closing(closing.subscribe(), None);
         drop(sender);
         let pause = std::time::Duration::from_millis(20);
         for _ in 0..2 {
             assert!(tokio::time::timeout(pause, signals.stopped()).await.is_err());
         }
-        closing.send_replace(true);
+        closing.send_replace(Closing::whole());
         assert_eq!(signals.stopped().await, Stop::Killed);
     }
 }

@@ -41,7 +41,8 @@ impl Conversation<'_> {
         runtime: &Runtime,
     ) -> Result<(), GuestError> {
         let Some(argv) = command else { return Ok(()) };
-        let (env, cwd, after) = (runtime.environment(), WORKSPACE.to_owned(), self.placed);
+        let env = runtime.own_environment().into_iter().collect();
+        let (cwd, after) = (WORKSPACE.to_owned(), self.placed);
         let fork = Fork::Never;
         let open = OpenProcess { process: UNPACK, after, argv, env, cwd, has_channel: false, fork };
         self.channel.writer.queue(&ToGuest::Open(open))?;

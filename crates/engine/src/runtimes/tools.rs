@@ -124,6 +124,7 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
+    use super::super::share::CpuShare;
     use sandbox::Tools;
     use sandbox::fake::FakeBackend;
 
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(value(&rust, "PATH").as_deref(), Some(PROGRAM_PATH));
         assert_eq!(rust.read_only_binds(), [ReadOnlyBind::in_place("/opt/rust/lib".into())]);
         assert_eq!(rust.run_binds(), [ReadOnlyBind::in_place_if_there("/opt/rust".into())]);
-        let env = rust.environment_with(&crate::given::Given::default());
+        let env = rust.environment_with(CpuShare::ONE, &crate::given::Given::default());
         assert!(env.iter().any(|(name, value)| name == "PATH" && value.starts_with("/opt/rust/bin:")));
     }
 }

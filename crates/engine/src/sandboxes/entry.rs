@@ -3,7 +3,7 @@
 //! Runs execute one at a time, in the order in which they arrive. While a server uses a sandbox it holds the
 //! workspace. Another server with the same store therefore cannot wake the sandbox a second time.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,9 @@ use sandbox::workspace::{Held, NotHeld, WorkspaceStore};
 use sandbox::{Limits, WorkspaceRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
+use super::address::InterpreterName;
 use super::awake::AwakeSandbox;
+use super::contexts::{self, Closing, ContextInfo};
 use super::id::SandboxId;
 use crate::Principal;
 use crate::clock;
@@ -28,6 +30,8 @@ const RETRY_MS: u64 = 500;
 const RECENT_MS: u64 = 60_000;
 const SMALL_INODES: u64 = 48;
 const QUICK: Duration = Duration::from_millis(2);
+/// Why the state of an interpreter is gone that a run had left alive.
+const ENDED_ALONE: &str = "it ended between two runs";
 
 /// A sandbox as the store records it.
 #[derive(Debug, Clone)]
@@ -41,6 +45,7 @@ pub(crate) struct SandboxRecord {
     pub(crate) created_ms: u64,
     pub(crate) used_ms: u64,
     pub(crate) runs: u64,
+    /// The interpreters that had a state, as [`InterpreterName`] writes them.
     pub(crate) languages: Vec<String>,
     pub(crate) disk_bytes: u64,
     /// The wall that it is behind. Its files are that wall's, so it never changes.
@@ -63,7 +68,7 @@ pub(super) struct SandboxEntry {
     waiting: AtomicUsize,
     /// Whether this server holds the workspace. While it does, no other server changes or closes the sandbox.
     is_held: AtomicBool,
-    pub(super) closing: watch::Sender<bool>,
+    pub(super) closing: watch::Sender<Closing>,
     used_ms: AtomicU64,
     pub(super) disk_bytes: AtomicU64,
     /// Whether the drafts of killed servers were removed since this server began to use it.
@@ -75,34 +80,28 @@ pub(super) struct SandboxEntry {
     pub(super) memory_bytes: AtomicU64,
     /// Whether the idle watch examines it between runs.
     pub(super) is_watched: AtomicBool,
-    /// The interpreters that are awake, for lists.
-    awake: StdMutex<Vec<String>>,
+    /// The interpreters, for lists.
+    contexts: StdMutex<Vec<ContextInfo>>,
 }
 
 /// The state that a turn works on.
 pub(super) struct Slot {
     pub(super) awake: Option<AwakeSandbox>,
-    /// Interpreters that had a state.
-    pub(super) languages: BTreeSet<String>,
-    /// Why earlier interpreter states are gone.
-    pub(super) lost: &'static str,
+    /// Interpreters that had a state, each with the reason why the state is gone if the interpreter is not alive.
+    pub(super) interpreters: BTreeMap<InterpreterName, &'static str>,
     held: Option<Box<dyn Held>>,
 }
 
 impl SandboxEntry {
     pub(super) fn new(record: SandboxRecord) -> Arc<Self> {
-        let slot = Slot {
-            awake: None,
-            languages: record.languages.iter().cloned().collect(),
-            lost: "the server was restarted",
-            held: None,
-        };
+        let slot = Slot { awake: None, interpreters: recorded(&record), held: None };
         Arc::new(Self {
             workspace: record.workspace(),
+            contexts: StdMutex::new(contexts::listed(&slot)),
             slot: Arc::new(Mutex::new(slot)),
             waiting: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
-            closing: watch::Sender::new(false),
+            closing: watch::Sender::default(),
             used_ms: AtomicU64::new(record.used_ms),
             disk_bytes: AtomicU64::new(record.disk_bytes),
             has_no_drafts: AtomicBool::new(false),
@@ -110,7 +109,6 @@ impl SandboxEntry {
             runs: AtomicU64::new(record.runs),
             memory_bytes: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
-            awake: StdMutex::default(),
             record,
         })
     }
@@ -165,6 +163,12 @@ impl SandboxEntry {
         slot.held = None;
     }
 
+    /// The number of runs that wait for their turn.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.is_held.load(Ordering::SeqCst)
     }
@@ -174,7 +178,12 @@ impl SandboxEntry {
         self.note_used(record.used_ms);
         self.runs.fetch_max(record.runs, Ordering::Relaxed);
         if let Some(mut slot) = self.turn_now().filter(|slot| slot.held.is_none()) {
-            slot.languages.extend(record.languages.iter().cloned());
+            // The other server may also have removed contexts.
+            let known = std::mem::replace(&mut slot.interpreters, recorded(record));
+            for (name, why) in &mut slot.interpreters {
+                *why = known.get(name).copied().unwrap_or(*why);
+            }
+            self.note_awake(&slot);
         }
     }
 
@@ -197,12 +206,11 @@ impl SandboxEntry {
 
     /// Records which interpreters are awake.
     pub(super) fn note_awake(&self, slot: &Slot) {
-        let awake = slot.awake.iter().flat_map(|awake| awake.channel.interpreters().cloned()).collect();
-        *self.awake.lock().unwrap_or_else(PoisonError::into_inner) = awake;
+        *self.contexts.lock().unwrap_or_else(PoisonError::into_inner) = contexts::listed(slot);
     }
 
-    pub(super) fn awake(&self) -> Vec<String> {
-        self.awake.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn contexts(&self) -> Vec<ContextInfo> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How to examine its files: inline, if the last examination was recent and quick.
@@ -243,9 +251,39 @@ impl SandboxEntry {
 impl Slot {
     /// Puts it to sleep: all processes inside end, the files stay.
     pub(super) fn sleep(&mut self, reason: &'static str) -> Option<AwakeSandbox> {
-        self.lost = reason;
-        self.awake.take()
+        let awake = self.awake.take();
+        for name in awake.iter().flat_map(|awake| awake.channel.interpreters()) {
+            self.interpreters.insert(name.clone(), reason);
+        }
+        awake
     }
+
+    /// Records that an interpreter was started. Returns why the state of its predecessor is gone, if it had one.
+    pub(super) fn started(&mut self, name: &InterpreterName) -> Option<&'static str> {
+        self.interpreters.insert(name.clone(), ENDED_ALONE)
+    }
+
+    /// Records why the states of interpreters are gone.
+    pub(super) fn lost<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a InterpreterName>,
+        reason: &'static str,
+    ) {
+        for name in names {
+            self.interpreters.insert(name.clone(), reason);
+        }
+    }
+
+    /// The interpreters for the store.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.interpreters.keys().map(InterpreterName::to_string).collect()
+    }
+}
+
+/// The interpreters of a sandbox that this server did not use yet.
+fn recorded(record: &SandboxRecord) -> BTreeMap<InterpreterName, &'static str> {
+    let names = record.languages.iter().filter_map(|name| InterpreterName::parse(name));
+    names.map(|name| (name, "the server was restarted")).collect()
 }
 
 impl From<NotHeld> for Unstarted {

@@ -7,7 +7,9 @@ use sandbox::{DiskHeld, Limits};
 use tokio::time::Instant;
 
 use super::awake::AwakeSandbox;
-use crate::conversation::{Audience, Conversation, GuestChannel, KEEP, KeptEnd, Preparation, StopSignals};
+use crate::conversation::{
+    Audience, Conversation, GuestChannel, KEEP, KeptEnd, KeptInterpreter, Preparation, StopSignals,
+};
 use crate::driver::{self, DriverRun};
 use crate::guest_client::GuestError;
 use crate::handle;
@@ -15,7 +17,7 @@ use crate::links::Reach;
 use crate::request::{RunRequest, Stdin};
 use crate::result::RunError;
 use crate::run::{OWN_FILES, in_workspace};
-use crate::runtimes::{DriverCall, Runtime};
+use crate::runtimes::DriverCall;
 use crate::unpack;
 use crate::variables;
 
@@ -24,7 +26,8 @@ pub(super) const STDIN_FILE: &str = "stdin";
 /// The inputs of a live run.
 pub(super) struct LiveRun<'a> {
     pub(super) request: &'a RunRequest,
-    pub(super) runtime: &'a Runtime,
+    /// The interpreter that executes it.
+    pub(super) interpreter: KeptInterpreter<'a>,
     pub(super) limits: &'a Limits,
     /// The size of the files, if it is known.
     pub(super) held: Option<DiskHeld>,
@@ -53,11 +56,12 @@ impl LiveRun<'_> {
 
     /// Sends the sync question, the files and the order.
     async fn begin<'a>(&'a self, channel: GuestChannel) -> Result<Conversation<'a>, Unbegun> {
-        let Self { request, runtime, limits, .. } = self;
+        let Self { request, interpreter, limits, .. } = self;
+        let runtime = interpreter.runtime;
         // A process that an earlier run left behind does not know this random id, so it cannot report the end
         // of this run.
         let id = handle::random("")?;
-        let mut conversation = Conversation::kept(channel, runtime, id.clone(), limits.output_bytes)?;
+        let mut conversation = Conversation::kept(channel, *interpreter, id.clone(), limits.output_bytes)?;
         conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;

@@ -9,7 +9,11 @@
 //! `unknown_sandbox`, the same answer as for an id that never existed. Languages without a live interpreter run
 //! in a separate wall over the same files.
 
+mod address;
 mod awake;
+mod contexts;
+#[cfg(test)]
+mod contexts_tests;
 mod entry;
 mod id;
 mod idle_watch;
@@ -28,6 +32,10 @@ use sandbox::workspace::{NotHeld, WorkspaceStore};
 use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
 
+pub(crate) use address::InterpreterName;
+pub use address::{CONTEXT_NAME_BYTES_MAX, CONTEXT_SEPARATOR, ContextName, SandboxAddress};
+pub(crate) use contexts::Closing;
+pub use contexts::ContextInfo;
 pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
 pub(crate) use persistent_run::Ties;
@@ -87,8 +95,10 @@ pub struct SandboxInfo {
     pub expires_ms: u64,
     /// The number of runs so far.
     pub runs: u64,
-    /// The interpreters that are awake.
+    /// The interpreters that are awake, with their contexts: `python`, `python#etl`.
     pub awake: Vec<String>,
+    /// All interpreters that have or had a state.
+    pub contexts: Vec<ContextInfo>,
     /// The size of its files, as last measured.
     pub disk_bytes: u64,
     /// Its limits.
@@ -177,11 +187,11 @@ impl Sandboxes {
     pub async fn close(&self, caller: &Caller, id: &SandboxId) -> Result<bool, RunError> {
         let principal = self.lookup_of(caller)?;
         let Some(entry) = self.entry(principal, id).await? else { return Ok(false) };
-        entry.closing.send_replace(true);
+        entry.set_closing(true);
         let slot = entry.last_turn().await;
         let ended = self.end(&entry, slot).await;
         // A sandbox that could not be closed can be used and closed later.
-        entry.closing.send_replace(ended.is_ok());
+        entry.set_closing(ended.is_ok());
         ended.map(|()| true)
     }
 
@@ -189,7 +199,7 @@ impl Sandboxes {
     pub(crate) async fn shutdown(&self) {
         let entries: Vec<Arc<SandboxEntry>> = self.entries().drain().map(|(_, entry)| entry).collect();
         for entry in entries {
-            entry.closing.send_replace(true);
+            entry.set_closing(true);
             let awake = entry.last_turn().await.sleep("the server was restarted");
             if let Some(mut awake) = awake {
                 // The backend reports a sandbox that it cannot destroy.
@@ -228,7 +238,7 @@ impl Sandboxes {
                 entry
             }
         };
-        let is_usable = entry.record.principal == *principal && !*entry.closing.borrow();
+        let is_usable = entry.record.principal == *principal && !entry.closing.borrow().is_whole;
         Ok(is_usable.then_some(entry))
     }
 
@@ -317,9 +327,9 @@ impl Sandboxes {
             entry.note_used(used_ms);
             return;
         }
-        entry.closing.send_replace(true);
+        entry.set_closing(true);
         let ended = self.end(entry, slot).await;
-        entry.closing.send_replace(ended.is_ok());
+        entry.set_closing(ended.is_ok());
         match ended {
             Ok(()) => self.engine.failures.recovered(FailureKind::Sweep, EXPIRED),
             // Another server uses it, and closes it when it expires there.
@@ -473,6 +483,7 @@ fn info(entry: &SandboxEntry) -> SandboxInfo {
         expires_ms: entry.expires_ms(),
         runs: entry.runs(),
         awake: entry.awake(),
+        contexts: entry.contexts(),
         disk_bytes: entry.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
         limits: entry.record.limits.clone(),
     }

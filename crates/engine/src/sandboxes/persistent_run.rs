@@ -11,17 +11,20 @@ use policy::{Action, Call, Caller, Floor, Terms};
 use sandbox::{DiskHeld, Ending, Outcome, Usage};
 use tokio::sync::oneshot;
 use tracing::Instrument;
+use wire::Fork;
 
+use super::address::{InterpreterName, SandboxAddress};
 use super::awake::AwakeSandbox;
+use super::contexts;
 use super::entry::{SandboxEntry, Slot};
 use super::idle_watch;
 use super::live_run::{LiveRun, Unbegun};
 use super::own_files::OwnFiles;
-use super::{SandboxId, Sandboxes};
+use super::{ContextName, Sandboxes};
 use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
-use crate::conversation::{Audience, InterpreterFate, KeptEnd, Said, Stop, StopSignals};
+use crate::conversation::{Audience, InterpreterFate, KeptEnd, KeptInterpreter, Said, Stop, StopSignals};
 use crate::guest_client::GuestError;
 use crate::links::Reach;
 use crate::request::RunRequest;
@@ -42,6 +45,8 @@ const NEARLY: u64 = 50;
 /// before it is ended. If the files exceed the limit by this many bytes, or this many times, no run begins.
 const FAR_BEYOND_BYTES: u64 = 1 << 30;
 const FAR_BEYOND_TIMES: u64 = 4;
+/// Why interpreter states are gone whose whole sandbox is.
+const ENDED: &str = "the sandbox ended unexpectedly";
 
 /// The connections between a run and its caller.
 pub(crate) struct Ties {
@@ -56,6 +61,8 @@ struct Visit<'a> {
     entry: &'a Arc<SandboxEntry>,
     slot: &'a mut Slot,
     runtime: &'a Runtime,
+    /// The interpreter that the run uses.
+    name: InterpreterName,
     caller: &'a Caller,
     wall: &'a Wall,
     files: &'a dyn Workspace,
@@ -67,8 +74,10 @@ struct Visit<'a> {
 impl Sandboxes {
     /// Runs one program in the sandbox that the request names, if the caller owns it.
     pub(crate) async fn run(&self, caller: &Caller, request: RunRequest, ties: Ties) -> RunResult {
-        let span =
-            tracing::info_span!("sandbox_run", sandbox_id = request.sandbox.as_ref().map(SandboxId::as_str));
+        let span = tracing::info_span!(
+            "sandbox_run",
+            sandbox_id = request.sandbox.as_ref().map(|address| address.id.as_str())
+        );
         let mut behind = self.engine.backend().name();
         let ran = self.run_or_not(caller, request, ties, &mut behind).instrument(span).await;
         ran.unwrap_or_else(|unstarted| unstarted.into_result(behind))
@@ -82,7 +91,8 @@ impl Sandboxes {
         behind: &mut &'static str,
     ) -> Result<RunResult, Unstarted> {
         request.check()?;
-        let id = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
+        let address = request.sandbox.clone().ok_or_else(super::unknown_sandbox)?;
+        let (context, SandboxAddress { id, .. }) = (address.context_of_run(), address);
         let entry = self.entry(&caller.principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let wall = self.wall_of(&entry)?;
         *behind = wall.name();
@@ -98,14 +108,14 @@ impl Sandboxes {
         let (language, ask, of_sandbox) = (runtime.name(), &request.ask, &entry.record.limits);
         let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
         let terms = self.engine.judge(&Call { caller, action })?;
-        let mut stops = StopSignals::new(stop).or_closing(entry.closing.subscribe());
+        let mut stops = StopSignals::new(stop).or_closing(entry.closing.subscribe(), Some(context.clone()));
         let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut stops).await?;
         let files = self.files(&entry).await?;
         files.open_up().await;
         let pace = entry.pace();
         let before = files.snapshot(pace).await.map_err(RunError::from)?;
         check_disk(&entry, before.used().bytes, &request)?;
-        let languages_before = slot.languages.len();
+        let known_before = slot.interpreters.len();
         let own_files = OwnFiles::of(&runtime, &request.code, &*files).await;
         let mut ran = if runtime.is_live() {
             let used = before.used();
@@ -113,7 +123,10 @@ impl Sandboxes {
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
             let held = used.is_complete.then_some(held);
             let (slot, files) = (&mut *slot, &*files);
-            let visit = Visit { caller, wall, entry: &entry, slot, runtime: &runtime, files, terms, held };
+            let name =
+                InterpreterName { context: context.clone(), interpreter: runtime.interpreter().to_owned() };
+            let visit =
+                Visit { caller, wall, entry: &entry, slot, runtime: &runtime, name, files, terms, held };
             let live = self.run_live(visit, request, (&mut audience, stops));
             live.instrument(tracing::debug_span!("live_run")).await
         } else {
@@ -124,7 +137,7 @@ impl Sandboxes {
         };
         own_files.remove(&*files).await;
         if let Ok(result) = &mut ran {
-            look_at_files(&entry, before, pace, result).await;
+            look_at_files((&entry, context), before, pace, result).await;
             suit_remedy(result);
         }
         entry.note_use(&slot);
@@ -134,10 +147,10 @@ impl Sandboxes {
         let used = SandboxUse {
             id,
             used_ms: clock::unix_ms(),
-            languages: slot.languages.iter().cloned().collect(),
+            languages: slot.names(),
             disk_bytes: entry.disk_bytes.load(Ordering::Relaxed),
         };
-        if slot.languages.len() == languages_before {
+        if slot.interpreters.len() == known_before {
             // If this write is lost, only the time of the last use is lost.
             self.store.use_sandbox(used).await.unwrap_or_else(|error| self.store.tell(&error));
         } else {
@@ -154,7 +167,8 @@ impl Sandboxes {
         request: RunRequest,
         (audience, mut stops): (&mut Audience, StopSignals),
     ) -> Result<RunResult, Unstarted> {
-        let Visit { caller, wall, entry, slot, runtime, files, terms, held } = visit;
+        let Visit { caller, wall, entry, slot, runtime, name, files, terms, held } = visit;
+        contexts::check_room(slot, &name)?;
         let workspace = (&entry.workspace, files);
         let engine = &self.engine;
         if slot.awake.is_none() {
@@ -174,12 +188,17 @@ impl Sandboxes {
             Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
         begun.execution.enforced = awake.sandbox.enforced().clone();
         let reach = Reach::of(&request, caller, &terms, &engine.link_memory);
-        let live_run = LiveRun { request: &request, runtime, limits: &terms.limits, held, reach };
+        let living: Vec<InterpreterName> = awake.channel.interpreters().cloned().collect();
+        // The zygote process was chosen for the first program of a sandbox and the files of that moment.
+        let is_suited = living.is_empty() || living.contains(&name);
+        let interpreter =
+            KeptInterpreter { name: &name, runtime, fork: fork_of(runtime, files, is_suited).await };
+        let live_run = LiveRun { request: &request, interpreter, limits: &terms.limits, held, reach };
         let mut played = live_run.play(awake, audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
+            slot.lost(&living, ENDED);
             let awake = unless_stopped(&mut stops, wake()).await?;
-            slot.lost = "the sandbox ended unexpectedly";
             played = live_run.play(awake, audience, &mut stops).await;
         }
         let (awake, played, began) = played.map_err(Unstarted::from)?;
@@ -189,15 +208,7 @@ impl Sandboxes {
             wall_ms: millis(began.elapsed()),
             ..RunUsage::default()
         };
-        if played.was_deaf {
-            slot.lost = "a program had stopped the one before and it did not go on";
-        }
-        if played.is_fresh && !slot.languages.insert(runtime.interpreter().to_owned()) {
-            begun.warnings.push(format!(
-                "the interpreter is a fresh one: {}, so earlier variables are gone; files are kept",
-                slot.lost
-            ));
-        }
+        note_interpreters(slot, &mut begun, (&name, &played), (&awake, &living));
         let refused = match played.end {
             End::Unplaced(errno) => Some(unplaced(&GuestError::Refused { errno }).into()),
             End::NotUnpacked => Some(unplaced(&played.said.not_unpacked()).into()),
@@ -209,7 +220,7 @@ impl Sandboxes {
             slot.awake = Some(awake).filter(|_| played.interpreter != InterpreterFate::Gone);
             return Err(refused);
         }
-        Ok(conclude(Concluding { runtime, begun, played, awake, slot, terms, permit }).await)
+        Ok(conclude(Concluding { runtime, begun, played, awake, slot, name, terms, permit }).await)
     }
 }
 
@@ -219,6 +230,43 @@ impl From<Unbegun> for Unstarted {
             Unbegun::Guest(error) => unplaced(&error).into(),
             Unbegun::Host(error) => error.into(),
         }
+    }
+}
+
+/// Whether an interpreter may be a copy of the zygote process. A copy has packages loaded, so it would not find
+/// modules of the same names that came into the workspace later.
+async fn fork_of(runtime: &Runtime, files: &dyn Workspace, is_suited: bool) -> Fork {
+    let may_fork = runtime.has_zygote() && (is_suited || !files.holds_any(&runtime.names_of_loaded()).await);
+    if may_fork { Fork::Again } else { Fork::Never }
+}
+
+/// Records which interpreters the run started and which ended meanwhile, and warns of states that are gone.
+fn note_interpreters(
+    slot: &mut Slot,
+    begun: &mut Begun,
+    (name, played): (&InterpreterName, &KeptEnd),
+    (awake, living): (&AwakeSandbox, &[InterpreterName]),
+) {
+    if played.was_deaf {
+        slot.lost([name], "a program had stopped the one before and it did not go on");
+    }
+    if played.is_fresh
+        && let Some(why) = slot.started(name)
+    {
+        begun.warnings.push(format!(
+            "the interpreter is a fresh one: {why}, so earlier variables are gone; files are kept"
+        ));
+    }
+    if played.interpreter == InterpreterFate::Gone {
+        return;
+    }
+    // The kernel may have ended another interpreter when memory was short, or a program did.
+    let is_gone =
+        |other: &&InterpreterName| *other != name && awake.channel.interpreters().all(|it| it != *other);
+    for other in living.iter().filter(is_gone) {
+        begun.warnings.push(format!(
+            "the interpreter {other} of this sandbox has ended, so its variables are gone; files are kept"
+        ));
     }
 }
 
@@ -253,7 +301,12 @@ fn check_disk(entry: &SandboxEntry, used: u64, request: &RunRequest) -> Result<(
 }
 
 /// Reports which files a run changed, and whether it failed because they fill the disk.
-async fn look_at_files(entry: &SandboxEntry, before: Box<dyn Snapshot>, pace: Pace, result: &mut RunResult) {
+async fn look_at_files(
+    (entry, context): (&SandboxEntry, ContextName),
+    before: Box<dyn Snapshot>,
+    pace: Pace,
+    result: &mut RunResult,
+) {
     let started = Instant::now();
     let looked = before.changes(pace).await;
     let used = looked.as_ref().ok().map(|changes| changes.used);
@@ -263,7 +316,8 @@ async fn look_at_files(entry: &SandboxEntry, before: Box<dyn Snapshot>, pace: Pa
         ..Changes::default()
     });
     result.warnings.extend(changes.notes);
-    result.lasting = Some(Lasting { sandbox: entry.record.id.clone(), files: changes.files });
+    let context = Some(context).filter(|context| !context.is_default());
+    result.lasting = Some(Lasting { sandbox: entry.record.id.clone(), context, files: changes.files });
     let Some(used) = used else { return };
     let has_grown = used.bytes > entry.disk_bytes.swap(used.bytes, Ordering::Relaxed);
     let limits = &entry.record.limits;
@@ -299,33 +353,37 @@ struct Concluding<'a> {
     played: KeptEnd,
     awake: AwakeSandbox,
     slot: &'a mut Slot,
+    name: InterpreterName,
     terms: Terms,
     permit: Permit,
 }
 
 /// Decides the outcome, and puts the sandbox back if it is still usable.
 async fn conclude(concluding: Concluding<'_>) -> RunResult {
-    let Concluding { runtime, mut begun, played, mut awake, slot, terms, permit } = concluding;
+    let Concluding { runtime, mut begun, played, mut awake, slot, name, terms, permit } = concluding;
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage().await;
     awake.channel.reader.settle();
-    match interpreter {
-        InterpreterFate::Gone => slot.lost = "the sandbox ended unexpectedly",
-        InterpreterFate::Killed => {
-            slot.lost = "it did not stop when it was asked to and was killed";
-            slot.awake = Some(awake);
-        }
-        InterpreterFate::Ended => {
-            slot.lost = "it ended with the program";
-            slot.awake = Some(awake);
-        }
-        InterpreterFate::Kept => slot.awake = Some(awake),
+    if !matches!(end, End::Program(_)) && interpreter != InterpreterFate::Gone {
+        // The run used up what it may. Processes of other interpreters are not ended for that between runs.
+        awake.sandbox.measure_anew(&terms.limits, None).await;
     }
+    let lost = match interpreter {
+        InterpreterFate::Kept => None,
+        InterpreterFate::Ended => Some("it ended with the program"),
+        InterpreterFate::Killed => Some("it did not stop when it was asked to and was killed"),
+        InterpreterFate::Gone => {
+            slot.lost(awake.channel.interpreters(), ENDED);
+            Some(ENDED)
+        }
+    };
+    slot.awake = Some(awake).filter(|_| interpreter != InterpreterFate::Gone);
     drop(permit);
     let Verdict { outcome, error, warnings } = verdict::judge(end, &usage, &terms.limits);
     begun.warnings.extend(warnings);
-    if interpreter != InterpreterFate::Kept {
-        let what = format!("the next run begins with a fresh interpreter: {}; files are kept", slot.lost);
+    if let Some(lost) = lost {
+        slot.lost([&name], lost);
+        let what = format!("the next run begins with a fresh interpreter: {lost}; files are kept");
         begun.warnings.push(what);
     }
     let said = done.unwrap_or_default();

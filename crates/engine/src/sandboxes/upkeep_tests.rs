@@ -17,19 +17,19 @@ use crate::{AdmissionLimits, EngineConfig, RunRequest};
 
 const SIGKILL: i32 = 9;
 
-fn say(stream: &mut UnixStream, message: &FromGuest) {
+pub(super) fn say(stream: &mut UnixStream, message: &FromGuest) {
     stream.write_all(&wire::encode(message).unwrap()).ok();
 }
 
 /// The report that the run of this order has ended. The run's id is the third field of the order.
-fn done(order: &[u8]) -> Vec<u8> {
+pub(super) fn done(order: &[u8]) -> Vec<u8> {
     let id = order.split(|byte| *byte == 0).nth(2).unwrap();
     [b"10\0done\0".as_slice(), id, b"\0ok\x000\0\0\0\0\0\0\0"].concat()
 }
 
 /// How the interpreters of a guest behave.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Interpreters {
+pub(super) enum Interpreters {
     Honest,
     /// They read nothing more after their first run, like interpreters that a program has stopped.
     Deaf,
@@ -37,7 +37,7 @@ enum Interpreters {
     Forging,
 }
 
-fn quick(interpreters: Interpreters) -> FakeBackend {
+pub(super) fn quick(interpreters: Interpreters) -> FakeBackend {
     FakeBackend::new(move |mut stream| {
         say(&mut stream, &FromGuest::Hello { version: VERSION });
         let (mut frames, mut bytes) = (FrameBuffer::default(), [0; 4096]);
@@ -71,24 +71,25 @@ fn quick(interpreters: Interpreters) -> FakeBackend {
     })
 }
 
-struct Scene {
-    fake: FakeBackend,
-    workspaces: FakeWorkspaces,
-    sandboxes: Arc<Sandboxes>,
-    folder: PathBuf,
+pub(super) struct Scene {
+    pub(super) fake: FakeBackend,
+    pub(super) workspaces: FakeWorkspaces,
+    pub(super) sandboxes: Arc<Sandboxes>,
+    pub(super) folder: PathBuf,
 }
 
 impl Scene {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self::over(name, quick(Interpreters::Honest))
     }
 
-    fn over(name: &str, fake: FakeBackend) -> Self {
+    pub(super) fn over(name: &str, fake: FakeBackend) -> Self {
         let workspaces = FakeWorkspaces::default();
         Self::with(name, fake.with_workspaces(workspaces.clone()), workspaces)
     }
 
-    fn with(name: &str, fake: FakeBackend, workspaces: FakeWorkspaces) -> Self {
+    /// Another server over the store of the scene with this name, if there is one.
+    pub(super) fn with(name: &str, fake: FakeBackend, workspaces: FakeWorkspaces) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-upkeep-{name}-{}", std::process::id()));
         let config = EngineConfig {
             state_dir: folder.clone(),
@@ -101,7 +102,7 @@ impl Scene {
         Self { fake, workspaces, sandboxes: Sandboxes::new(engine, store), folder }
     }
 
-    async fn open(&self) -> SandboxId {
+    pub(super) async fn open(&self) -> SandboxId {
         self.sandboxes.open(&Caller::local(), OpenRequest::default()).await.unwrap().0.id
     }
 
@@ -112,7 +113,8 @@ impl Scene {
     async fn run_for(&self, id: &SandboxId, timeout_ms: Option<u64>) -> RunResult {
         let (language, code) = ("bash".to_owned(), ":".to_owned());
         let ask = Ask { timeout_ms, ..Ask::default() };
-        let request = RunRequest { language, code, ask, sandbox: Some(id.clone()), ..RunRequest::default() };
+        let request =
+            RunRequest { language, code, ask, sandbox: Some(id.clone().into()), ..RunRequest::default() };
         let (_keep, stop) = oneshot::channel();
         self.sandboxes
             .run(&Caller::local(), request, Ties { audience: crate::conversation::Audience::default(), stop })
@@ -264,7 +266,8 @@ async fn a_run_that_waits_for_admission_can_be_stopped_and_its_sandbox_closed() 
     }
     let begin = |id: &SandboxId| {
         let (language, code) = ("bash".to_owned(), ":".to_owned());
-        let request = RunRequest { language, code, sandbox: Some(id.clone()), ..RunRequest::default() };
+        let request =
+            RunRequest { language, code, sandbox: Some(id.clone().into()), ..RunRequest::default() };
         let (sender, stop) = oneshot::channel();
         let (sandboxes, ties) =
             (Arc::clone(&scene.sandboxes), Ties { audience: crate::conversation::Audience::default(), stop });

@@ -54,6 +54,20 @@ impl Store {
         self.ask(super::Kind::Write, 0, move |database| update(database, &used)).await
     }
 
+    /// Records which interpreters had a state, after a context was removed. On success the record is on the disk.
+    pub(crate) async fn keep_interpreters(
+        &self,
+        id: SandboxId,
+        names: Vec<String>,
+    ) -> Result<(), StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| {
+            let text = "UPDATE persistent_sandboxes SET languages = ?2 WHERE id = ?1";
+            let mut update = database.connection.prepare_cached(text)?;
+            update.execute(params![id.as_str(), names.join(" ")]).map(drop)
+        })
+        .await
+    }
+
     /// Finds a sandbox by its id, whichever principal owns it.
     pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();

@@ -27,6 +27,10 @@ impl FileUrlMaker for PlainUrls {
     }
 }
 
+fn sandbox() -> SandboxId {
+    SandboxId::parse(SANDBOX).unwrap()
+}
+
 struct Bench {
     workspaces: TestWorkspaces,
     caller: Caller,
@@ -199,11 +203,11 @@ async fn large_files_go_by_url_where_there_are_any() {
 #[tokio::test]
 async fn artifacts_have_addresses_digests_and_urls() {
     let bench = Bench::over_http();
-    let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
+    let workspace = bench.caller().workspace(&sandbox()).await.unwrap();
     let before = workspace.snapshot(Pace::Aside).await.unwrap();
     bench.workspaces.put("out/a b.csv", "1,2\n");
     let changes = before.changes(Pace::Aside).await.unwrap();
-    let (fields, blocks) = artifacts(&bench.caller(), SANDBOX, &changes.files);
+    let (fields, blocks) = artifacts(&bench.caller(), &sandbox(), &changes.files);
     let fields = json!(fields);
     assert_eq!(fields[0]["uri"], format!("palisade://sandboxes/{SANDBOX}/files/out/a%20b.csv"));
     assert_eq!((&fields[0]["mime_type"], &fields[0]["size_bytes"]), (&json!("text/csv"), &json!(4)));
@@ -216,7 +220,7 @@ async fn artifacts_have_addresses_digests_and_urls() {
 #[tokio::test]
 async fn small_pictures_among_the_artifacts_are_shown() {
     let bench = Bench::new();
-    let workspace = bench.caller().workspace(SANDBOX).await.unwrap();
+    let workspace = bench.caller().workspace(&sandbox()).await.unwrap();
     let before = workspace.snapshot(Pace::Aside).await.unwrap();
     for number in 0..PICTURES_MAX + 1 {
         bench.workspaces.put(&format!("plot{number}.png"), PNG);
@@ -228,4 +232,26 @@ async fn small_pictures_among_the_artifacts_are_shown() {
     let blocks = pictures(&*workspace, &changes.files).await;
     assert_eq!(blocks.len(), PICTURES_MAX);
     assert_eq!(serde_json::to_value(&blocks[0]).unwrap()["data"], encoded(PNG));
+}
+
+#[tokio::test]
+async fn a_context_in_the_sandbox_id_changes_nothing_about_files() {
+    let bench = Bench::over_http();
+    let with = |context: &str| json!(format!("{SANDBOX}#{context}"));
+    let written =
+        bench.call("write_file", json!({"path": "a", "text": "one", "sandbox_id": with("etl")})).await.0;
+    assert_eq!(written["uri"], format!("palisade://sandboxes/{SANDBOX}/files/a"), "{written}");
+    for context in ["etl", "never-used", "default"] {
+        let (read, _) = bench.call("read_file", json!({"path": "a", "sandbox_id": with(context)})).await;
+        assert_eq!(read["text"], "one", "{read}");
+        assert_eq!(read["uri"], written["uri"], "{read}");
+        let (listed, _) = bench.call("list_files", json!({"sandbox_id": with(context)})).await;
+        assert_eq!(listed["entries"][0]["path"], "a", "{listed}");
+    }
+    for bad in ["", "a b", "../a", "a#b"] {
+        let given = json!({"path": "a", "sandbox_id": with(bad)});
+        assert_eq!(bench.code("read_file", given).await, "bad_context", "{bad:?}");
+    }
+    let other = format!("sbx_{}#etl", "0".repeat(32));
+    assert_eq!(bench.code("read_file", json!({"path": "a", "sandbox_id": other})).await, "unknown_sandbox");
 }

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::is_whole_image;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
-use engine::{Caller, unknown_sandbox};
+use engine::{Caller, SandboxId, unknown_sandbox};
 use rmcp::model::{ContentBlock, Resource};
 
 use crate::arguments::{Refusal, refusal};
@@ -31,37 +31,39 @@ pub(crate) struct FileAccess<'a> {
 
 impl FileAccess<'_> {
     /// The workspace of that sandbox, if the caller owns it.
-    pub(super) async fn workspace(&self, sandbox_id: &str) -> Result<Arc<dyn Workspace>, Refusal> {
-        let found = match resources::is_sandbox_id(sandbox_id) {
-            true => self.workspaces.workspace(self.caller, sandbox_id).await?,
-            false => None,
-        };
+    pub(super) async fn workspace(&self, sandbox: &SandboxId) -> Result<Arc<dyn Workspace>, Refusal> {
+        let found = self.workspaces.workspace(self.caller, sandbox.as_str()).await?;
         found.ok_or_else(|| Box::new(unknown_sandbox()))
     }
 
-    pub(super) fn upload_url(&self, sandbox_id: &str, path: &FilePath) -> Option<FileUrl> {
-        self.file_urls?.make(FileAction::Upload, &self.caller.principal, sandbox_id, path)
+    pub(super) fn upload_url(&self, sandbox: &SandboxId, path: &FilePath) -> Option<FileUrl> {
+        self.file_urls?.make(FileAction::Upload, &self.caller.principal, sandbox.as_str(), path)
     }
 
     /// A URL for a file within the size limit of transfers.
-    pub(super) fn download_url(&self, sandbox_id: &str, path: &FilePath, size_bytes: u64) -> Option<FileUrl> {
+    pub(super) fn download_url(
+        &self,
+        sandbox: &SandboxId,
+        path: &FilePath,
+        size_bytes: u64,
+    ) -> Option<FileUrl> {
         let file_urls = self.file_urls.filter(|_| size_bytes <= TRANSFER_BYTES_MAX)?;
-        file_urls.make(FileAction::Download, &self.caller.principal, sandbox_id, path)
+        file_urls.make(FileAction::Download, &self.caller.principal, sandbox.as_str(), path)
     }
 }
 
 /// Files that a run created or changed: `artifacts` of its result, and a content block for each.
 pub(crate) fn artifacts<'a>(
     access: &FileAccess<'_>,
-    sandbox_id: &str,
+    sandbox: &SandboxId,
     files: &'a [ChangedFile],
 ) -> (Vec<ArtifactView<'a>>, Vec<ContentBlock>) {
     let describe = |file: &'a ChangedFile| {
-        let uri = resources::file_uri(sandbox_id, &file.path);
+        let uri = resources::file_uri(sandbox.as_str(), &file.path);
         let link = Resource::new(uri.clone(), file.path.name())
             .with_mime_type(file.media_type.as_ref())
             .with_size(file.size_bytes);
-        let download = access.download_url(sandbox_id, &file.path, file.size_bytes);
+        let download = access.download_url(sandbox, &file.path, file.size_bytes);
         let view = ArtifactView {
             path: file.path.as_str(),
             uri: Some(uri),

@@ -29,11 +29,11 @@ pub(super) const TOOL: ToolEntry = ToolEntry {
 pub(super) async fn list(caller: &FileAccess<'_>, given: JsonObject) -> CallToolResult {
     let answered = async {
         let mut given = TOOL.arguments(given)?;
-        let sandbox_id = given.required_text("sandbox_id")?;
+        let sandbox = given.required_sandbox()?.id;
         let path = given.text("path")?.unwrap_or_default();
         let path = FilePath::of_directory(&path).map_err(RunError::from)?;
         let reach = if given.truth("recursive")?.unwrap_or(false) { Reach::Recursive } else { Reach::Flat };
-        let workspace = caller.workspace(&sandbox_id).await?;
+        let workspace = caller.workspace(&sandbox).await?;
         let listing = workspace.list(path.as_ref(), reach).await.map_err(RunError::from)?;
         Ok::<_, Refusal>(shown(&listing))
     };

@@ -16,7 +16,7 @@ mod validate;
 mod wait;
 mod write_file;
 
-use engine::{Caller, RunError, SandboxId};
+use engine::{CONTEXT_SEPARATOR, Caller, RunError, SandboxId, SandboxInfo};
 use policy::{Ask, Policy, Scope};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
@@ -33,7 +33,7 @@ use super::suggest::nearest;
 use super::{Server, text};
 
 /// The argument that names a sandbox, in every tool that has one.
-const SANDBOX_ID: &str = "sandbox_id";
+pub(crate) const SANDBOX_ID: &str = "sandbox_id";
 
 /// All tools, by name.
 pub(crate) static TOOLS: [&ToolEntry; 10] = [
@@ -127,8 +127,9 @@ pub(crate) fn unknown(name: &str) -> String {
     format!("there is no tool `{}`; {asked}the tools are {}", shown.escape_debug(), known.join(", "))
 }
 
-/// Replaces the name of a sandbox in `sandbox_id` by its id. A text that is neither stays, and the tool answers
-/// as for an unknown id.
+/// Replaces the name of a sandbox in `sandbox_id` by its id, also before `#` and a context. A text that is neither
+/// stays, and the tool answers as for an unknown id. The name of a sandbox may itself contain `#`: the whole text
+/// is looked up first.
 pub(crate) async fn resolve_sandbox(
     server: &Server,
     caller: &Caller,
@@ -139,22 +140,33 @@ pub(crate) async fn resolve_sandbox(
         return Ok(());
     }
     let Some(Value::String(name)) = given.get_mut(SANDBOX_ID) else { return Ok(()) };
-    if name.is_empty() || SandboxId::parse(name).is_some() {
+    let before_context = name.split_once(CONTEXT_SEPARATOR).map_or(name.as_str(), |(before, _)| before);
+    if name.is_empty() || SandboxId::parse(before_context).is_some() {
         return Ok(());
     }
     // A caller without the right to list sandboxes has none.
     let sandboxes = server.runs.sandboxes().list(caller).await.unwrap_or_default();
-    let mut named = sandboxes.iter().filter(|sandbox| sandbox.name == *name);
+    if let Some(id) = id_of_name(&sandboxes, name)? {
+        id.as_str().clone_into(name);
+    } else if let Some((before, context)) = name.rsplit_once(CONTEXT_SEPARATOR)
+        && let Some(id) = id_of_name(&sandboxes, before)?
+    {
+        *name = format!("{id}{CONTEXT_SEPARATOR}{context}");
+    }
+    Ok(())
+}
+
+/// The id of the only sandbox with that name.
+fn id_of_name<'a>(sandboxes: &'a [SandboxInfo], name: &str) -> Result<Option<&'a SandboxId>, RunError> {
+    let mut named = sandboxes.iter().filter(|sandbox| !name.is_empty() && sandbox.name == name);
     match (named.next(), named.next()) {
-        (Some(one), None) => one.id.as_str().clone_into(name),
         (Some(_), Some(_)) => {
             let message = format!("several sandboxes are named `{}`", name.escape_debug());
             let remedy = "use a sandbox_id; sandbox_list shows them";
-            return Err(RunError::new("ambiguous_sandbox", message).remedy(remedy));
+            Err(RunError::new("ambiguous_sandbox", message).remedy(remedy))
         }
-        (None, _) => {}
+        (one, _) => Ok(one.map(|one| &one.id)),
     }
-    Ok(())
 }
 
 /// The scope that a call of that tool with these arguments needs; `None` for an unknown tool. A tool that works in a

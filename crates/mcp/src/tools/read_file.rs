@@ -1,8 +1,8 @@
 //! `read_file`: part of a file as text, base64 or a picture.
 
-use engine::RunError;
 use engine::is_whole_image;
 use engine::workspace::{FilePart, FilePath, READ_BYTES_MAX, is_image};
+use engine::{RunError, SandboxId};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use serde::Serialize;
 use serde_json::json;
@@ -54,7 +54,7 @@ struct ReadView<'a> {
 }
 
 struct ReadArguments {
-    sandbox_id: String,
+    sandbox: SandboxId,
     path: FilePath,
     offset: u64,
     limit: Option<usize>,
@@ -82,7 +82,7 @@ fn asked(given: JsonObject) -> Result<ReadArguments, Refusal> {
     };
     let limit = given.whole("limit")?.map(|limit| usize::try_from(limit).unwrap_or(READ_BYTES_MAX));
     Ok(ReadArguments {
-        sandbox_id: given.required_text("sandbox_id")?,
+        sandbox: given.required_sandbox()?.id,
         path: path(&given.required_text("path")?)?,
         offset: given.whole("offset")?.unwrap_or(0),
         limit: limit.map(|limit| limit.clamp(1, READ_BYTES_MAX)),
@@ -91,7 +91,7 @@ fn asked(given: JsonObject) -> Result<ReadArguments, Refusal> {
 }
 
 async fn part(caller: &FileAccess<'_>, asked: &ReadArguments) -> Result<FilePart, Refusal> {
-    let workspace = caller.workspace(&asked.sandbox_id).await?;
+    let workspace = caller.workspace(&asked.sandbox).await?;
     let file = workspace.file(&asked.path).await.map_err(RunError::from)?;
     let is_picture = is_image(file.media_type()) && file.size_bytes() <= IMAGE_BYTES_MAX as u64;
     let is_shown = is_picture && asked.offset == 0 && asked.limit.is_none() && asked.encoding.is_none();
@@ -102,7 +102,7 @@ async fn part(caller: &FileAccess<'_>, asked: &ReadArguments) -> Result<FilePart
 fn shown(caller: &FileAccess<'_>, asked: &ReadArguments, part: &FilePart) -> CallToolResult {
     let mut view = ReadView {
         path: asked.path.as_str(),
-        uri: resources::file_uri(&asked.sandbox_id, &asked.path),
+        uri: resources::file_uri(asked.sandbox.as_str(), &asked.path),
         mime_type: &part.media_type,
         size_bytes: part.size_bytes,
         offset: part.offset,
@@ -139,7 +139,7 @@ fn shown(caller: &FileAccess<'_>, asked: &ReadArguments, part: &FilePart) -> Cal
             "\n[bytes {} to {next} of {}; offset {next} reads on]",
             part.offset, part.size_bytes
         ));
-        if let Some(file) = caller.download_url(&asked.sandbox_id, &asked.path, part.size_bytes) {
+        if let Some(file) = caller.download_url(&asked.sandbox, &asked.path, part.size_bytes) {
             said.push_str(&format!("\n[the whole file: {}]", file.url));
             view.download_url = Some(file.url);
         }

@@ -48,7 +48,7 @@ pub(crate) async fn finished(
         None => Made::default(),
     };
     if let Some(lasting) = &result.lasting {
-        view = view.in_sandbox(lasting.sandbox.as_str(), made.listed);
+        view = view.in_sandbox(lasting, made.listed);
         lines.extend(lasting.files.iter().take(FILES_TOLD_MAX).map(|file| {
             format!("file: {} ({}, {} bytes)", file.path.as_str(), file.media_type, file.size_bytes)
         }));
@@ -72,12 +72,12 @@ struct Made<'a> {
 }
 
 async fn made<'a>(access: &FileAccess<'_>, result: &RunResult, lasting: &'a Lasting) -> Made<'a> {
-    let (listed, mut blocks) = files::artifacts(access, lasting.sandbox.as_str(), &lasting.files);
+    let (listed, mut blocks) = files::artifacts(access, &lasting.sandbox, &lasting.files);
     blocks.truncate(FILE_LINKS_MAX);
     // The answer already has a program's displays. For a run without displays, it shows the pictures that the
     // program saved.
     if result.execution().displays.is_empty()
-        && let Ok(workspace) = access.workspace(lasting.sandbox.as_str()).await
+        && let Ok(workspace) = access.workspace(&lasting.sandbox).await
     {
         blocks.extend(files::pictures(&*workspace, &lasting.files).await);
     }

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{
-    Caller, FinishedRun, Given, InputFile, LiveRun, RunError, RunRequest, SandboxId, Stdin, unknown_sandbox,
-};
+use engine::{Caller, FinishedRun, Given, InputFile, LiveRun, RunError, RunRequest, Stdin};
 use policy::Policy;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, JsonObject};
@@ -171,7 +169,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         variables: arguments.open_object("variables")?,
         given: Given::default(),
         inputs: inputs.into_iter().map(input_file).collect::<Result<_, _>>()?,
-        sandbox: arguments.text("sandbox_id")?.map(sandbox).transpose()?,
+        sandbox: arguments.sandbox()?,
         wall: None,
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
@@ -180,11 +178,6 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         grants: Vec::new(),
     };
     Ok(RunArguments { request, wait })
-}
-
-/// A malformed id gets the same answer as an unknown one.
-fn sandbox(text: String) -> Result<SandboxId, Refusal> {
-    SandboxId::parse(&text).ok_or_else(|| Box::new(unknown_sandbox()))
 }
 
 fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
@@ -252,7 +245,7 @@ fn input(offer: &Offer<'_>) -> JsonObject {
                     "additionalProperties": false
                 }
             },
-            "sandbox_id": { "type": "string", "description": "Run there; absent: in a fresh sandbox" },
+            "sandbox_id": { "type": "string", "description": "Run there; absent: in a fresh sandbox; ID#NAME: a further interpreter there" },
             "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
             "limits": {
                 "type": "object",

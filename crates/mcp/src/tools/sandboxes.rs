@@ -1,6 +1,6 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: persistent sandboxes.
 
-use engine::{Caller, OpenRequest, SandboxId, SandboxInfo, unknown_sandbox};
+use engine::{Caller, ContextInfo, OpenRequest, SandboxAddress, SandboxInfo, unknown_sandbox};
 use policy::Clamp;
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub(super) const LIST: ToolEntry = ToolEntry {
 pub(super) const CLOSE: ToolEntry = ToolEntry {
     name: "sandbox_close",
     title: "Close a sandbox",
-    description: "Close a sandbox: everything in it ends and its files are removed.",
+    description: "Close a sandbox: everything in it ends and its files are removed. ID#NAME: end only those interpreters.",
     effects: Effects::DestroysOnce,
     scope: Scope::Sandbox,
     needs: Needs::Language,
@@ -95,15 +95,25 @@ async fn list(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
 
 /// Answers `sandbox_close`.
 async fn close(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
-    let id = CLOSE.arguments(given).and_then(|mut given| given.required_text("sandbox_id"));
-    let id = match id {
-        Ok(id) => SandboxId::parse(&id),
+    let address = CLOSE.arguments(given).and_then(|mut given| given.required_sandbox());
+    let SandboxAddress { id, context } = match address {
+        Ok(address) => address,
         Err(error) => return refused(&error),
     };
-    let Some(id) = id else { return refused(&unknown_sandbox()) };
-    match server.runs.sandboxes().close(caller, &id).await {
-        Ok(true) => answer(&ClosedView { sandbox_id: id.as_str(), closed: true }, "closed".to_owned(), false),
-        Ok(false) => refused(&unknown_sandbox()),
+    let sandboxes = server.runs.sandboxes();
+    let closed = match &context {
+        Some(context) => sandboxes.close_context(caller, &id, context).await,
+        None => match sandboxes.close(caller, &id).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unknown_sandbox()),
+            Err(error) => Err(error),
+        },
+    };
+    match closed {
+        Ok(()) => {
+            let context = context.as_ref().map(|context| context.as_str());
+            answer(&ClosedView { sandbox_id: id.as_str(), context, closed: true }, "closed".to_owned(), false)
+        }
         Err(error) => refused(&error),
     }
 }
@@ -129,10 +139,26 @@ struct SandboxView<'a> {
     expires_at: String,
     runs: u64,
     interpreters: &'a [String],
+    contexts: Vec<ContextView<'a>>,
     limits: LimitsView,
     /// Only in the answer of `sandbox_open`.
     #[serde(skip_serializing_if = "Option::is_none")]
     clamped: Option<&'a [Clamp]>,
+}
+
+/// One interpreter of a context.
+#[derive(Serialize)]
+struct ContextView<'a> {
+    name: &'a str,
+    language: &'a str,
+    state: &'static str,
+}
+
+impl<'a> ContextView<'a> {
+    fn of(info: &'a ContextInfo) -> Self {
+        let state = if info.is_awake { "awake" } else { "asleep" };
+        Self { name: info.context.as_str(), language: &info.language, state }
+    }
 }
 
 #[derive(Serialize)]
@@ -150,10 +176,12 @@ struct ListView<'a> {
     sandboxes: Vec<SandboxView<'a>>,
 }
 
-/// A closed sandbox.
+/// A closed sandbox, or a context that was removed from it.
 #[derive(Serialize)]
 struct ClosedView<'a> {
     sandbox_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
     closed: bool,
 }
 
@@ -167,6 +195,7 @@ impl<'a> SandboxView<'a> {
             expires_at: render::timestamp(info.expires_ms),
             runs: info.runs,
             interpreters: &info.awake,
+            contexts: info.contexts.iter().map(ContextView::of).collect(),
             limits: LimitsView {
                 memory_mb: info.limits.memory_bytes >> 20,
                 cpus: f64::from(info.limits.cpus_milli) / 1000.0,
@@ -229,6 +258,7 @@ fn one() -> Value {
         "expires_at": { "type": "string" },
         "runs": { "type": "integer" },
         "interpreters": { "type": "array", "items": { "type": "string" } },
+        "contexts": { "type": "array", "items": { "type": "object" } },
         "limits": { "type": "object" },
         "clamped": { "type": "array", "items": { "type": "object" } },
         "outcome": { "type": "string" },
@@ -260,6 +290,7 @@ fn close_output() -> JsonObject {
         "type": "object",
         "properties": {
             "sandbox_id": { "type": "string" },
+            "context": { "type": "string" },
             "closed": { "type": "boolean" },
             "outcome": { "type": "string" },
             "error": schema::error()
@@ -274,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_schemas_name_every_field_of_the_results() {
-        let id = SandboxId::parse(&format!("sbx_{}", "0".repeat(32))).unwrap();
+        let id = engine::SandboxId::parse(&format!("sbx_{}", "0".repeat(32))).unwrap();
         let info = SandboxInfo {
             id,
             name: String::new(),
@@ -283,13 +314,17 @@ mod tests {
             expires_ms: 0,
             runs: 0,
             awake: Vec::new(),
+            contexts: Vec::new(),
             disk_bytes: 0,
             limits: sandbox::Limits::default(),
         };
         let view = || SandboxView { clamped: Some(&[]), ..SandboxView::of(&info) };
         schema::assert_same_fields(&open_output(), &view());
         schema::assert_same_fields(&list_output(), &ListView { sandboxes: vec![view()] });
-        schema::assert_same_fields(&close_output(), &ClosedView { sandbox_id: "", closed: true });
+        schema::assert_same_fields(
+            &close_output(),
+            &ClosedView { sandbox_id: "", context: Some(""), closed: true },
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `write_file`: writes a whole file, appends to one, or returns a URL for uploading a large one.
 
 use engine::INPUT_BYTES_MAX;
-use engine::RunError;
 use engine::workspace::{FileError, FilePath};
+use engine::{RunError, SandboxId};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
 use serde_json::json;
@@ -44,7 +44,7 @@ struct WriteView<'a> {
 }
 
 struct WriteArguments {
-    sandbox_id: String,
+    sandbox: SandboxId,
     path: FilePath,
     what: What,
 }
@@ -87,28 +87,28 @@ fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
         (None, true) => return Err(refusal("`append` needs content".to_owned(), "give text or base64")),
     };
     Ok(WriteArguments {
-        sandbox_id: given.required_text("sandbox_id")?,
+        sandbox: given.required_sandbox()?.id,
         path: path(&given.required_text("path")?)?,
         what,
     })
 }
 
 async fn write_asked(caller: &FileAccess<'_>, asked: WriteArguments) -> Result<CallToolResult, Refusal> {
-    let WriteArguments { sandbox_id, path, what } = asked;
-    let workspace = caller.workspace(&sandbox_id).await?;
+    let WriteArguments { sandbox, path, what } = asked;
+    let workspace = caller.workspace(&sandbox).await?;
     let written = match what {
         What::Whole(content) => workspace.write(&path, content).await,
         What::More(content) => workspace.append(&path, content).await,
-        What::Url => return upload(caller, &sandbox_id, &path),
+        What::Url => return upload(caller, &sandbox, &path),
     };
     let size = written.map_err(RunError::from)?.size_bytes;
-    let uri = Some(resources::file_uri(&sandbox_id, &path));
+    let uri = Some(resources::file_uri(sandbox.as_str(), &path));
     let view = WriteView { path: path.as_str(), uri, size_bytes: Some(size), ..WriteView::default() };
     Ok(answer(&view, format!("{path} has {size} bytes now"), false))
 }
 
-fn upload(caller: &FileAccess<'_>, sandbox_id: &str, path: &FilePath) -> Result<CallToolResult, Refusal> {
-    let link = caller.upload_url(sandbox_id, path).ok_or_else(|| {
+fn upload(caller: &FileAccess<'_>, sandbox: &SandboxId, path: &FilePath) -> Result<CallToolResult, Refusal> {
+    let link = caller.upload_url(sandbox, path).ok_or_else(|| {
         let message = "there is no content, and this server is not reached over HTTP, so it has no links";
         refusal(message.to_owned(), "give text or base64; write more with append")
     })?;

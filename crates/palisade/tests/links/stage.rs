@@ -102,7 +102,7 @@ impl Stage {
 
     /// Runs a program in a persistent sandbox.
     pub(crate) async fn run_in(&self, sandbox: &SandboxId, request: RunRequest) -> RunResult {
-        let request = RunRequest { sandbox: Some(sandbox.clone()), ..request };
+        let request = RunRequest { sandbox: Some(sandbox.clone().into()), ..request };
         let started = self.runs.start(&Caller::local(), request).unwrap();
         let finished = tokio::time::timeout(PATIENCE, started.finished()).await.unwrap();
         finished.result.clone()

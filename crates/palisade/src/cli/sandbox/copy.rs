@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use engine::SandboxId;
+use engine::SandboxAddress;
 use serde_json::{Value, json};
 
 use super::copy_folder;
@@ -71,7 +71,7 @@ impl Remote {
     /// Returns `None` if the text names no sandbox. A local path has a slash before the colon, or exists.
     fn parse(text: &str) -> Option<Self> {
         let (sandbox, path) = text.split_once(':')?;
-        let is_id = SandboxId::parse(sandbox).is_some();
+        let is_id = SandboxAddress::parse(sandbox).is_ok();
         let is_name = !sandbox.is_empty() && !sandbox.contains('/') && !Path::new(text).exists();
         let path = match path.strip_prefix(WORKSPACE) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
@@ -280,6 +280,7 @@ mod tests {
         assert_eq!(path(&format!("{ID}:a/b:c")).as_deref(), Some("a/b:c"));
         assert_eq!(path(&format!("{ID}:/workspace/a")).as_deref(), Some("a"));
         assert_eq!(path(&format!("{ID}:")).as_deref(), Some(""));
+        assert_eq!(path(&format!("{ID}#etl:a")).as_deref(), Some("a"));
         let folder = TestFolder::new();
         let existing = folder.file("a:b", "").to_string_lossy().into_owned();
         for local in ["a", "./a:b", "./sbx_1:b", ID, ":x", "/a:b", &existing] {

@@ -39,7 +39,7 @@ Exit status: the program's own; 128+N when signal N ended it; and
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
 pub(crate) struct ExecArguments {
-    /// The sandbox: its id or its name
+    /// The sandbox: its id or its name; ID#NAME runs in a further interpreter there, made by first use
     #[arg(value_name = "ID")]
     id: String,
     /// Language of the program

@@ -26,6 +26,8 @@ Examples:
   palisade sandbox cp data.csv analysis:data.csv
   palisade sandbox exec analysis python -c 'rows = open(\"data.csv\").readlines()'
   palisade sandbox exec analysis python -c 'print(len(rows))'     what was there before is still there
+  palisade sandbox exec analysis#test python -c 'rows'            a further interpreter, with variables of its own
+  palisade sandbox rm analysis#test          ends only that interpreter
   palisade sandbox cp analysis:out .         a folder with all its files
   palisade sandbox rm analysis
 
@@ -74,7 +76,7 @@ enum Verb {
     Cp(copy::CopyArguments),
     /// Close sandboxes: everything in them ends and their files are removed
     Rm {
-        /// Sandboxes to close, by id or name
+        /// Sandboxes to close, by id or name; ID#NAME ends only the interpreters of that context
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },

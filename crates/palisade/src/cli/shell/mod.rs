@@ -37,6 +37,7 @@ Examples:
   palisade shell                              a new sandbox, closed at the end
   palisade shell --keep --language bash       left open; its id is printed
   palisade shell sbx_...                      one that is open already
+  palisade shell sbx_...#test                 a further interpreter there, with variables of its own
   palisade shell < session.py                 the same lines from a file
 
 In the shell, %help says more. Exit status: 0; from a pipe that of the last program, as `palisade run` has it;
@@ -61,7 +62,7 @@ const COMMAND_NAMES: [&str; 5] = ["%files", "%help", "%lang", "%quit", "%stdin"]
 pub(crate) struct ShellArguments {
     #[command(flatten)]
     server: ServerChoice,
-    /// A sandbox that is open, by id or name [default: a new one]
+    /// A sandbox that is open, by id or name; ID#NAME: a further interpreter there [default: a new sandbox]
     #[arg(value_name = "ID")]
     id: Option<String>,
     /// The language to begin with
