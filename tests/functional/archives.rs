@@ -1,6 +1,6 @@
 //! Archives among the inputs: unpacked behind the wall when asked, whatever they contain.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use functional::sandbox::{in_a_sandbox, stdout};
@@ -29,7 +29,7 @@ fn input(path: &PathBuf, at: &str) -> Value {
     json!([{"path": at, "base64": String::from_utf8(encoded).unwrap(), "unpack": true}])
 }
 
-fn run_unpacking(user: User, language: &str, code: &str, path: &PathBuf, more: &[&str]) -> Value {
+fn run_unpacking(user: User, language: &str, code: &str, path: &Path, more: &[&str]) -> Value {
     let path = path.display().to_string();
     let options: Vec<&str> = ["--input", &path, "--unpack"].into_iter().chain(more.iter().copied()).collect();
     run_json(user, language, code, &options)

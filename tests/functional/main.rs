@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod archives;
+mod attached;
 mod attacks_service;
 mod bench;
 mod command_line;
@@ -46,6 +47,7 @@ mod sandbox_owners;
 mod sandboxes;
 mod shares;
 mod shell_cli;
+mod terminals;
 mod typescript;
 mod upheaval;
 mod validate;

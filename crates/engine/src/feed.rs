@@ -10,7 +10,12 @@ use crate::request::Stdin;
 /// Standard input in pieces.
 pub(crate) enum Feed {
     Bytes(Arc<Vec<u8>>, usize),
-    Stream(mpsc::Receiver<Vec<u8>>, Vec<u8>),
+    /// The pieces that come, and the rest of the last one.
+    Stream {
+        pieces: mpsc::Receiver<Vec<u8>>,
+        held: Vec<u8>,
+        is_prompted: bool,
+    },
     Over,
 }
 
@@ -20,7 +25,8 @@ impl Feed {
             // The order already announced the end of input.
             Stdin::Empty => Self::Over,
             Stdin::Bytes(bytes) => Self::Bytes(Arc::new(bytes), 0),
-            Stdin::Stream(receiver) => Self::Stream(receiver, Vec::new()),
+            Stdin::Stream(pieces) => Self::Stream { pieces, held: Vec::new(), is_prompted: false },
+            Stdin::Prompted(pieces) => Self::Stream { pieces, held: Vec::new(), is_prompted: true },
         }
     }
 
@@ -28,9 +34,14 @@ impl Feed {
     pub(crate) fn copy(&self) -> Option<Self> {
         match self {
             Self::Bytes(bytes, _) => Some(Self::Bytes(Arc::clone(bytes), 0)),
-            Self::Stream(..) => None,
+            Self::Stream { .. } => None,
             Self::Over => Some(Self::Over),
         }
+    }
+
+    /// Whether the caller is told when the program waits for input.
+    pub(crate) fn is_prompted(&self) -> bool {
+        matches!(self, Self::Stream { is_prompted: true, .. })
     }
 
     /// Whether the input has ended.
@@ -51,9 +62,9 @@ impl Feed {
                 *sent += piece.as_ref().map_or(0, Vec::len);
                 piece
             }
-            Self::Stream(receiver, held) => {
+            Self::Stream { pieces, held, .. } => {
                 while held.is_empty() {
-                    match receiver.recv().await {
+                    match pieces.recv().await {
                         Some(bytes) => *held = bytes,
                         None => break,
                     }

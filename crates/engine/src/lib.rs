@@ -41,6 +41,7 @@ mod sandboxes;
 mod state_disk;
 pub mod store;
 pub mod telemetry;
+mod terminal;
 #[cfg(test)]
 mod test_events;
 mod typed;
@@ -71,7 +72,8 @@ pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
 pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};
 pub use pool::PoolConfig;
 pub use request::{
-    ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, VARIABLES_BYTES_MAX,
+    ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, TerminalRequest,
+    VARIABLES_BYTES_MAX,
 };
 pub use result::{Artifact, BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 pub use runs::{
@@ -87,6 +89,7 @@ pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use unpack::{ARCHIVE_SUFFIXES, is_archive};
 pub use validate::{Finding, MissingImport, Validation};
 pub use wall::Wall;
+pub use wire::{Stream, WindowSize};
 
 /// The parts from which an [`Engine`] is built.
 pub struct EngineConfig {

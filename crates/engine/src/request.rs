@@ -8,6 +8,7 @@ use std::path::{Component, Path};
 use policy::Ask;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use wire::WindowSize;
 
 use crate::given::Given;
 use crate::links::{GRANTS_MAX, Grant};
@@ -29,6 +30,7 @@ pub const INPUT_BYTES_MAX: usize = 16 << 20;
 pub const VARIABLES_BYTES_MAX: usize = 1 << 20;
 const ARGS_BYTES_MAX: usize = 128 << 10;
 const PATH_BYTES_MAX: usize = 1024;
+const TERMINAL_KIND_BYTES_MAX: usize = 64;
 
 /// One program to run.
 #[derive(Debug, Default)]
@@ -66,6 +68,21 @@ pub struct RunRequest {
     pub cold: bool,
     /// What the program may reach outside. Usually nothing.
     pub grants: Vec<Grant>,
+    /// A command on a terminal, instead of the program. It runs over the files of a persistent sandbox.
+    pub terminal: Option<TerminalRequest>,
+}
+
+/// A command that runs on a terminal inside a sandbox.
+#[derive(Debug)]
+pub struct TerminalRequest {
+    /// The command and its arguments. A shell of the sandbox finds it.
+    pub command: Vec<String>,
+    /// The kind of the terminal, for the variable `TERM`.
+    pub kind: String,
+    /// The size of the window.
+    pub size: WindowSize,
+    /// New sizes of the window.
+    pub resizes: mpsc::Receiver<WindowSize>,
 }
 
 /// The source of standard input.
@@ -78,6 +95,8 @@ pub enum Stdin {
     Bytes(Vec<u8>),
     /// Bytes that arrive during the run. Dropping the sender ends the input.
     Stream(mpsc::Receiver<Vec<u8>>),
+    /// The same. The caller is told each time the program waits for input (`RunEvent::InputWanted`).
+    Prompted(mpsc::Receiver<Vec<u8>>),
 }
 
 /// A file placed in the workspace.
@@ -104,6 +123,7 @@ impl RunRequest {
             ));
         }
         self.check_args()?;
+        self.check_terminal()?;
         self.check_variables()?;
         self.check_inputs()?;
         bounded("grants", self.grants.len(), GRANTS_MAX)?;
@@ -123,6 +143,28 @@ impl RunRequest {
                 "pass such data by stdin or inputs",
             )),
             false => Ok(()),
+        }
+    }
+
+    fn check_terminal(&self) -> Result<(), RunError> {
+        let Some(terminal) = &self.terminal else { return Ok(()) };
+        if self.sandbox.is_none() {
+            let remedy = "open one with sandbox_open";
+            return Err(RunError::bad("terminal", "a terminal needs a persistent sandbox", remedy));
+        }
+        bounded("command", terminal.command.len(), ARGS_MAX)?;
+        bounded("command", terminal.command.iter().map(String::len).sum(), ARGS_BYTES_MAX)?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
+        let kind = terminal.kind.as_bytes();
+        let is_kind = kind.len() <= TERMINAL_KIND_BYTES_MAX && kind.iter().copied().all(is_name);
+        let is_text = terminal.command.iter().all(|word| !word.contains('\0'));
+        match (terminal.command.is_empty(), is_kind && is_text) {
+            (false, true) => Ok(()),
+            (true, _) => Err(RunError::bad("command", "the command is missing", "name a program")),
+            (false, false) => {
+                let remedy = "leave out control characters and NUL";
+                Err(RunError::bad("command", "the command or the kind of the terminal is no name", remedy))
+            }
         }
     }
 

@@ -36,7 +36,7 @@ use crate::result::{Execution, RunError, RunResult};
 use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
-use crate::{Engine, Wall, unpack, variables};
+use crate::{Engine, Wall, terminal, unpack, variables};
 
 /// The driver mode for an interpreter that executes a single run.
 const FRESH: &str = "last";
@@ -133,6 +133,7 @@ impl Engine {
         let source = source.unwrap_or_else(|| request.source_in(&runtime).to_owned());
         let giving = Giving::of(&request.given, &runtime);
         let mut spec = match &built {
+            None if request.terminal.is_some() => self.terminal_spec(wall, &runtime, &terms.limits).await,
             None => {
                 let opening = opening(&runtime, &source, CpuShare::of(&terms.limits), giving)?;
                 self.spec(&runtime, &terms.limits, opening)
@@ -210,7 +211,7 @@ fn opening(runtime: &Runtime, source: &str, share: CpuShare, giving: Giving) -> 
     let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
         let (env, cwd) = (runtime.environment(share), WORKSPACE.to_owned());
         let fork = if has_channel && runtime.has_zygote() { Fork::Once } else { Fork::Never };
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork, terminal: None };
         wire::encode_into(&ToGuest::Open(open), &mut frames)
             .map_err(|error| RunError::new("language_broken", error.to_string()))
     };
@@ -264,6 +265,9 @@ impl Prepared {
             Err(error) => return self.fail(begun, &error).await,
         };
         conversation.feed(stdin);
+        if let Some(asked) = request.terminal.take() {
+            conversation.has_terminal(asked.resizes);
+        }
         conversation.tell_to(audience);
         execution.usage.start_ms = millis(self.started.elapsed());
         execution.phases.parts_us.push(("guest", micros(created.elapsed())));
@@ -387,7 +391,16 @@ impl Prepared {
             // A driver is already open at this point. A compiled program has no driver.
             let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);
             let env = self.runtime.environment_with(CpuShare::of(&self.terms.limits), &request.given);
-            conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: false })?;
+            conversation.open(StartedProcess {
+                process: MAIN,
+                argv,
+                env,
+                has_channel: false,
+                terminal: None,
+            })?;
+        } else if let Some(asked) = &request.terminal {
+            let env = self.runtime.environment_with(CpuShare::of(&self.terms.limits), &Given::default());
+            conversation.open(terminal::command(asked, &self.runtime, env, &request.given))?;
         } else {
             if self.giving == Giving::AtStart {
                 self.start_with_given(&mut conversation, &request.given)?;
@@ -406,12 +419,12 @@ impl Prepared {
         let call = DriverCall { mode: FRESH, source: &in_workspace(&self.source) };
         let share = CpuShare::of(&self.terms.limits);
         let (argv, env) = (self.runtime.command(&call), self.runtime.environment_with(share, given));
-        conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: true })?;
+        conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: true, terminal: None })?;
         match self.runtime.preparing(&call) {
             None => Ok(()),
             Some(Preparing { command: argv, .. }) => {
-                let env = self.runtime.environment(share);
-                conversation.open(StartedProcess { process: PREPARE, argv, env, has_channel: false })
+                let (env, process) = (self.runtime.environment(share), PREPARE);
+                conversation.open(StartedProcess { process, argv, env, has_channel: false, terminal: None })
             }
         }
     }

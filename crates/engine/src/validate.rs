@@ -232,7 +232,7 @@ struct Heard {
 
 impl Listener for Arc<Mutex<Heard>> {
     fn hear(&mut self, event: &RunEvent) {
-        let RunEvent::Output { stream, data } = event;
+        let RunEvent::Output { stream, data } = event else { return };
         let mut heard = self.lock().unwrap_or_else(PoisonError::into_inner);
         let room = SAID_BYTES_MAX - heard.written.len();
         heard.written.extend_from_slice(&data[..data.len().min(room)]);

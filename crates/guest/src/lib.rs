@@ -9,9 +9,14 @@ pub mod checks;
 mod files;
 mod host;
 mod idle;
+mod inputs;
 mod links;
+mod named_pipe;
 mod process;
+mod reading;
+mod stdin;
 mod sys;
+mod terminal;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -24,7 +29,9 @@ use wire::{Exit, FailureKind, Fork, FromGuest, ListenAt, OpenProcess, ToGuest, V
 use crate::host::Host;
 use crate::idle::IdleQuestions;
 use crate::links::{LinkReady, Links};
+use crate::named_pipe::NamedPipes;
 use crate::process::{Channel, Process};
+use crate::reading::ReadQuestion;
 
 /// Maximum number of open programs in one sandbox.
 const PROCESSES_MAX: usize = 32;
@@ -88,6 +95,8 @@ fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Resul
         refused_files: 0,
         idle: IdleQuestions::default(),
         links: Links::default(),
+        pipes: NamedPipes::default(),
+        reading: ReadQuestion::default(),
         ending: false,
     };
     guest.host.send(&FromGuest::Hello { version: VERSION })?;
@@ -119,6 +128,9 @@ struct Guest {
     /// Processes about which the host wants to know when they become idle.
     idle: IdleQuestions,
     links: Links,
+    /// Standard input of runs whose interpreter outlives them.
+    pipes: NamedPipes,
+    reading: ReadQuestion,
     ending: bool,
 }
 
@@ -130,6 +142,7 @@ enum Ready {
     Gate,
     Process(u32, Channel),
     Links(LinkReady),
+    Pipe(u32),
 }
 
 impl Guest {
@@ -145,6 +158,7 @@ impl Guest {
                 Ready::Deaths => self.reap()?,
                 Ready::Gate => self.pass_gate()?,
                 Ready::Process(number, channel) => self.carry(number, channel)?,
+                Ready::Pipe(number) => self.flush_pipe(number)?,
                 Ready::Links(LinkReady::Listener(number)) => {
                     self.links.accept(number, self.processes.len(), &mut self.host)?;
                 }
@@ -158,6 +172,7 @@ impl Guest {
             self.links.serve(links, &mut self.host)?;
         }
         self.idle.answer(&mut self.processes, &mut self.host)?;
+        self.look_at_inputs()?;
         self.host.flush()
     }
 
@@ -179,7 +194,13 @@ impl Guest {
                 list.push(PollFd::from_borrowed_fd(descriptor, flags));
             }
         }
-        let mut pause = self.idle.pause();
+        for (number, stdin) in self.pipes.all_open() {
+            names.extend(stdin.interest().map(|_| Ready::Pipe(number)));
+            list.extend(stdin.interest().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::OUT)));
+        }
+        let inputs = [self.pipes.pause(), self.reading.pause()].into_iter().flatten().min();
+        let inputs = inputs.and_then(|pause| Timespec::try_from(pause).ok());
+        let mut pause = sooner(self.idle.pause(), inputs);
         if !self.links.is_empty() {
             for (ready, descriptor, flags) in self.links.interests(host_has_room, self.processes.len()) {
                 names.push(Ready::Links(ready));
@@ -188,7 +209,7 @@ impl Guest {
             // A longer list is an error, see poll(2).
             list.truncate(links::descriptors_max());
             let rest = self.links.pause().and_then(|rest| Timespec::try_from(rest).ok());
-            pause = [pause, rest].into_iter().flatten().min_by_key(|time| (time.tv_sec, time.tv_nsec));
+            pause = sooner(pause, rest);
         }
         match rustix::event::poll(&mut list, pause.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -225,11 +246,7 @@ impl Guest {
             }
             ToGuest::Open(open) => self.open(&open),
             ToGuest::Control { process, data, .. } => self.with(process, |open| open.send_control(data)),
-            ToGuest::Stdin { process, data, .. } => {
-                self.with(process, |open| open.send_stdin(data))?;
-                self.carry(process, Channel::Stdin)
-            }
-            ToGuest::StdinEnd { process } => self.with(process, Process::end_stdin),
+            ToGuest::Resize { process, size } => self.with(process, |open| open.resize(size)),
             ToGuest::Signal { process, signal } => self.with(process, |open| open.signal(signal)),
             ToGuest::Drain { request, process } => self.drain(request, process),
             ToGuest::Hears { request, process } => self.tell_whether_it_hears(request, process),
@@ -241,11 +258,18 @@ impl Guest {
                 sys::kill_rest();
                 Ok(())
             }
-            ToGuest::PutFile { request, .. } | ToGuest::Listen { request, .. }
+            ToGuest::PutFile { request, .. }
+            | ToGuest::Listen { request, .. }
+            | ToGuest::OpenInput { request, .. }
                 if self.lacks_files(request) =>
             {
                 Ok(())
             }
+            message @ (ToGuest::Stdin { .. }
+            | ToGuest::StdinEnd { .. }
+            | ToGuest::OpenInput { .. }
+            | ToGuest::CloseInput { .. }
+            | ToGuest::AwaitRead { .. }) => self.obey_about_input(message),
             ToGuest::Listen { request, listener, at } => self.listen(request, listener, &at),
             ToGuest::EndLinks { request } => {
                 self.links.end();
@@ -255,13 +279,9 @@ impl Guest {
             ToGuest::LinkTaken { link, bytes } => self.links.taken(link, bytes, &mut self.host),
             ToGuest::LinkEnd { link } => self.links.host_ended(link, &mut self.host),
             ToGuest::LinkClosed { link } => self.links.host_closed(link, &mut self.host),
-            ToGuest::PutFile { request, path, append, data } => match files::put(&path, append, &data) {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    self.refused_files = request;
-                    self.answer(request, Err(error))
-                }
-            },
+            ToGuest::PutFile { request, path, append, data } => {
+                self.note_placed(request, files::put(&path, append, &data))
+            }
             ToGuest::ReadFile { request, path, offset, bytes } => {
                 let data =
                     files::read(&path, offset, bytes).map(|data| FromGuest::FileData { request, data });
@@ -273,6 +293,13 @@ impl Guest {
                 Ok(())
             }
         }
+    }
+
+    /// Answers only a failure, after which the orders that need these files are dropped.
+    fn note_placed(&mut self, request: u32, placed: io::Result<()>) -> io::Result<()> {
+        let Err(error) = placed else { return Ok(()) };
+        self.refused_files = request;
+        self.answer(request, Err(error))
     }
 
     /// Whether one of the files with that number could not be placed.
@@ -382,10 +409,8 @@ impl Guest {
         let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
         match channel {
             Channel::Stdin => {
-                let bytes = process.flush_stdin();
-                if bytes > 0 {
-                    self.host.send(&FromGuest::StdinTaken { process: number, bytes })?;
-                }
+                let bytes = process.stdin().flush();
+                self.tell_taken(number, bytes)?;
             }
             Channel::ControlOut => process.flush_control(),
             Channel::Stdout | Channel::Stderr => {
@@ -423,4 +448,9 @@ impl Guest {
         }
         self.host.send(&FromGuest::Exited { process: number, exit })
     }
+}
+
+/// The shorter of two pauses, if there is any.
+fn sooner(one: Option<Timespec>, other: Option<Timespec>) -> Option<Timespec> {
+    [one, other].into_iter().flatten().min_by_key(|time| (time.tv_sec, time.tv_nsec))
 }

@@ -1,5 +1,5 @@
 //! One program inside the sandbox with its four channels: standard input, output, error, and the driver's
-//! socket.
+//! socket. Instead of the first three a program may have a terminal ([`crate::terminal`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,10 +9,11 @@ use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
-use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, STDIN_WINDOW_BYTES, Stream};
+use wire::{CHUNK_BYTES_MAX, FromGuest, OpenProcess, Stream, WindowSize};
 
-use crate::sys;
-use crate::waiting::{self, Look, SocketId};
+use crate::stdin::{self, Stdin};
+use crate::waiting::{self, FileId, Look};
+use crate::{sys, terminal};
 
 /// Maximum number of bytes in flight to a driver: the longest program, its variables and arguments.
 const CONTROL_BYTES_MAX: usize = 16 << 20;
@@ -32,35 +33,33 @@ pub(crate) enum Channel {
 
 pub(crate) struct Process {
     pid: Pid,
-    stdin: Option<OwnedFd>,
-    stdin_waiting: VecDeque<u8>,
-    stdin_ended: bool,
+    stdin: Stdin,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     control: Option<OwnedFd>,
     control_waiting: VecDeque<u8>,
     /// The driver's end of the control socket.
-    channel: Option<SocketId>,
+    channel: Option<FileId>,
 }
 
 impl Process {
-    /// Starts a program with pipes for its streams, and a driver with a socket as file descriptor 3. With
-    /// `forks` it makes a copy of this process with those instead; `None` is returned in the copy.
+    /// Starts a program with pipes or a terminal for its streams, and a driver with a socket as file descriptor 3.
+    /// With `forks` it makes a copy of this process with those instead; `None` is returned in the copy.
     pub(crate) fn start(open: &OpenProcess, forks: bool) -> io::Result<Option<Self>> {
-        let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let mut theirs = vec![stdin_theirs, stdout_theirs, stderr_theirs];
+        let (Streams { stdin, stdout, stderr }, mut theirs) = match open.terminal {
+            Some(size) => Streams::terminal(size)?,
+            None => Streams::pipes()?,
+        };
         let (mut control, mut channel_id) = (None, None);
         if open.has_channel {
             let kind = (AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC);
             let (ours, channel) = rustix::net::socketpair(kind.0, kind.1, kind.2, None)?;
-            channel_id = Some(SocketId::of(&channel)?);
+            channel_id = Some(FileId::of(&channel)?);
             theirs.push(channel);
             control = Some(ours);
         }
         // Only the guest's ends: a program may rely on blocking streams.
-        for descriptor in [&stdin, &stdout, &stderr].into_iter().chain(&control) {
+        for descriptor in [&stdin, &stdout].into_iter().chain(&stderr).chain(&control) {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }
         let started = if forks { sys::copy(open, theirs)? } else { Some(sys::start(open, &theirs)?) };
@@ -70,11 +69,9 @@ impl Process {
         };
         Ok(Some(Self {
             pid,
-            stdin: Some(stdin),
-            stdin_waiting: VecDeque::new(),
-            stdin_ended: false,
+            stdin: Stdin::new(stdin),
             stdout: Some(stdout),
-            stderr: Some(stderr),
+            stderr,
             control,
             control_waiting: VecDeque::new(),
             channel: channel_id,
@@ -90,18 +87,19 @@ impl Process {
         &self,
         host_has_room: bool,
     ) -> impl Iterator<Item = (Channel, BorrowedFd<'_>, PollFlags)> + '_ {
-        let stdin = self.stdin.as_ref().filter(|_| !self.stdin_waiting.is_empty());
+        let stdin = self.stdin.interest();
         let control_out = self.control.as_ref().filter(|_| !self.control_waiting.is_empty());
         let read = |descriptor: &'_ Option<OwnedFd>| host_has_room && descriptor.is_some();
-        [
-            (Channel::Stdin, stdin, PollFlags::OUT),
+        let outputs = [
             (Channel::ControlOut, control_out, PollFlags::OUT),
             (Channel::Stdout, self.stdout.as_ref().filter(|_| read(&self.stdout)), PollFlags::IN),
             (Channel::Stderr, self.stderr.as_ref().filter(|_| read(&self.stderr)), PollFlags::IN),
             (Channel::ControlIn, self.control.as_ref().filter(|_| read(&self.control)), PollFlags::IN),
-        ]
-        .into_iter()
-        .filter_map(|(channel, descriptor, flags)| descriptor.map(|found| (channel, found.as_fd(), flags)))
+        ];
+        let outputs = outputs.into_iter().filter_map(|(channel, descriptor, flags)| {
+            descriptor.map(|found| (channel, found.as_fd(), flags))
+        });
+        stdin.map(|found| (Channel::Stdin, found, PollFlags::OUT)).into_iter().chain(outputs)
     }
 
     /// Queues bytes for the driver. More than the maximum is an error of the host, and they are dropped.
@@ -113,28 +111,17 @@ impl Process {
     }
 
     pub(crate) fn flush_control(&mut self) {
-        flush(&mut self.control, &mut self.control_waiting);
+        stdin::flush(&mut self.control, &mut self.control_waiting);
     }
 
-    pub(crate) fn send_stdin(&mut self, data: Vec<u8>) {
-        if !self.stdin_ended && self.stdin_waiting.len() + data.len() <= STDIN_WINDOW_BYTES {
-            self.stdin_waiting.extend(data);
-        }
+    pub(crate) fn stdin(&mut self) -> &mut Stdin {
+        &mut self.stdin
     }
 
-    /// Writes queued input to the program. Returns how many bytes were written.
-    pub(crate) fn flush_stdin(&mut self) -> u32 {
-        let taken = flush(&mut self.stdin, &mut self.stdin_waiting);
-        if self.stdin_ended && self.stdin_waiting.is_empty() {
-            self.stdin = None;
-        }
-        u32::try_from(taken).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn end_stdin(&mut self) {
-        self.stdin_ended = true;
-        if self.stdin_waiting.is_empty() {
-            self.stdin = None;
+    /// Changes the size of its terminal. A process with pipes has none, and the kernel refuses.
+    pub(crate) fn resize(&self, size: WindowSize) {
+        if let Some(terminal) = &self.stdout {
+            terminal::resize(terminal, size).ok();
         }
     }
 
@@ -200,11 +187,16 @@ impl Process {
         self.drain_of(number, &[Channel::Stdout, Channel::Stderr, Channel::ControlIn])
     }
 
+    /// All output that is in the pipes now, up to a bound.
+    pub(crate) fn drain_output(&mut self, number: u32) -> Vec<FromGuest> {
+        self.drain_of(number, &[Channel::Stdout, Channel::Stderr])
+    }
+
     /// The next message of the driver. It is read first; the output written before it is in the pipes by
     /// then. A host that receives the end of a run has therefore received all of its output.
     pub(crate) fn hear_driver(&mut self, number: u32) -> Vec<FromGuest> {
         let Some(said) = self.read(number, Channel::ControlIn) else { return Vec::new() };
-        let mut messages = self.drain_of(number, &[Channel::Stdout, Channel::Stderr]);
+        let mut messages = self.drain_output(number);
         messages.push(said);
         messages
     }
@@ -231,25 +223,30 @@ fn is_stopped(pid: Pid) -> bool {
     matches!(rustix::process::waitid(WaitId::Pid(pid), look), Ok(Some(_)))
 }
 
-/// Writes as much as the other side accepts. When it is gone, the queued bytes are dropped.
-fn flush(slot: &mut Option<OwnedFd>, waiting: &mut VecDeque<u8>) -> usize {
-    let mut taken = 0;
-    while let (Some(descriptor), false) = (slot.as_ref(), waiting.is_empty()) {
-        match rustix::io::write(descriptor, waiting.as_slices().0) {
-            Ok(count) => {
-                waiting.drain(..count);
-                taken += count;
-            }
-            Err(rustix::io::Errno::AGAIN) => break,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => *slot = None,
-        }
+/// The guest's ends of the standard streams.
+struct Streams {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    /// `None` if it is the same as standard output.
+    stderr: Option<OwnedFd>,
+}
+
+impl Streams {
+    /// Three pipes, and the ends of the program.
+    fn pipes() -> io::Result<(Self, Vec<OwnedFd>)> {
+        let (stdin_theirs, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, stdout_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, stderr_theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self { stdin, stdout, stderr: Some(stderr) }, vec![stdin_theirs, stdout_theirs, stderr_theirs]))
     }
-    if slot.is_none() {
-        taken += waiting.len();
-        waiting.clear();
+
+    /// A terminal, and the end of the program three times.
+    fn terminal(size: WindowSize) -> io::Result<(Self, Vec<OwnedFd>)> {
+        let (ours, theirs) = terminal::open(size)?;
+        let again = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 0);
+        let streams = Self { stdin: again(&ours)?, stdout: ours, stderr: None };
+        Ok((streams, vec![again(&theirs)?, again(&theirs)?, theirs]))
     }
-    taken
 }
 
 #[cfg(test)]
@@ -276,6 +273,7 @@ pub(crate) mod tests {
             cwd: "/".to_owned(),
             has_channel: true,
             fork: Fork::Never,
+            terminal: None,
         };
         let mut process = Process::start(&open, false).unwrap().unwrap();
         process.signal(libc::SIGSTOP);
@@ -308,6 +306,7 @@ pub(crate) mod tests {
             cwd: "/".to_owned(),
             has_channel: true,
             fork: Fork::Never,
+            terminal: None,
         };
         Process::start(&open, false).unwrap().unwrap()
     }

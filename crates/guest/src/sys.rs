@@ -77,6 +77,11 @@ pub(crate) fn is_unread(socket: &OwnedFd) -> bool {
     asked == 0 && bytes > 0
 }
 
+/// Whether a pipe holds bytes that its reader has not read. See pipe(7), FIONREAD.
+pub(crate) fn has_readable(pipe: &OwnedFd) -> bool {
+    rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0)
+}
+
 /// Kills every process of the sandbox except this one. See kill(2): -1 leaves out the caller and process 1.
 pub(crate) fn kill_rest() {
     if !rustix::process::getpid().is_init() {
@@ -100,7 +105,10 @@ pub(crate) fn start(open: &OpenProcess, descriptors: &[OwnedFd]) -> io::Result<P
         return Err(io::Error::last_os_error());
     }
     if number == 0 {
-        let error = exec(&arguments, &environment, &directory, descriptors);
+        let error = match prepare(&directory, descriptors).and_then(|()| control_terminal(open)) {
+            Ok(()) => exec(&arguments, &environment),
+            Err(error) => error,
+        };
         // The parent reads the error number. If writing it fails, the parent sees the exit status.
         rustix::io::write(&tell_failure, &error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes()).ok();
         // SAFETY: ends the child without running anything of the guest.
@@ -194,16 +202,17 @@ fn settle_copy(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?)
 }
 
-fn exec(
-    arguments: &[CString],
-    environment: &[CString],
-    directory: &CString,
-    descriptors: &[OwnedFd],
-) -> io::Error {
-    let prepared = prepare(directory, descriptors);
-    if let Err(error) = prepared {
-        return error;
+/// Runs in the child: its terminal becomes the one that controls its session, so that Ctrl-C is a signal to it.
+fn control_terminal(open: &OpenProcess) -> io::Result<()> {
+    if open.terminal.is_some() {
+        // SAFETY: descriptor 0 is the terminal, and stays open.
+        let terminal = unsafe { BorrowedFd::borrow_raw(0) };
+        rustix::process::ioctl_tiocsctty(terminal)?;
     }
+    Ok(())
+}
+
+fn exec(arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| {
         list.iter().map(|entry| entry.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };

@@ -19,17 +19,19 @@ use crate::sys;
 const LINE_BYTES_MAX: usize = 256;
 /// How many bytes are read of the list of file descriptors that an epoll watches.
 const WATCHED_BYTES_MAX: usize = 64 << 10;
+/// How many threads are looked at for one that waits for a pipe.
+const THREADS_MAX: usize = 1024;
 
-/// The identity of a socket, the same for all copies of its file descriptor.
+/// The identity of a socket or a pipe, the same for all copies of its file descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SocketId {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl SocketId {
-    pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
-        let found = rustix::fs::fstat(socket)?;
+impl FileId {
+    pub(crate) fn of(file: impl AsFd) -> io::Result<Self> {
+        let found = rustix::fs::fstat(file)?;
         Ok(Self { device: found.st_dev, inode: found.st_ino })
     }
 }
@@ -46,8 +48,9 @@ pub(crate) enum Look {
 }
 
 /// Looks at the first thread of a process.
-pub(crate) fn look(pid: Pid, socket: SocketId) -> Look {
-    let call = match blocked_in(pid) {
+pub(crate) fn look(pid: Pid, socket: FileId) -> Look {
+    let number = pid.as_raw_nonzero().get();
+    let call = match blocked_in(&format!("/proc/{number}")) {
         Ok(Some(call)) => call,
         Ok(None) => return Look::Busy,
         // A dead child keeps its folder until it is buried, so a file that is missing is one that this kernel does not have.
@@ -55,8 +58,8 @@ pub(crate) fn look(pid: Pid, socket: SocketId) -> Look {
         Err(_) => return Look::Busy,
     };
     let waits = match call.kind {
-        Kind::Read => is_socket(pid, call.descriptor, socket),
-        Kind::Epoll => watches(pid, call.descriptor, socket),
+        Kind::Read => is_file(number, call.descriptor, socket),
+        Kind::Epoll => watches(number, call.descriptor, socket),
     };
     match waits {
         Ok(true) => Look::Waits,
@@ -88,11 +91,11 @@ enum Kind {
     Epoll,
 }
 
-/// The system call in which the first thread sleeps, if that call waits for a file descriptor. See proc(5),
+/// The system call in which the thread of that folder sleeps, if that call waits for a file descriptor. See proc(5),
 /// /proc/PID/syscall.
-fn blocked_in(pid: Pid) -> io::Result<Option<Blocked>> {
-    let path = format!("/proc/{}/syscall", pid.as_raw_nonzero());
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+fn blocked_in(folder: &str) -> io::Result<Option<Blocked>> {
+    let file =
+        rustix::fs::open(format!("{folder}/syscall"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0_u8; LINE_BYTES_MAX];
     let count = rustix::io::read(&file, &mut line)?;
     Ok(str::from_utf8(&line[..count]).ok().and_then(parse))
@@ -114,16 +117,44 @@ fn parse(line: &str) -> Option<Blocked> {
     Some(Blocked { kind, descriptor: descriptor as u32 as i32 })
 }
 
-fn is_socket(pid: Pid, descriptor: i32, socket: SocketId) -> io::Result<bool> {
-    let found = rustix::fs::stat(format!("/proc/{}/fd/{descriptor}", pid.as_raw_nonzero()))?;
-    let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
-    Ok(is_socket && SocketId { device: found.st_dev, inode: found.st_ino } == socket)
+fn is_file(pid: i32, descriptor: i32, file: FileId) -> io::Result<bool> {
+    let found = rustix::fs::stat(format!("/proc/{pid}/fd/{descriptor}"))?;
+    let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    Ok(!is_plain && FileId { device: found.st_dev, inode: found.st_ino } == file)
+}
+
+/// Whether a thread of any process waits for data from that pipe. Looks at a bounded number of threads.
+pub(crate) fn is_awaited(pipe: FileId) -> bool {
+    let mut left = THREADS_MAX;
+    for process in numbers("/proc") {
+        for thread in numbers(&format!("/proc/{process}/task")) {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            let Ok(Some(call)) = blocked_in(&format!("/proc/{process}/task/{thread}")) else { continue };
+            let waits = match call.kind {
+                Kind::Read => is_file(process, call.descriptor, pipe),
+                Kind::Epoll => watches(process, call.descriptor, pipe),
+            };
+            if waits.unwrap_or(false) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// The entries of a folder of procfs that are numbers.
+fn numbers(folder: &str) -> impl Iterator<Item = i32> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
 }
 
 /// Whether a socket is among those that an epoll watches. See proc(5), /proc/PID/fdinfo.
-fn watches(pid: Pid, epoll: i32, socket: SocketId) -> io::Result<bool> {
+fn watches(pid: i32, epoll: i32, socket: FileId) -> io::Result<bool> {
     use std::io::Read;
-    let file = fs::File::open(format!("/proc/{}/fdinfo/{epoll}", pid.as_raw_nonzero()))?;
+    let file = fs::File::open(format!("/proc/{pid}/fdinfo/{epoll}"))?;
     let mut text = String::new();
     file.take(WATCHED_BYTES_MAX as u64).read_to_string(&mut text)?;
     Ok(text

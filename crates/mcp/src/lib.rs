@@ -55,6 +55,7 @@ use self::checks::Checks;
 pub use self::progress::RUN_ID_KEY;
 pub use self::signals::{OnHangup, ServerSignal, Signals};
 pub use self::stdio::serve_stdio;
+pub use self::tools::attached::{AttachedRun, AttachedStreams};
 pub use self::tools::{scope_needed, vocabulary};
 use crate::file_urls::FileUrls;
 

@@ -44,7 +44,7 @@ impl Progress {
 
     /// Accepts an event; never waits.
     pub(crate) fn take(&mut self, event: &RunEvent, left_out_bytes: u64) {
-        let RunEvent::Output { data, .. } = event;
+        let RunEvent::Output { data, .. } = event else { return };
         self.news.add(data);
         self.news.left_out += usize::try_from(left_out_bytes).unwrap_or(usize::MAX);
     }

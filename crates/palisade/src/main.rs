@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     if let Some(status) = die_with_parent::take_role().or_else(mcp::manifest::take_role) {
         return status;
     }
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(cli::words_given());
     match cli.command {
         Command::Run(arguments) => cli::run::main(&cli.options, arguments),
         Command::Check(arguments) => cli::check::main(&cli.options, &arguments),

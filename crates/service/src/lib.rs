@@ -3,6 +3,7 @@
 //! ```text
 //! connection -> gate (Host, Origin, token -> principal) -> /mcp  -> streamable -> mcp::Server
 //!                                                       -> /mcp/ws -> websocket -> mcp::Server
+//!                                                       -> /attach (control socket only) -> mcp::Server
 //!                                                       -> /healthz, /readyz, /metrics
 //!                        (Host, Origin; a signed URL) -> /files -> engine::workspace
 //! serving -> SIGHUP -> files read again (see [`reload`]) -> serving
@@ -10,6 +11,7 @@
 //! ```
 //! This crate does not know any tool, and `mcp` does not know HTTP.
 
+pub mod attach;
 mod body;
 mod connection_slots;
 mod connections;
@@ -48,7 +50,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use engine::{Runs, Stop};
 use mcp::{Server, ServerSignal, Signals, transport};
 use rmcp::ServerHandler;
@@ -210,6 +212,7 @@ fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
     Router::new()
         .route("/mcp", any(streamable::handle))
         .route(websocket::PATH, get(websocket::upgrade))
+        .route(attach::PATH, post(attach::upgrade))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

@@ -115,11 +115,11 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
     tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default();
 }
 
-/// Counts an open WebSocket: the server's shutdown waits for its last answer.
-struct Open(Arc<App>);
+/// Counts an open WebSocket or attached command: the server's shutdown waits for its last answer.
+pub(crate) struct Open(Arc<App>);
 
 impl Open {
-    fn new(app: &Arc<App>) -> Self {
+    pub(crate) fn new(app: &Arc<App>) -> Self {
         app.sockets.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(app))
     }

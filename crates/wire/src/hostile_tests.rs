@@ -9,7 +9,7 @@ use harness::{Chance, is_quick};
 
 use crate::{
     Exit, FRAME_BYTES_MAX, FailureKind, FileEntry, FileKind, Fork, FrameBuffer, FromGuest, ListenAt,
-    OpenProcess, Stream, ToGuest, WireError, checks,
+    OpenProcess, Stream, ToGuest, WindowSize, WireError, checks,
 };
 
 const HEADER_BYTES: usize = 4;
@@ -26,9 +26,14 @@ fn number(chance: &mut Chance) -> u32 {
     u32::from_le_bytes(chance.any().to_le_bytes()[..4].try_into().unwrap())
 }
 
+fn size(chance: &mut Chance) -> WindowSize {
+    let number = number(chance);
+    WindowSize { rows: number as u16, columns: (number >> 16) as u16 }
+}
+
 fn to_guest(chance: &mut Chance) -> ToGuest {
     let (process, request) = (number(chance), number(chance));
-    match chance.below(17) {
+    match chance.below(21) {
         0 => ToGuest::Open(OpenProcess {
             process,
             after: number(chance),
@@ -37,6 +42,7 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
             cwd: text(chance, 10),
             has_channel: chance.below(2) == 0,
             fork: [Fork::Never, Fork::Once, Fork::Again][chance.below(3)],
+            terminal: (chance.below(2) == 0).then(|| size(chance)),
         }),
         1 => ToGuest::Control { process, after: number(chance), data: chance.bytes(200) },
         2 => ToGuest::Stdin { process, after: number(chance), data: chance.bytes(200) },
@@ -68,6 +74,10 @@ fn to_guest(chance: &mut Chance) -> ToGuest {
         13 => ToGuest::LinkTaken { link: number(chance), bytes: number(chance) },
         14 => ToGuest::LinkEnd { link: number(chance) },
         15 => ToGuest::LinkClosed { link: number(chance) },
+        16 => ToGuest::OpenInput { request, process, path: text(chance, 30) },
+        17 => ToGuest::CloseInput { process },
+        18 => ToGuest::AwaitRead { request, process },
+        19 => ToGuest::Resize { process, size: size(chance) },
         _ => ToGuest::Shutdown,
     }
 }

@@ -24,5 +24,5 @@ pub use frame::{FRAME_BYTES_MAX, FrameBuffer, WireError, decode, encode, encode_
 pub use message::{
     CHUNK_BYTES_MAX, Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, LINK_TAKEN_BYTES,
     LINK_WINDOW_BYTES, LINKS_MAX, LIST_ENTRIES_MAX, LISTENERS_MAX, ListenAt, OpenProcess, PATH_BYTES_MAX,
-    STDIN_WINDOW_BYTES, Stream, ToGuest, VERSION,
+    STDIN_WINDOW_BYTES, Stream, ToGuest, VERSION, WindowSize,
 };

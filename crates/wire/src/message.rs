@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages. The guest sends it in its first frame, and the host refuses any other version.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The maximum amount of data in one message.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// How much standard input may be in flight to one process before the guest acknowledges it.
@@ -171,6 +171,48 @@ pub enum ToGuest {
         /// The process.
         process: u32,
     },
+    /// Create a named pipe. `Stdin` and `StdinEnd` with this number bring what its reader reads. A named pipe that
+    /// has the number already is removed first. An interpreter that outlives its runs reads the standard input of
+    /// each run from such a pipe. The guest answers only on failure; it then drops the orders that name this request in
+    /// `after`.
+    OpenInput {
+        /// Number of the answer: that of the files that the order needs.
+        request: u32,
+        /// The number, which no process has.
+        process: u32,
+        /// Absolute, at most [`PATH_BYTES_MAX`] bytes. The guest creates its folder, and replaces a file that is
+        /// there.
+        path: String,
+    },
+    /// Remove a named pipe. What its reader has not read is lost.
+    CloseInput {
+        /// The number.
+        process: u32,
+    },
+    /// Answered by `Done` once a thread of the sandbox waits for standard input of a process, and there is none. The
+    /// guest has at most one such question; a new one replaces the old one.
+    AwaitRead {
+        /// Number of the answer.
+        request: u32,
+        /// The number of a process or of a named pipe.
+        process: u32,
+    },
+    /// Change the size of a process's terminal. The kernel sends SIGWINCH.
+    Resize {
+        /// The process.
+        process: u32,
+        /// The new size.
+        size: WindowSize,
+    },
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Number of lines.
+    pub rows: u16,
+    /// Number of characters of a line.
+    pub columns: u16,
 }
 
 /// Where the guest listens.
@@ -200,6 +242,9 @@ pub struct OpenProcess {
     /// Whether a copy of the guest's warm interpreter may be used instead, if the guest carries one. The
     /// interpreter was started with these arguments and this environment.
     pub fork: Fork,
+    /// The size of the terminal that becomes its standard streams and its controlling terminal. `None` gives it
+    /// pipes. Everything that it writes to a terminal is reported as standard output.
+    pub terminal: Option<WindowSize>,
 }
 
 /// Whether a program may be a copy of the guest's warm interpreter.

@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::{
-    Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, ListenAt, OpenProcess, Stream, ToGuest, checks,
-    encode,
+    Exit, FailureKind, FileEntry, FileKind, Fork, FromGuest, ListenAt, OpenProcess, Stream, ToGuest,
+    WindowSize, checks, encode,
 };
 
 const DATA_BYTES_MAX: usize = 300;
@@ -18,8 +18,9 @@ fn open() -> impl Strategy<Value = OpenProcess> {
     let fork = prop_oneof![Just(Fork::Never), Just(Fork::Once), Just(Fork::Again)];
     let environment = vec((any::<String>(), any::<String>()), 0..4);
     let numbers = (any::<u32>(), any::<u32>(), any::<bool>());
-    (numbers, vec(any::<String>(), 0..4), environment, any::<String>(), fork).prop_map(
-        |((process, after, has_channel), argv, env, cwd, fork)| OpenProcess {
+    let terminal = proptest::option::of(size());
+    (numbers, vec(any::<String>(), 0..4), environment, any::<String>(), (fork, terminal)).prop_map(
+        |((process, after, has_channel), argv, env, cwd, (fork, terminal))| OpenProcess {
             process,
             after,
             argv,
@@ -27,8 +28,13 @@ fn open() -> impl Strategy<Value = OpenProcess> {
             cwd,
             has_channel,
             fork,
+            terminal,
         },
     )
+}
+
+fn size() -> impl Strategy<Value = WindowSize> {
+    (any::<u16>(), any::<u16>()).prop_map(|(rows, columns)| WindowSize { rows, columns })
 }
 
 fn listen_at() -> impl Strategy<Value = ListenAt> {
@@ -67,6 +73,14 @@ fn to_guest() -> impl Strategy<Value = ToGuest> {
         (any::<u32>(), any::<u32>()).prop_map(|(link, bytes)| ToGuest::LinkTaken { link, bytes }),
         any::<u32>().prop_map(|link| ToGuest::LinkEnd { link }),
         any::<u32>().prop_map(|link| ToGuest::LinkClosed { link }),
+        (request(), process(), any::<String>()).prop_map(|(request, process, path)| ToGuest::OpenInput {
+            request,
+            process,
+            path
+        }),
+        process().prop_map(|process| ToGuest::CloseInput { process }),
+        (request(), process()).prop_map(|(request, process)| ToGuest::AwaitRead { request, process }),
+        (process(), size()).prop_map(|(process, size)| ToGuest::Resize { process, size }),
         Just(ToGuest::KillRest),
         Just(ToGuest::Shutdown),
     ]

@@ -160,9 +160,18 @@ impl Terminal {
 
     /// Starts it on a terminal of that kind.
     pub fn start_on(kind: &str, server: &Server, args: &str) -> Self {
-        let line = format!("exec {} {args}", harness::binary(Build::Real).display());
+        Self::start_behind(kind, server, &format!("exec {} {args}", Self::palisade()))
+    }
+
+    /// The path of the command, for [`Self::start_behind`].
+    pub fn palisade() -> String {
+        harness::binary(Build::Real).display().to_string()
+    }
+
+    /// Starts that line of a shell on a terminal of that kind.
+    pub fn start_behind(kind: &str, server: &Server, line: &str) -> Self {
         let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_clear();
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env_clear();
         command.env("PATH", "/usr/bin:/bin").env("TERM", kind).env("SHELL", "/bin/sh");
         command.env("PALISADE_STATE_DIR", &server.state_dir).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());

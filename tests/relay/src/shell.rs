@@ -83,6 +83,7 @@ impl WireShell {
             cwd: sandbox::WORKSPACE.to_owned(),
             has_channel: false,
             fork: Fork::Never,
+            terminal: None,
         };
         self.send(&ToGuest::Open(open)).await?;
         let mut output = Vec::new();

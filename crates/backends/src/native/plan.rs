@@ -268,7 +268,11 @@ mod tests {
     use super::*;
 
     fn showing(target: &str) -> SandboxSpec {
-        let bind = ReadOnlyBind { path: PathBuf::from("/somewhere"), target: PathBuf::from(target) };
+        let bind = ReadOnlyBind {
+            path: PathBuf::from("/somewhere"),
+            target: PathBuf::from(target),
+            optional: false,
+        };
         SandboxSpec { binds: vec![bind], ..SandboxSpec::default() }
     }
 

@@ -71,7 +71,7 @@ impl GuestChannel {
         self.next_process += 1;
         let argv = runtime.command(&DriverCall { mode: KEEP, source: &runtime.source_path() });
         self.open(process, argv, runtime, fork)?;
-        // The interpreter's standard input stays empty: each run brings its input as a file.
+        // The interpreter's standard input stays empty: each run brings its input as a file or a named pipe.
         self.writer.queue(&ToGuest::StdinEnd { process })?;
         self.interpreters.insert(name.clone(), process);
         Ok(process)
@@ -105,7 +105,7 @@ impl GuestChannel {
     ) -> Result<(), GuestError> {
         let (env, cwd) = (runtime.environment(self.share), WORKSPACE.to_owned());
         let has_channel = process != PREPARE;
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork };
+        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork, terminal: None };
         self.writer.queue(&ToGuest::Open(open))
     }
 

@@ -22,9 +22,10 @@ use wire::{Exit, FromGuest, ToGuest};
 use super::unpacking::UNPACK;
 use super::{
     Conversation, Ended, GuestChannel, HEARS, IDLE, Input, KeptInterpreter, Links, Mode, Overflow, PREPARE,
-    SYNC, Said, State, StopSignals,
+    SYNC, Said, State, StopSignals, Terminal,
 };
 use crate::driver::DriverDecoder;
+use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::output::Output;
 use crate::verdict::End;
@@ -63,6 +64,8 @@ pub(crate) struct KeptEnd {
     pub(crate) is_fresh: bool,
     /// Whether it was started because the previous interpreter was stopped and did not resume.
     pub(crate) was_deaf: bool,
+    /// The standard input that was not sent.
+    pub(crate) unsent: Feed,
     /// Whether the guest had answered the sync question. Before that, nothing of the run had begun.
     is_begun: bool,
 }
@@ -125,6 +128,7 @@ impl<'a> Conversation<'a> {
             audience: None,
             links: Links::None,
             unpacking: None,
+            terminal: Terminal::None,
         })
     }
 
@@ -256,13 +260,15 @@ impl<'a> Conversation<'a> {
         if interpreter != InterpreterFate::Gone && !self.end_links().await {
             interpreter = InterpreterFate::Gone;
         }
+        self.forget_input();
+        let unsent = std::mem::replace(&mut self.input.feed, Feed::Over);
         let is_begun = has_used_links || !self.is_catching_up();
         let (is_fresh, was_deaf) = match &self.mode {
             Mode::Kept(kept) => (kept.is_fresh, kept.was_deaf),
             Mode::Once => (true, false),
         };
         let (channel, said) = self.into_parts();
-        (channel, KeptEnd { end: ended.end(), said, interpreter, is_fresh, was_deaf, is_begun })
+        (channel, KeptEnd { end: ended.end(), said, interpreter, is_fresh, was_deaf, unsent, is_begun })
     }
 
     /// Interrupts the program. If it does not react, kills its interpreter.

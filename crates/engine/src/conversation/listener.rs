@@ -20,6 +20,8 @@ pub enum RunEvent {
         /// The bytes.
         data: Vec<u8>,
     },
+    /// The program waits for standard input. Only the pipe of a run whose input is prompted gets this.
+    InputWanted,
 }
 
 /// Receives the events of a conversation.
@@ -42,6 +44,11 @@ impl Audience {
         Self { listener: Some(listener), ..Self::default() }
     }
 
+    /// Adds a pipe to a listener.
+    pub(crate) fn with_pipe(self, pipe: Option<mpsc::Sender<RunEvent>>) -> Self {
+        Self { pipe, ..self }
+    }
+
     pub(crate) fn pipe(pipe: Option<mpsc::Sender<RunEvent>>) -> Self {
         Self { pipe, ..Self::default() }
     }
@@ -53,6 +60,17 @@ impl Audience {
         }
         if self.pipe.is_some() {
             self.untold = Some(event);
+        }
+    }
+
+    /// Delivers output of a terminal: all of it to the pipe, but only the first `kept` bytes to the listener.
+    pub(super) fn tell_terminal(&mut self, data: Vec<u8>, kept: usize) {
+        let stream = Stream::Stdout;
+        if let Some(listener) = self.listener.as_mut().filter(|_| kept > 0) {
+            listener.hear(&RunEvent::Output { stream, data: data[..kept].to_vec() });
+        }
+        if self.pipe.is_some() {
+            self.untold = Some(RunEvent::Output { stream, data });
         }
     }
 
@@ -87,7 +105,7 @@ mod tests {
 
     impl Listener for Count {
         fn hear(&mut self, event: &RunEvent) {
-            let RunEvent::Output { data, .. } = event;
+            let RunEvent::Output { data, .. } = event else { return };
             self.0.fetch_add(data.len(), std::sync::atomic::Ordering::SeqCst);
         }
     }

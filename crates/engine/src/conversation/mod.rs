@@ -45,6 +45,7 @@
 
 mod channel;
 mod collect;
+mod input;
 mod kept;
 mod links;
 mod listener;
@@ -56,15 +57,15 @@ use std::time::Duration;
 
 use sandbox::Sandbox;
 use tokio::time::Instant;
-use wire::{Exit, FailureKind, FromGuest, STDIN_WINDOW_BYTES, Stream, ToGuest};
+use wire::{Exit, FailureKind, FromGuest, STDIN_WINDOW_BYTES, Stream};
 
 pub(crate) use self::channel::{GuestChannel, KeptInterpreter};
+use self::input::{Input, Terminal};
 use self::kept::Kept;
 pub(crate) use self::kept::{InterpreterFate, KeptEnd};
 use self::links::Links;
 pub use self::listener::RunEvent;
 pub(crate) use self::listener::{Audience, Listener};
-use self::opening::Input;
 pub(crate) use self::opening::{Preparation, StartedProcess};
 pub use self::stop::Stop;
 pub(crate) use self::stop::StopSignals;
@@ -81,6 +82,8 @@ use crate::verdict::End;
 pub(crate) const MAIN: u32 = 1;
 /// The process number of the preparer.
 pub(crate) const PREPARE: u32 = 2;
+/// The number of the named pipe that brings standard input to an interpreter that outlives its runs.
+pub(crate) const INPUT: u32 = 3;
 /// The first process number of an interpreter that outlives its runs. All other processes have smaller numbers.
 const FIRST_KEPT: u32 = 16;
 /// The driver mode for an interpreter that outlives its runs.
@@ -93,6 +96,8 @@ const HEARS: u32 = SYNC - 1;
 const IDLE: u32 = SYNC - 2;
 /// The request number of the order to end all links.
 const LINKS: u32 = SYNC - 3;
+/// The request number of the question when a program waits for standard input.
+const READ: u32 = SYNC - 4;
 /// A guest answers at once. A guest that takes longer is lost.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long output may still be read from a sandbox that was killed.
@@ -115,6 +120,7 @@ pub(crate) struct Conversation<'a> {
     links: Links,
     /// The command that unpacks archives, while it works.
     unpacking: Option<Unpacking>,
+    terminal: Terminal,
 }
 
 /// Whether the sandbox outlives the run.
@@ -202,6 +208,7 @@ impl<'a> Conversation<'a> {
             audience: None,
             links: Links::None,
             unpacking: None,
+            terminal: Terminal::None,
         }
     }
 
@@ -235,10 +242,11 @@ impl<'a> Conversation<'a> {
                 tokio::task::consume_budget().await;
             }
             let (is_asked, ask_at) = (self.is_catching_up(), self.ask_at());
-            let may_feed = !self.is_unpacking();
-            let Self { channel: GuestChannel { reader, writer, .. }, input, audience, links, .. } =
-                &mut *self;
-            let Input { feed, window } = input;
+            let may_feed = !is_asked && !self.is_unpacking();
+            let Self {
+                channel: GuestChannel { reader, writer, .. }, input, audience, links, terminal, ..
+            } = &mut *self;
+            let Input { feed, window, .. } = input;
             let is_behind = audience.as_ref().is_some_and(|audience| audience.is_behind());
             let message = tokio::select! {
                 biased;
@@ -258,6 +266,10 @@ impl<'a> Conversation<'a> {
                     continue;
                 }
                 () = links.rung(), if links.are_open() && LinkTable::has_room(writer) => continue,
+                size = terminal.next_size(), if !writer.has_queued() => {
+                    self.send_size(size);
+                    continue;
+                }
                 piece = feed.next(*window), if may_feed && !writer.has_queued() && feed.wants(*window) => {
                     self.send_input(piece);
                     continue;
@@ -281,7 +293,7 @@ impl<'a> Conversation<'a> {
             FromGuest::Output { process: PREPARE, stream, data } => self.hear_preparer(stream, &data),
             FromGuest::Output { stream, data, .. } => self.keep(stream, data),
             FromGuest::Control { process, data } if process == self.process => self.hear_driver(&data),
-            FromGuest::StdinTaken { process, bytes } if process == self.process => {
+            FromGuest::StdinTaken { process, bytes } if process == self.input_number() => {
                 self.input.window = (self.input.window + bytes as usize).min(STDIN_WINDOW_BYTES);
                 None
             }
@@ -289,6 +301,7 @@ impl<'a> Conversation<'a> {
                 self.links_ended();
                 None
             }
+            FromGuest::Done { request: READ } => self.tell_input_wanted(),
             FromGuest::Done { request } => self.take_answer(request),
             FromGuest::Failed { request, errno, kind: FailureKind::Listen } => {
                 self.take_listen_failure(request, errno)
@@ -307,6 +320,14 @@ impl<'a> Conversation<'a> {
 
     fn keep(&mut self, stream: Stream, mut data: Vec<u8>) -> Option<Ended> {
         let kept = self.output.keep(stream, &data).len();
+        if !matches!(self.terminal, Terminal::None) {
+            // Only a limit that ends programs is told as one.
+            self.output.overflowed = false;
+            if let Some(audience) = &mut self.audience {
+                audience.tell_terminal(data, kept);
+            }
+            return None;
+        }
         if let Some(audience) = self.audience.as_mut().filter(|_| kept > 0) {
             data.truncate(kept);
             audience.tell(RunEvent::Output { stream, data });
@@ -387,20 +408,6 @@ impl<'a> Conversation<'a> {
         let is_lost = self.order(order).is_err();
         self.ask_later();
         is_lost.then_some(Ended::Limit(End::Lost))
-    }
-
-    /// Queues the next piece of standard input.
-    fn send_input(&mut self, piece: Option<Vec<u8>>) {
-        let process = self.process;
-        let message = match piece {
-            Some(data) => {
-                self.input.window = self.input.window.saturating_sub(data.len());
-                ToGuest::Stdin { process, after: self.placed, data }
-            }
-            None => ToGuest::StdinEnd { process },
-        };
-        // A piece always fits a frame.
-        self.channel.writer.queue(&message).ok();
     }
 
     /// Whether the program has produced no message yet, and has reached nothing outside.

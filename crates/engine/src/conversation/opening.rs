@@ -3,11 +3,10 @@
 //! The host does not wait for an answer. If the guest cannot place a file, it reports that and drops the order.
 
 use sandbox::WORKSPACE;
-use wire::{Fork, OpenProcess, STDIN_WINDOW_BYTES, ToGuest};
+use wire::{Fork, OpenProcess, ToGuest, WindowSize};
 
 use super::{Conversation, MAIN, Mode, PREPARE, State};
 use crate::driver::{self, DriverDecoder};
-use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::runtimes::Preparing;
 
@@ -18,6 +17,8 @@ pub(crate) struct StartedProcess {
     pub(crate) env: Vec<(String, String)>,
     /// Whether it is a driver.
     pub(crate) has_channel: bool,
+    /// The size of its terminal, if it has one.
+    pub(crate) terminal: Option<WindowSize>,
 }
 
 /// A program in the hands of the preparer.
@@ -37,19 +38,6 @@ impl Preparation {
     }
 }
 
-/// The standard input of the program.
-pub(super) struct Input {
-    pub(super) feed: Feed,
-    /// How many bytes may still be sent before the guest reports that it took some.
-    pub(super) window: usize,
-}
-
-impl Default for Input {
-    fn default() -> Self {
-        Self { feed: Feed::Over, window: STDIN_WINDOW_BYTES }
-    }
-}
-
 impl Conversation<'_> {
     /// Queues a file for the workspace.
     pub(crate) async fn place(&mut self, path: &str, content: &[u8]) -> Result<(), GuestError> {
@@ -58,14 +46,14 @@ impl Conversation<'_> {
 
     /// Queues the start of a program that has no driver.
     pub(crate) fn start(&mut self, argv: Vec<String>, env: Vec<(String, String)>) -> Result<(), GuestError> {
-        self.open(StartedProcess { process: MAIN, argv, env, has_channel: false })
+        self.open(StartedProcess { process: MAIN, argv, env, has_channel: false, terminal: None })
     }
 
     /// Queues the start of a process of a fresh sandbox, after the files.
     pub(crate) fn open(&mut self, started: StartedProcess) -> Result<(), GuestError> {
-        let StartedProcess { process, argv, env, has_channel } = started;
+        let StartedProcess { process, argv, env, has_channel, terminal } = started;
         let (after, cwd, fork) = (self.placed, WORKSPACE.to_owned(), Fork::Never);
-        let open = OpenProcess { process, after, argv, env, cwd, has_channel, fork };
+        let open = OpenProcess { process, after, argv, env, cwd, has_channel, fork, terminal };
         self.queue_after_files(ToGuest::Open(open))
     }
 
@@ -109,15 +97,6 @@ impl Conversation<'_> {
     /// Queues the end of standard input.
     pub(crate) fn end_input(&mut self) -> Result<(), GuestError> {
         self.queue_after_files(ToGuest::StdinEnd { process: self.process })
-    }
-
-    /// Sets the standard input. It is sent as the program takes it. For empty input, see [`Self::end_input`].
-    pub(crate) fn feed(&mut self, feed: Feed) {
-        self.input.feed = feed;
-    }
-
-    pub(crate) fn input(&self) -> &Feed {
-        &self.input.feed
     }
 
     /// Sends everything that is queued.

@@ -44,7 +44,8 @@ impl Conversation<'_> {
         let env = runtime.own_environment().into_iter().collect();
         let (cwd, after) = (WORKSPACE.to_owned(), self.placed);
         let fork = Fork::Never;
-        let open = OpenProcess { process: UNPACK, after, argv, env, cwd, has_channel: false, fork };
+        let open =
+            OpenProcess { process: UNPACK, after, argv, env, cwd, has_channel: false, fork, terminal: None };
         self.channel.writer.queue(&ToGuest::Open(open))?;
         self.channel.writer.queue(&ToGuest::StdinEnd { process: UNPACK })?;
         self.unpacking = Some(Unpacking::default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sandbox::Outcome;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use wire::Stream;
 
 use super::live::{Entry, EntryListener};
@@ -13,7 +13,7 @@ use super::log::LogBlock;
 use super::{Durability, FinishedRun, RunSlot, Runs};
 use crate::Caller;
 use crate::clock;
-use crate::conversation::{Audience, Stop, StopSignals};
+use crate::conversation::{Audience, RunEvent, Stop, StopSignals};
 use crate::request::RunRequest;
 use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::sandboxes::Ties;
@@ -32,15 +32,17 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Beginning {
     pub(super) caller: Caller,
     pub(super) request: RunRequest,
+    /// Receives the events as they arrive, if the caller is attached.
+    pub(super) events: Option<mpsc::Sender<RunEvent>>,
     pub(super) stopped: oneshot::Receiver<Stop>,
     pub(super) place: RunSlot,
 }
 
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
-        let Beginning { caller, request, stopped, place } = beginning;
+        let Beginning { caller, request, events, stopped, place } = beginning;
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
-        let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry))));
+        let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
         let result = match request.sandbox.is_some() {
             true => {
                 let ties = Ties { audience, stop: stopped };

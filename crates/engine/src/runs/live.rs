@@ -106,8 +106,9 @@ pub(super) struct EntryListener(pub(super) Arc<Entry>);
 
 impl Listener for EntryListener {
     fn hear(&mut self, event: &RunEvent) {
-        let RunEvent::Output { stream, data } = event;
-        self.0.write(*stream, data);
+        if let RunEvent::Output { stream, data } = event {
+            self.0.write(*stream, data);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandbox::{FailureKind, Outcome};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::Instrument;
 
 pub use id::RunId;
@@ -34,7 +34,7 @@ pub use news::RunNews;
 use self::follow::Beginning;
 use self::live::Entry;
 use crate::clock;
-use crate::conversation::Stop;
+use crate::conversation::{RunEvent, Stop};
 use policy::{Action, Call};
 
 use crate::request::RunRequest;
@@ -217,11 +217,36 @@ impl Runs {
 
     /// Starts a run in its own task.
     pub fn start(self: &Arc<Self>, caller: &Caller, request: RunRequest) -> Result<StartedRun, RunError> {
-        let begun = self.begin(caller, request);
+        self.start_with(caller, request, None)
+    }
+
+    /// The same. Events go to `events` as they arrive, and a full channel holds up the program: for a caller that is
+    /// connected to its run as to a process.
+    pub fn start_attached(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: RunRequest,
+        events: mpsc::Sender<RunEvent>,
+    ) -> Result<StartedRun, RunError> {
+        self.start_with(caller, request, Some(events))
+    }
+
+    fn start_with(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: RunRequest,
+        events: Option<mpsc::Sender<RunEvent>>,
+    ) -> Result<StartedRun, RunError> {
+        let begun = self.begin(caller, request, events);
         begun.inspect_err(|error| self.telemetry.count_error(&error.code))
     }
 
-    fn begin(self: &Arc<Self>, caller: &Caller, request: RunRequest) -> Result<StartedRun, RunError> {
+    fn begin(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: RunRequest,
+        events: Option<mpsc::Sender<RunEvent>>,
+    ) -> Result<StartedRun, RunError> {
         let run = NewRun {
             id: RunId::random()?,
             principal: caller.principal.clone(),
@@ -231,7 +256,7 @@ impl Runs {
         let (stop, stopped) = oneshot::channel();
         let entry = Arc::new(Entry::new(run, stop));
         let place = self.take_place(&caller.principal, &entry)?;
-        let beginning = Beginning { caller: caller.clone(), request, stopped, place };
+        let beginning = Beginning { caller: caller.clone(), request, events, stopped, place };
         let span = span(&entry.run);
         let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning).instrument(span));
         entry.abort.get_or_init(|| task.abort_handle());

@@ -49,21 +49,7 @@ impl AwakeSandbox {
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         };
-        for runtime in &runtimes {
-            spec.executable_at = spec.executable_at.or_else(|| runtime.executable_at());
-            for bind in runtime.read_only_binds() {
-                if !spec.binds.iter().any(|known| bind.target.starts_with(&known.target)) {
-                    spec.binds.push(bind);
-                }
-            }
-            // They are the same for all runtimes of a wall.
-            spec.links = runtime.links();
-            let new = runtime.placed_files();
-            let is_there =
-                |file: &sandbox::PlacedFile| spec.files.iter().any(|known| known.path == file.path);
-            let new: Vec<_> = new.into_iter().filter(|file| !is_there(file)).collect();
-            spec.files.extend(new);
-        }
+        add_live_languages(&mut spec, &runtimes);
         let mut sandbox = wall.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let guest = guest_client::connect(stream).await.map_err(|_| lost())?;
@@ -72,7 +58,26 @@ impl AwakeSandbox {
     }
 }
 
-async fn live_runtimes(wall: &Wall) -> Vec<Arc<Runtime>> {
+/// Adds everything that these languages need, without what is there already.
+pub(crate) fn add_live_languages(spec: &mut SandboxSpec, runtimes: &[Arc<Runtime>]) {
+    for runtime in runtimes {
+        spec.executable_at = spec.executable_at.take().or_else(|| runtime.executable_at());
+        for bind in runtime.read_only_binds() {
+            if !spec.binds.iter().any(|known| bind.target.starts_with(&known.target)) {
+                spec.binds.push(bind);
+            }
+        }
+        // They are the same for all runtimes of a wall.
+        spec.links = runtime.links();
+        let new = runtime.placed_files();
+        let is_there = |file: &sandbox::PlacedFile| spec.files.iter().any(|known| known.path == file.path);
+        let new: Vec<_> = new.into_iter().filter(|file| !is_there(file)).collect();
+        spec.files.extend(new);
+    }
+}
+
+/// The live languages that the wall has.
+pub(crate) async fn live_runtimes(wall: &Wall) -> Vec<Arc<Runtime>> {
     let mut found = Vec::new();
     for name in runtimes::live_languages() {
         // A missing language is reported when a run asks for it.

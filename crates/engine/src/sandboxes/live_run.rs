@@ -11,6 +11,7 @@ use crate::conversation::{
     Audience, Conversation, GuestChannel, KEEP, KeptEnd, KeptInterpreter, Preparation, StopSignals,
 };
 use crate::driver::{self, DriverRun};
+use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::handle;
 use crate::links::Reach;
@@ -22,6 +23,8 @@ use crate::unpack;
 use crate::variables;
 
 pub(super) const STDIN_FILE: &str = "stdin";
+/// The named pipe for input that arrives during the run.
+const STDIN_PIPE: &str = "/tmp/.palisade/stdin";
 
 /// The inputs of a live run.
 pub(super) struct LiveRun<'a> {
@@ -33,24 +36,32 @@ pub(super) struct LiveRun<'a> {
     pub(super) held: Option<DiskHeld>,
     /// What the program may reach outside; `None` if nothing was granted.
     pub(super) reach: Option<Arc<Reach>>,
+    /// Whether standard input arrives during the run.
+    pub(super) is_streamed: bool,
 }
 
 impl LiveRun<'_> {
     /// Executes the run in that sandbox and returns the sandbox. On error, nothing of the run had begun there.
-    /// Also returns when the order was sent.
+    /// Also returns when the order was sent. `feed` is input that arrives during the run; it is put back if nothing of
+    /// the run had begun.
     pub(super) async fn play(
         &self,
         awake: AwakeSandbox,
+        feed: &mut Feed,
         audience: &mut Audience,
         stops: &mut StopSignals,
     ) -> Result<(AwakeSandbox, KeptEnd, Instant), Unbegun> {
         let AwakeSandbox { mut sandbox, channel } = awake;
         sandbox.measure_anew(self.limits, self.held).await;
         let mut conversation = self.begin(channel).await?;
+        conversation.feed(std::mem::replace(feed, Feed::Over));
         conversation.tell_to(audience);
         let began = Instant::now();
         let deadline = began + Duration::from_millis(self.limits.wall_ms);
-        let (channel, end) = conversation.play(sandbox.as_mut(), stops, deadline).await;
+        let (channel, mut end) = conversation.play(sandbox.as_mut(), stops, deadline).await;
+        if end.is_unbegun() {
+            *feed = std::mem::replace(&mut end.unsent, Feed::Over);
+        }
         Ok((AwakeSandbox { sandbox, channel }, end, began))
     }
 
@@ -73,7 +84,11 @@ impl LiveRun<'_> {
                 conversation.place(&name, bytes).await?;
                 in_workspace(&name)
             }
-            Stdin::Empty | Stdin::Stream(_) => String::new(),
+            _ if self.is_streamed => {
+                conversation.name_input(STDIN_PIPE)?;
+                STDIN_PIPE.to_owned()
+            }
+            Stdin::Empty | Stdin::Stream(_) | Stdin::Prompted(_) => String::new(),
         };
         let variables = variables::fields(runtime.variable_style(), &request.variables);
         let given = request.given.pairs();

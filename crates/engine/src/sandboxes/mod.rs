@@ -34,6 +34,7 @@ use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use address::InterpreterName;
 pub use address::{CONTEXT_NAME_BYTES_MAX, CONTEXT_SEPARATOR, ContextName, SandboxAddress};
+pub(crate) use awake::{add_live_languages, live_runtimes};
 pub(crate) use contexts::Closing;
 pub use contexts::ContextInfo;
 pub(crate) use entry::SandboxRecord;

@@ -25,10 +25,10 @@ use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, InterpreterFate, KeptEnd, KeptInterpreter, Said, Stop, StopSignals};
+use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::links::Reach;
-use crate::request::RunRequest;
-use crate::request::check_names;
+use crate::request::{RunRequest, Stdin, check_names};
 use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
 use crate::run::{InSandbox, millis};
 use crate::runtimes::Runtime;
@@ -117,7 +117,7 @@ impl Sandboxes {
         check_disk(&entry, before.used().bytes, &request)?;
         let known_before = slot.interpreters.len();
         let own_files = OwnFiles::of(&runtime, &request.code, &*files).await;
-        let mut ran = if runtime.is_live() {
+        let mut ran = if runtime.is_live() && request.terminal.is_none() {
             let used = before.used();
             // If the count is incomplete, the disk watch examines the files again.
             let held = DiskHeld { bytes: used.bytes, inodes: used.inodes };
@@ -164,7 +164,7 @@ impl Sandboxes {
     async fn run_live(
         &self,
         visit: Visit<'_>,
-        request: RunRequest,
+        mut request: RunRequest,
         (audience, mut stops): (&mut Audience, StopSignals),
     ) -> Result<RunResult, Unstarted> {
         let Visit { caller, wall, entry, slot, runtime, name, files, terms, held } = visit;
@@ -176,6 +176,12 @@ impl Sandboxes {
         }
         let admitted = async { engine.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy) };
         let permit = unless_stopped(&mut stops, admitted).await?;
+        // Input that is known is placed as a file; other input arrives during the run.
+        let mut feed = match &mut request.stdin {
+            stdin @ (Stdin::Stream(_) | Stdin::Prompted(_)) => Feed::new(std::mem::take(stdin)),
+            Stdin::Empty | Stdin::Bytes(_) => Feed::Over,
+        };
+        let is_streamed = !feed.is_over();
         let wake = || AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, &request.code);
         let started = tokio::time::Instant::now();
         // From here on, a sandbox that is not put back is destroyed on every path.
@@ -193,13 +199,14 @@ impl Sandboxes {
         let is_suited = living.is_empty() || living.contains(&name);
         let interpreter =
             KeptInterpreter { name: &name, runtime, fork: fork_of(runtime, files, is_suited).await };
-        let live_run = LiveRun { request: &request, interpreter, limits: &terms.limits, held, reach };
-        let mut played = live_run.play(awake, audience, &mut stops).await;
+        let live_run =
+            LiveRun { request: &request, interpreter, limits: &terms.limits, held, reach, is_streamed };
+        let mut played = live_run.play(awake, &mut feed, audience, &mut stops).await;
         // A sandbox that is gone or does not answer is replaced once: nothing of this run had begun there.
         if played.as_ref().map_or(true, |(_, end, _)| end.is_unbegun()) {
             slot.lost(&living, ENDED);
             let awake = unless_stopped(&mut stops, wake()).await?;
-            played = live_run.play(awake, audience, &mut stops).await;
+            played = live_run.play(awake, &mut feed, audience, &mut stops).await;
         }
         let (awake, played, began) = played.map_err(Unstarted::from)?;
         begun.execution.usage = RunUsage {

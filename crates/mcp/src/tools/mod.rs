@@ -3,6 +3,7 @@
 //! An entry of [`TOOLS`] describes a tool completely: its published description, its schemas, the scope that
 //! a caller needs, and the function that answers. To add a tool, write its file and add its entry.
 
+pub(crate) mod attached;
 mod bounds;
 pub(crate) mod capabilities;
 pub(crate) mod files;

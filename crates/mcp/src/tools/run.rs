@@ -117,7 +117,7 @@ fn watch_on(run: LiveRun, room: OwnedSemaphorePermit) {
     });
 }
 
-fn log_end(run: &FinishedRun) {
+pub(super) fn log_end(run: &FinishedRun) {
     let result = &run.result;
     tracing::info!(
         run_id = run.id.as_str(),
@@ -131,7 +131,7 @@ fn log_end(run: &FinishedRun) {
     );
 }
 
-fn no_room() -> RunError {
+pub(super) fn no_room() -> RunError {
     let message = "the requests that are waiting already hold as much memory as this server gives them";
     let mut error = RunError::new("busy", message).remedy("wait for earlier runs, or send less with each");
     error.retryable = true;
@@ -140,7 +140,7 @@ fn no_room() -> RunError {
 }
 
 /// Memory that a request holds while it is queued and running.
-fn weight(request: &RunRequest) -> usize {
+pub(super) fn weight(request: &RunRequest) -> usize {
     let stdin = if let Stdin::Bytes(bytes) = &request.stdin { bytes.len() } else { 0 };
     let inputs: usize = request.inputs.iter().map(|input| input.content.len()).sum();
     let variables = serde_json::to_string(&request.variables).map_or(0, |text| text.len());
@@ -150,12 +150,12 @@ fn weight(request: &RunRequest) -> usize {
 
 /// The parsed arguments.
 #[derive(Debug)]
-struct RunArguments {
-    request: RunRequest,
+pub(super) struct RunArguments {
+    pub(super) request: RunRequest,
     wait: Duration,
 }
 
-fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
+pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     let mut arguments = TOOL.arguments(given)?;
     let inputs = arguments.objects("inputs", &INPUT)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
@@ -176,6 +176,7 @@ fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         compile_anew: false,
         cold: false,
         grants: Vec::new(),
+        terminal: None,
     };
     Ok(RunArguments { request, wait })
 }

@@ -17,7 +17,9 @@ mod time;
 mod tree;
 mod words;
 
-use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::options::Options;
 
@@ -40,6 +42,27 @@ pub(crate) struct Cli {
     pub(crate) options: Options,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The words of this process's command line, for clap. See [`sandbox::exec::separate_command`].
+pub(crate) fn words_given() -> Vec<OsString> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if !words.iter().any(|word| word == "exec") {
+        return words;
+    }
+    let mut command = Cli::command();
+    command.build();
+    let exec = command.find_subcommand("sandbox").and_then(|command| command.find_subcommand("exec"));
+    let takes_value = |option: &str| {
+        let is_it = |argument: &&clap::Arg| {
+            let long = argument.get_long().map(|name| format!("--{name}"));
+            let short = argument.get_short().map(|letter| format!("-{letter}"));
+            long.as_deref() == Some(option) || short.as_deref() == Some(option)
+        };
+        let mut known = exec.into_iter().flat_map(clap::Command::get_arguments);
+        known.find(is_it).is_some_and(|argument| argument.get_action().takes_values())
+    };
+    sandbox::exec::separate_command(words, takes_value)
 }
 
 /// What to do.

@@ -47,6 +47,11 @@ impl ProgramOrigin {
 }
 
 impl ProgramArguments {
+    /// All words as those of a command, whose first is `first`.
+    pub(crate) fn words(&self, first: &str) -> Vec<String> {
+        std::iter::once(first.to_owned()).chain(self.rest.iter().cloned()).collect()
+    }
+
     /// Reads the program. `language` is the word before it, for the remedy.
     pub(crate) fn read(&self, language: &str) -> Result<Program, RunError> {
         if let Some(code) = &self.code {

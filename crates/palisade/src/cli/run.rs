@@ -195,9 +195,11 @@ async fn run(machine: Machine, request: RunRequest, show: Show) -> (RunResult, S
 
 fn show_all(mut news: mpsc::Receiver<RunEvent>, mut screen: Screen) -> Shown {
     let mut shown = Shown::Nothing;
-    while let Some(RunEvent::Output { stream, data }) = news.blocking_recv() {
-        screen.show(stream, &data);
-        shown = Shown::Something;
+    while let Some(event) = news.blocking_recv() {
+        if let RunEvent::Output { stream, data } = event {
+            screen.show(stream, &data);
+            shown = Shown::Something;
+        }
     }
     screen.end();
     shown
@@ -355,6 +357,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         compile_anew: false,
         cold: false,
         grants: Vec::new(),
+        terminal: None,
     })
 }
 

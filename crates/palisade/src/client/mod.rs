@@ -6,6 +6,7 @@
 //! Each request has a separate connection: dropping a call cancels it, as that protocol defines. Everything
 //! read is bounded, because another program may listen on the server's path.
 
+pub(crate) mod attach;
 mod events;
 pub(crate) mod http;
 

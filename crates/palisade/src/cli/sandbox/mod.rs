@@ -1,10 +1,12 @@
 //! `palisade sandbox`: manages sandboxes of a running server from the terminal.
 
+pub(crate) mod attached;
 mod copy;
 mod copy_folder;
-mod exec;
+pub(crate) mod exec;
 pub(crate) mod interrupt;
 pub(crate) mod live;
+mod raw_terminal;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

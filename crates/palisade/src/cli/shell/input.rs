@@ -63,6 +63,18 @@ impl Input {
         }
     }
 
+    /// The next line for a program that waits for input, or `None` at the end of the input. The future can be dropped and
+    /// called again.
+    pub(super) async fn line(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Lines { lines, .. } => {
+                let line = lines.recv().await.and_then(Result::ok)?;
+                Some(format!("{line}\n").into_bytes())
+            }
+            Self::Editor { .. } => lines::of_terminal().await,
+        }
+    }
+
     /// Discards the unfinished program after Ctrl-C at the prompt of a plain terminal. An editor does this
     /// itself.
     pub(super) fn forget_block(&mut self) {

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 /// Maximum number of lines read ahead.
@@ -21,6 +23,28 @@ pub(super) fn read() -> mpsc::Receiver<io::Result<String>> {
         }
     });
     receiver
+}
+
+/// The longest line that a terminal gives at once. See termios(3), canonical mode.
+const TERMINAL_LINE_BYTES: usize = 4096;
+
+/// The next line of the terminal at standard input, in its usual mode; `None` at the end (Ctrl-D). Between two programs
+/// an editor reads the terminal, so no thread may wait for it here. The future can be dropped and called again.
+pub(super) async fn of_terminal() -> Option<Vec<u8>> {
+    let stdin = watched(io::stdin()).ok()?;
+    let ready = stdin.readable().await.ok()?;
+    let mut line = vec![0; TERMINAL_LINE_BYTES];
+    let count = rustix::io::read(ready.get_inner(), &mut line).ok()?;
+    line.truncate(count);
+    (count > 0).then_some(line)
+}
+
+#[expect(
+    deprecated,
+    reason = "standard input never changes its number, so the case the replacement guards is not ours"
+)]
+fn watched(stdin: io::Stdin) -> io::Result<AsyncFd<io::Stdin>> {
+    AsyncFd::with_interest(stdin, Interest::READABLE)
 }
 
 fn next() -> io::Result<Option<String>> {

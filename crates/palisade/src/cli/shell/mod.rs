@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! (open a sandbox) -> prompt -> lines until a program is complete -> run, shown live -> value, error -> prompt ...
+//!     a program that waits for input gets the next line, at a terminal
 //!     Ctrl-C at the prompt: discards the lines  while it runs: cancels the run, the state stays
 //!     end of input, %quit, a signal             -> (close the sandbox)
 //! ```
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 use self::block::Origin;
 use self::input::{Input, Typed};
+use super::sandbox::attached::Attached;
 use super::sandbox::interrupt::{Interrupts, Wish};
 use super::sandbox::live::{self, Ended, Show};
 use super::sandbox::{self, OpenArguments, ServerChoice, failed, with_server};
@@ -46,7 +48,8 @@ In the shell, %help says more. Exit status: 0; from a pipe that of the last prog
 const COMMANDS: &str = "\
 %lang NAME   speak another language; each keeps its own state, all share the files
 %files       the files in /workspace
-%stdin TEXT  a line that the next program reads, for example with input(); without it standard input is empty
+%stdin TEXT  a line that the next program reads, for example with input(); without it, a program at a terminal gets what you
+             type while it waits for input, and a program from a pipe has none
 %help        this
 %quit        the end (or Ctrl-D)
 A line that ends in `:` wants more lines until an empty one; open brackets, texts and here-documents until they are closed.
@@ -188,9 +191,7 @@ impl Shell {
         if !self.stdin.is_empty() {
             asked["stdin"] = json!(std::mem::take(&mut self.stdin));
         }
-        let ended =
-            live::run(&self.client, asked, Show::Live(ControlSequences::MadeVisible), &mut self.interrupts)
-                .await?;
+        let ended = self.follow(asked, input).await?;
         if let Some(value) = ended.result["value"]["repr"].as_str() {
             let mut screen = Screen::new(ControlSequences::MadeVisible);
             screen.show(Stream::Stdout, format!("{value}\n").as_bytes());
@@ -203,6 +204,23 @@ impl Shell {
             input.forget_ahead();
         }
         Ok(if is_gone(&ended) { Next::Over } else { Next::On })
+    }
+
+    /// Runs a program and shows its output. At a terminal the lines that it waits for are read from there, unless the user
+    /// gave some before.
+    async fn follow(&mut self, asked: Value, input: &mut Input) -> Result<Ended, ClientError> {
+        let show = Show::Live(ControlSequences::MadeVisible);
+        let (client, interrupts) = (&self.client, &mut self.interrupts);
+        if self.origin == Origin::Pipe || asked.get("stdin").is_some() {
+            return live::run(client, asked, show, interrupts).await;
+        }
+        let begin = json!({ "arguments": asked, "input": "prompted" });
+        let attached = Attached { client, begin, show, interrupts, sizes: None };
+        let next_line = async |is_wanted: bool| match is_wanted {
+            true => input.line().await,
+            false => std::future::pending().await,
+        };
+        attached.run(next_line).await
     }
 
     async fn command(&mut self, line: &str) -> Result<Next, ClientError> {
