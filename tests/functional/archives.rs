@@ -24,7 +24,7 @@ fn archive(name: &str, code: &str) -> PathBuf {
 }
 
 /// The archive as an input of a tool call.
-fn input(path: &PathBuf, at: &str) -> Value {
+fn input(path: &Path, at: &str) -> Value {
     let encoded = Command::new("base64").arg("-w0").arg(path).output().unwrap().stdout;
     json!([{"path": at, "base64": String::from_utf8(encoded).unwrap(), "unpack": true}])
 }
