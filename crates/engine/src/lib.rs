@@ -35,6 +35,7 @@ mod pool;
 mod request;
 mod result;
 mod run;
+mod run_spec;
 mod runs;
 pub mod runtimes;
 mod sandboxes;

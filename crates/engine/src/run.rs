@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::{Action, Caller, Terms};
-use sandbox::{Ending, Limits, Outcome, SandboxSpec, Usage, WORKSPACE, WorkspaceRef};
+use sandbox::{Ending, Outcome, SandboxSpec, Usage, WORKSPACE, WorkspaceRef};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
-use wire::{Fork, OpenProcess, ToGuest};
 
 use crate::admission::Permit;
 use crate::compile::Built;
@@ -33,13 +32,14 @@ use crate::output::Output;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
+use crate::run_spec::opening;
 use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
 use crate::{Engine, Wall, terminal, unpack, variables};
 
 /// The driver mode for an interpreter that executes a single run.
-const FRESH: &str = "last";
+pub(crate) const FRESH: &str = "last";
 /// Name prefix of the helper files that the engine places in a persistent workspace. They are not artifacts.
 /// They are removed before the program begins, at the latest after the run.
 pub(crate) const OWN_FILES: &str = ".palisade-";
@@ -166,11 +166,6 @@ impl Engine {
         Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started, reach })
     }
 
-    /// The share of the processors of a run that asks for none.
-    pub(crate) fn usual_share(&self) -> CpuShare {
-        CpuShare::of(&self.policy().usual(policy::Floor::default()))
-    }
-
     async fn lease_for_run(
         &self,
         wall: &Wall,
@@ -183,43 +178,6 @@ impl Engine {
         let (language, purpose) = (runtime.interpreter(), Purpose::Run);
         wall.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
     }
-
-    /// The spec of a sandbox for that runtime. `opening` holds the first messages to its guest.
-    pub(crate) fn spec(&self, runtime: &Runtime, limits: &Limits, opening: Vec<u8>) -> SandboxSpec {
-        SandboxSpec {
-            limits: limits.clone(),
-            binds: runtime.read_only_binds(),
-            executable_at: runtime.executable_at(),
-            files: runtime.placed_files(),
-            links: runtime.links(),
-            opening,
-            absence_allowed: self.policy().absence_allowed.clone(),
-            ..SandboxSpec::default()
-        }
-    }
-}
-
-/// The messages that start the interpreter and its preparer. Neither needs the program, so both can start while
-/// the backend verifies the wall. An interpreter that starts with what the run is given starts after that, and
-/// its environment is not part of the spec.
-fn opening(runtime: &Runtime, source: &str, share: CpuShare, giving: Giving) -> Result<Vec<u8>, RunError> {
-    if giving == Giving::AtStart {
-        return Ok(Vec::new());
-    }
-    let call = DriverCall { mode: FRESH, source: &in_workspace(source) };
-    let mut frames = Vec::new();
-    let mut open = |process: u32, argv: Vec<String>, has_channel: bool| {
-        let (env, cwd) = (runtime.environment(share), WORKSPACE.to_owned());
-        let fork = if has_channel && runtime.has_zygote() { Fork::Once } else { Fork::Never };
-        let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork, terminal: None };
-        wire::encode_into(&ToGuest::Open(open), &mut frames)
-            .map_err(|error| RunError::new("language_broken", error.to_string()))
-    };
-    open(MAIN, runtime.command(&call), true)?;
-    if let Some(preparing) = runtime.preparing(&call) {
-        open(PREPARE, preparing.command, false)?;
-    }
-    Ok(frames)
 }
 
 /// A run that has its runtime, limits, admission permit and sandbox.
