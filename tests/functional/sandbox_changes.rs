@@ -162,3 +162,35 @@ fn a_run_lists_none_of_ten_thousand_files() {
         assert!(client.end().success());
     }
 }
+
+/// Ways to write to a file that has a name, without an event that the server could see.
+const UNSEEN: [(&str, &str); 2] = [
+    (
+        "descriptors from a directory that is gone",
+        "os.mkdir('gone')\nheld = []\nfor n in range(40):\n    held.append(os.open(f'gone/{n}', os.O_CREAT | os.O_RDWR))\n    \
+         os.link(f'gone/{n}', f'kept{n}')\n    os.unlink(f'gone/{n}')\nos.rmdir('gone')\ntime.sleep(1)\n\
+         for f in held:\n    os.posix_fallocate(f, 0, 10 << 20)\n    time.sleep(0.2)",
+    ),
+    (
+        "mappings",
+        "import mmap\nheld = []\nfor n in range(40):\n    f = os.open(f'mapped{n}', os.O_CREAT | os.O_RDWR)\n    \
+         os.ftruncate(f, 10 << 20)\n    held.append(mmap.mmap(f, 0))\n    os.close(f)\ntime.sleep(1)\n\
+         for m in held:\n    for at in range(0, len(m), 4096): m[at] = 1\n    time.sleep(0.2)",
+    ),
+];
+
+#[test]
+fn growth_without_events_counts_for_the_disk_limit_of_a_large_workspace() {
+    for user in users() {
+        let client = Client::new(user);
+        for (way, code) in UNSEEN {
+            let sandbox = client.open(json!({"limits": {"disk_mb": 64}}));
+            let before = watched(&client);
+            stdout(&client.run(&sandbox, "python", FILL));
+            until(SOON, "the directories are watched", || (watched(&client) >= before + 62).then_some(()));
+            let result = client.run_with(&sandbox, "python", code, json!({"timeout_ms": 40_000}));
+            assert_eq!(outcome(&result), "disk_full", "as {user:?}, by {way}: {result:#}");
+        }
+        assert!(client.end().success());
+    }
+}
