@@ -167,13 +167,13 @@ fn a_run_lists_none_of_ten_thousand_files() {
 const UNSEEN: [(&str, &str); 2] = [
     (
         "descriptors from a directory that is gone",
-        "os.mkdir('gone')\nheld = []\nfor n in range(40):\n    held.append(os.open(f'gone/{n}', os.O_CREAT | os.O_RDWR))\n    \
+        "os.mkdir('gone')\nheld = []\nfor n in range(12):\n    held.append(os.open(f'gone/{n}', os.O_CREAT | os.O_RDWR))\n    \
          os.link(f'gone/{n}', f'kept{n}')\n    os.unlink(f'gone/{n}')\nos.rmdir('gone')\ntime.sleep(1)\n\
          for f in held:\n    os.posix_fallocate(f, 0, 10 << 20)\n    time.sleep(0.2)",
     ),
     (
         "mappings",
-        "import mmap\nheld = []\nfor n in range(40):\n    f = os.open(f'mapped{n}', os.O_CREAT | os.O_RDWR)\n    \
+        "import mmap\nheld = []\nfor n in range(12):\n    f = os.open(f'mapped{n}', os.O_CREAT | os.O_RDWR)\n    \
          os.ftruncate(f, 10 << 20)\n    held.append(mmap.mmap(f, 0))\n    os.close(f)\ntime.sleep(1)\n\
          for m in held:\n    for at in range(0, len(m), 4096): m[at] = 1\n    time.sleep(0.2)",
     ),
