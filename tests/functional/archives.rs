@@ -152,7 +152,7 @@ fn what_cannot_be_unpacked_is_refused_with_a_stable_code() {
         let result = run_unpacking(user, "bash", "echo ran", &text, &[]);
         assert_eq!(result["error"]["code"], "bad_inputs", "{result:#}");
         let client = Client::new(user);
-        let result = client.call("run", json!({"language": "bash", "code": "", "inputs": [{"path": "a.txt", "text": "", "unpack": true}]}));
+        let result = client.call("run", json!({"language": "bash", "code": ":", "inputs": [{"path": "a.txt", "text": "", "unpack": true}]}));
         assert_eq!(result["error"]["code"], "bad_inputs", "{result:#}");
         assert!(client.end().success());
     }

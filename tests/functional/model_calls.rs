@@ -86,3 +86,74 @@ fn results_are_bounded_and_say_nothing_twice() {
         assert!(client.end().success());
     }
 }
+
+#[test]
+fn a_program_that_was_damaged_on_its_way_is_understood_or_refused() {
+    let client = Client::new(users()[0]);
+    for (language, code, stdout) in [
+        ("python", "```python\nprint(42)\n```", "42\n"),
+        ("bash", "\u{feff}for i in 4 2; do\r\nprintf %s $i\r\ndone\r\n", "42"),
+        ("python", "\u{feff}print(42)\r\n", "42\n"),
+        ("php", "echo 6*7;", "42"),
+    ] {
+        let result =
+            client.call("run", json!({ "language": language, "code": code, "stdin": null, "limits": null }));
+        assert_eq!(result["stdout"], stdout, "{language}: {result:#}");
+    }
+    for code in ["", " \n", "```python\n```"] {
+        let result = client.call("run", json!({ "language": "python", "code": code }));
+        assert_eq!(result["error"]["code"], "bad_code", "{result:#}");
+    }
+    assert!(client.end().success());
+}
+
+#[test]
+fn inputs_are_understood_as_they_are_commonly_written() {
+    let client = Client::new(users()[0]);
+    let run = |inputs: Value| {
+        client.call(
+            "run",
+            json!({ "language": "bash", "code": "cat a/b 2>/dev/null || cat a", "inputs": inputs }),
+        )
+    };
+    for content in ["aGVsbG8=", "aGVsbG8", "aGVs\nbG8=\n", "data:text/plain;base64,aGVsbG8="] {
+        assert_eq!(run(json!([{ "path": "./a", "base64": content }]))["stdout"], "hello", "{content}");
+    }
+    for twice in [
+        json!([{ "path": "a", "text": "1" }, { "path": "a", "text": "2" }]),
+        json!([{ "path": "a", "text": "1" }, { "path": "a/b", "text": "2" }]),
+    ] {
+        let result = run(twice);
+        assert_eq!(result["error"]["code"], "bad_inputs", "{result:#}");
+    }
+    assert!(remedy(&run(json!({ "a": "hello" }))).contains("\"path\""));
+    assert!(remedy(&run(json!([{ "path": "a", "base64": "hello, world" }]))).contains("`text`"));
+    assert!(client.end().success());
+}
+
+#[test]
+fn other_words_and_the_walls_of_a_sandbox_are_answered_with_what_to_do() {
+    let client = Client::new(users()[0]);
+    let asked = |name: &str| {
+        let mut given = json!({ "language": "python", "code": "1" });
+        given[name] = json!("x");
+        remedy(&client.call("run", given)).to_owned()
+    };
+    assert!(asked("script").starts_with("did you mean `code`?"));
+    assert!(asked("files").starts_with("did you mean `inputs`?"));
+    assert!(asked("session_id").starts_with("did you mean `sandbox_id`?"));
+    assert!(asked("env").contains("$NAME"), "{}", asked("env"));
+    assert!(asked("packages").contains("cannot be installed"));
+    let failed = |language: &str, code: &str| {
+        let result = client.call("run", json!({ "language": language, "code": code }));
+        assert_eq!(outcome(&result), "failed", "{result:#}");
+        result["error"]["remedy"].as_str().unwrap_or_default().to_owned()
+    };
+    let python = "import urllib.request; urllib.request.urlopen('http://service.invalid/')";
+    assert!(failed("python", python).contains("no network"));
+    let node = "await fetch('http://service.invalid/')";
+    assert!(failed("javascript", node).contains("no network"));
+    assert!(failed("python", "input()").contains("stdin"));
+    assert!(failed("python", "open('/home/user/data.csv')").contains("inputs"));
+    assert!(client.end().success());
+}

@@ -160,7 +160,7 @@ fn control_groups_of_a_spare_get_the_limits_of_the_run_smaller_and_larger() {
         for (limits, expected) in [
             (json!({}), [512 + 256, 65, 100_000]),
             (json!({"memory_mb": 64, "processes": 16, "cpus": 0.25, "disk_mb": 8}), [72, 17, 25_000]),
-            (json!({"memory_mb": 2048, "processes": 400, "cpus": 2, "disk_mb": 512}), [2560, 401, 200_000]),
+            (json!({"memory_mb": 2048, "processes": 400, "cpus": 0.5, "disk_mb": 512}), [2560, 401, 50_000]),
         ] {
             warm.warm_up("bash", ":");
             let (word, before) = (marker("groups"), warm.hits());
@@ -171,6 +171,11 @@ fn control_groups_of_a_spare_get_the_limits_of_the_run_smaller_and_larger() {
             });
             assert_eq!(warm.hits(), before + 1, "{limits}");
         }
+        // The environment of a spare names one core, so a run with a larger share gets a sandbox of its own.
+        let before = warm.hits();
+        let result =
+            warm.run(json!({"language": "bash", "code": "echo $OMP_NUM_THREADS", "limits": {"cpus": 2}}));
+        assert_eq!((&result["stdout"], warm.hits()), (&json!("2\n"), before));
     }
 }
 

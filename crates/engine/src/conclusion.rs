@@ -6,11 +6,11 @@ use wire::Exit;
 
 use crate::display::Display;
 use crate::driver::Done;
-use crate::missing;
 use crate::output::Output;
 use crate::result::{Execution, RunError, RunResult, RunUsage, Value};
 use crate::runtimes::Runtime;
 use crate::verdict::End;
+use crate::{advice, missing};
 
 /// A run in progress.
 pub(crate) struct Begun {
@@ -46,16 +46,22 @@ impl Conclusion<'_> {
             End::Compile(_) => Some(Exit::Code(1)),
             _ => None,
         };
+        let advised = |message: &str| {
+            let advice = (outcome == Outcome::Failed).then(|| advice::remedy(message, &output.stderr));
+            advice.flatten().map(str::to_owned)
+        };
         let error = error.map(|error| match said.error_message {
             Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
-                remedy: missing::remedy(runtime, &message, &said.near_modules).or(error.remedy),
+                remedy: missing::remedy(runtime, &message, &said.near_modules)
+                    .or_else(|| advised(&message))
+                    .or(error.remedy),
                 message,
                 line: said.error_line,
                 column: said.error_column,
                 cause: Some(error.message),
                 ..error
             },
-            _ => error,
+            _ => RunError { remedy: advised(&error.message).or(error.remedy), ..error },
         });
         let value = said.value_repr.map(|repr| Value {
             repr,

@@ -10,6 +10,7 @@
 //! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
 mod admission;
+mod advice;
 mod builds;
 #[cfg(any(test, fuzzing))]
 pub mod checks;

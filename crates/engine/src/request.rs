@@ -3,6 +3,7 @@
 //! [`RunRequest::check`] runs once, before any other step of a run. It does not consult the machine or the
 //! policy.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use policy::Ask;
@@ -193,6 +194,22 @@ impl RunRequest {
                     &message,
                     "give a relative path without `..`, for example data/in.csv",
                 ));
+            }
+        }
+        self.check_places()
+    }
+
+    /// Two inputs cannot have one place, and a file has no files beneath it.
+    fn check_places(&self) -> Result<(), RunError> {
+        let paths: BTreeSet<&str> = self.inputs.iter().map(|input| input.path.as_str()).collect();
+        let bad = |message: String| RunError::bad("inputs", &message, "give each input a path of its own");
+        if paths.len() < self.inputs.len() {
+            return Err(bad("two inputs have the same path".to_owned()));
+        }
+        for path in &paths {
+            let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
+            if let Some(file) = folders.into_iter().find(|folder| paths.contains(folder)) {
+                return Err(bad(format!("`{}` is a file and a folder", file.escape_debug())));
             }
         }
         Ok(())

@@ -143,7 +143,8 @@ impl Arguments {
         wanted: &str,
         convert: impl FnOnce(Value) -> Result<T, Value>,
     ) -> Result<Option<T>, Refusal> {
-        let Some(value) = self.left.remove(name) else { return Ok(None) };
+        // Clients with strict schemas send every optional property, as null.
+        let Some(value) = self.left.remove(name).filter(|value| !value.is_null()) else { return Ok(None) };
         let place = &self.place;
         convert(value).map(Some).map_err(|value| ill_typed(&format!("{place}{name}"), wanted, &value))
     }
@@ -163,11 +164,55 @@ fn remedy(place: &str, name: &str, known: &[&str]) -> String {
     if place == INSIDE && name == BESIDE && known.contains(&"output_kb") {
         return "it belongs beside `limits`, not inside: {\"timeout_ms\": ...}".to_owned();
     }
-    match nearest(name, known.iter().copied()) {
+    if let Some((_, advice)) = ADVICE.iter().find(|(other, _)| *other == name) {
+        return format!("{advice}; {only}");
+    }
+    let other_word = OTHER_WORDS.iter().find(|(other, meant)| *other == name && known.contains(meant));
+    match other_word.map(|(_, meant)| *meant).or_else(|| nearest(name, known.iter().copied())) {
         Some(meant) => format!("did you mean `{meant}`? {only}"),
         None => only,
     }
 }
+
+/// Words of other tools, and the arguments that they mean here.
+const OTHER_WORDS: [(&str, &str); 22] = [
+    ("source", "code"),
+    ("script", "code"),
+    ("command", "code"),
+    ("cmd", "code"),
+    ("program", "code"),
+    ("snippet", "code"),
+    ("input", "stdin"),
+    ("files", "inputs"),
+    ("attachments", "inputs"),
+    ("kwargs", "variables"),
+    ("session_id", "sandbox_id"),
+    ("session", "sandbox_id"),
+    ("context_id", "sandbox_id"),
+    ("id", "sandbox_id"),
+    ("content", "text"),
+    ("contents", "text"),
+    ("data", "text"),
+    ("name", "path"),
+    ("filename", "path"),
+    ("file", "path"),
+    ("timeout_seconds", "timeout_ms"),
+    ("timeout_s", "timeout_ms"),
+];
+
+/// What to do about arguments that have no counterpart.
+const ADVICE: [(&str, &str); 8] = [
+    ("env", ENVIRONMENT_ADVICE),
+    ("environment", ENVIRONMENT_ADVICE),
+    ("env_vars", ENVIRONMENT_ADVICE),
+    ("envs", ENVIRONMENT_ADVICE),
+    ("packages", PACKAGES_ADVICE),
+    ("requirements", PACKAGES_ADVICE),
+    ("dependencies", PACKAGES_ADVICE),
+    ("pip", PACKAGES_ADVICE),
+];
+const ENVIRONMENT_ADVICE: &str = "give environment variables as variables: {\"$NAME\": \"value\"}";
+const PACKAGES_ADVICE: &str = "packages cannot be installed here; get_capabilities tells which are there";
 
 /// A number, or a text that is one.
 fn as_number(value: &Value) -> Option<f64> {
@@ -196,7 +241,13 @@ fn ill_typed(place: &str, wanted: &str, found: &Value) -> Refusal {
 
 fn wrong(place: &str, wanted: &str, found: &str) -> Refusal {
     let message = format!("`{place}` must be {wanted}, not {found}");
-    refusal(message, "correct it, or leave it out if it is optional")
+    let form = match place {
+        "inputs" => "write [{\"path\": \"data/in.csv\", \"text\": \"...\"}]",
+        "variables" => "write {\"name\": value}",
+        "args" => "write [\"first\", \"second\"]",
+        _ => "correct it, or leave it out if it is optional",
+    };
+    refusal(message, form)
 }
 
 #[cfg(test)]
@@ -257,7 +308,7 @@ mod tests {
         assert!(truth(json!("yes")).is_err() && truth(json!(1)).is_err());
         let mut given = arguments(json!({"a": 5, "b": null})).unwrap();
         assert!(given.text("a").unwrap_err().message.contains("not 5"));
-        assert!(given.text("b").unwrap_err().message.contains("not null"));
+        assert_eq!(given.text("b"), Ok(None), "null is absent");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod languages;
 pub mod manifest;
 pub mod message;
 pub mod percent;
+mod program;
 mod progress;
 mod prompts;
 mod recover_request_id;

@@ -46,7 +46,7 @@ pub struct SetupArguments {
     #[arg(long, conflicts_with_all = ["client", "print", "force", "http", "url"])]
     list: bool,
     /// Show what would be written and where; write nothing
-    #[arg(long, requires = "client")]
+    #[arg(long, visible_alias = "dry-run", requires = "client")]
     print: bool,
     /// Take the entry out of the client's configuration again
     #[arg(long, requires = "client", conflicts_with_all = ["print", "force", "http", "url"])]

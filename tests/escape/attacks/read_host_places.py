@@ -6,6 +6,14 @@ from attack import *
 
 secret = ["/root", "/var", "/run", "/boot", "/srv", "/opt", "/mnt", "/media", "/lost+found", "/sys", "/home/" + HOST["user"]]
 files = ["/etc/shadow", "/etc/machine-id", "/etc/hostname", "/etc/fstab", "/etc/sudoers", "/etc/ssh/sshd_config"]
-tries = [(d, lambda p=p: len(os.listdir(p))) for d in secret for p in places(d)]
+# A sandbox has one entry of its own there: /mnt/data, a link to its workspace.
+own = "/mnt/data" if os.path.realpath("/mnt/data") == "/workspace" else None
+
+
+def listed(place):
+    return len([name for name in os.listdir(place) if os.path.join(place, name) != own])
+
+
+tries = [(d, lambda p=p: listed(p)) for d in secret for p in places(d)]
 tries += [(f, lambda p=p: os.open(p, os.O_RDONLY)) for f in files for p in places(f)]
 judge(tries)

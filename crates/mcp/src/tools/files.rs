@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD as STANDARD_ALPHABET;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use engine::is_whole_image;
 use engine::workspace::{ChangedFile, FilePath, Workspace, Workspaces, is_image};
 use engine::{Caller, SandboxId, unknown_sandbox};
@@ -100,11 +102,17 @@ pub(super) fn path(text: &str) -> Result<FilePath, Refusal> {
     FilePath::parse(text).map_err(|error| Box::new(error.into()))
 }
 
-/// Decodes base64 content.
-pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Refusal> {
-    STANDARD.decode(text.trim()).map_err(|error| {
-        let message = format!("`base64` is not base64: {error}");
-        refusal(message, "encode the bytes with the standard alphabet and padding")
+/// Decodes base64 content as it is commonly written: with line breaks, without padding, as a `data:` URL.
+pub(super) fn decoded(name: &str, text: &str) -> Result<Vec<u8>, Refusal> {
+    let text = match text.trim().strip_prefix("data:").and_then(|url| url.split_once(";base64,")) {
+        Some((_, data)) => data,
+        None => text,
+    };
+    let joined: String = text.chars().filter(|letter| !letter.is_ascii_whitespace()).collect();
+    let padding = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    GeneralPurpose::new(&STANDARD_ALPHABET, padding).decode(joined).map_err(|error| {
+        let message = format!("`{name}` is not base64: {error}");
+        refusal(message, "encode the bytes with the standard alphabet; give plain text as `text`")
     })
 }
 

@@ -123,9 +123,30 @@ pub(crate) fn unknown(name: &str) -> String {
     let known: Vec<&str> = TOOLS.iter().map(|entry| entry.name).collect();
     let runs =
         ["exec", "code", "python", "bash", "shell"].iter().any(|word| name.to_lowercase().contains(word));
-    let meant = nearest(name, known.iter().copied()).or(runs.then_some(run::NAME));
+    let same_words = |tool: &&str| words(tool) == words(name);
+    let meant = known.iter().copied().find(same_words).or_else(|| nearest(name, known.iter().copied()));
+    let meant = meant.or(runs.then_some(run::NAME));
     let asked = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
     format!("there is no tool `{}`; {asked}the tools are {}", shown.escape_debug(), known.join(", "))
+}
+
+/// The words of a tool's name in one order, as other servers write them: `create_sandbox` and `mcp__palisade__run` mean
+/// `sandbox_open` and `run`.
+fn words(name: &str) -> Vec<&str> {
+    let own = name.rsplit("__").next().unwrap_or(name);
+    let mut words: Vec<&str> = own
+        .split(['_', '-', '.', '/'])
+        .map(|word| match word {
+            "create" | "new" | "start" => "open",
+            "delete" | "destroy" | "stop" | "kill" | "remove" => "close",
+            "sandboxes" => "sandbox",
+            "upload" => "write",
+            "download" => "read",
+            other => other,
+        })
+        .collect();
+    words.sort_unstable();
+    words
 }
 
 /// Replaces the name of a sandbox in `sandbox_id` by its id, also before `#` and a context. A text that is neither

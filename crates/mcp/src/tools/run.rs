@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use engine::{Caller, FinishedRun, Given, InputFile, LiveRun, RunError, RunRequest, Stdin};
 use policy::Policy;
 use rmcp::RoleServer;
@@ -13,11 +11,12 @@ use sandbox::{Outcome, WORKSPACE};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::files::decoded;
 use super::following::{Follower, OnDisconnect, patience};
 use super::{Effects, Needs, Offer, Scope, ToolEntry, limits_of, report};
 use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
-use crate::{file_urls, languages, schema, tasks};
+use crate::{file_urls, languages, program, schema, tasks};
 
 /// Name of the tool.
 pub(crate) const NAME: &str = "run";
@@ -160,9 +159,14 @@ pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     let inputs = arguments.objects("inputs", &INPUT)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
     let wait = patience(limits.whole("wait_ms")?);
+    let language = languages::take(&mut arguments)?;
+    let code = program::as_meant(&language, arguments.required_text("code")?);
+    if code.trim().is_empty() {
+        return Err(Box::new(RunError::new("bad_code", "`code` is empty").remedy("give the whole program")));
+    }
     let request = RunRequest {
-        language: languages::take(&mut arguments)?,
-        code: arguments.required_text("code")?,
+        language,
+        code,
         source_name: None,
         args: arguments.texts("args")?,
         stdin: arguments.text("stdin")?.map_or(Stdin::Empty, |text| Stdin::Bytes(text.into_bytes())),
@@ -185,10 +189,7 @@ fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
     let path = relative(given.required_text("path")?);
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => text.into_bytes(),
-        (None, Some(text)) => STANDARD.decode(text.trim()).map_err(|error| {
-            let message = format!("`{}.base64` is not base64: {error}", given.place());
-            refusal(message, "encode the bytes with the standard alphabet and padding")
-        })?,
+        (None, Some(text)) => decoded(&format!("{}.base64", given.place()), &text)?,
         (None, None) | (Some(_), Some(_)) => {
             let message = format!("`{}` needs either `text` or `base64`", given.place());
             return Err(refusal(message, "give exactly one of the two"));
@@ -202,7 +203,7 @@ fn input_file(mut given: Arguments) -> Result<InputFile, Refusal> {
 fn relative(path: String) -> String {
     match path.strip_prefix(WORKSPACE).and_then(|rest| rest.strip_prefix('/')) {
         Some(rest) => rest.trim_start_matches('/').to_owned(),
-        None => path,
+        None => path.strip_prefix("./").map(str::to_owned).unwrap_or(path),
     }
 }
 

@@ -70,7 +70,7 @@ fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
     let is_more = given.truth("append")?.unwrap_or(false);
     let content = match (given.text("text")?, given.text("base64")?) {
         (Some(text), None) => Some(text.into_bytes()),
-        (None, Some(text)) => Some(decoded(&text)?),
+        (None, Some(text)) => Some(decoded("base64", &text)?),
         (None, None) => None,
         (Some(_), Some(_)) => {
             return Err(refusal("both `text` and `base64` are given".to_owned(), "give one of the two"));

@@ -1,0 +1,61 @@
+//! What to do about common failures of programs that a sandbox causes: no network, no input, no files of the host.
+//! `conclusion` asks for every failed program. The texts come from the program and only choose the advice.
+
+/// How the libraries of the languages say that a name or a network is not there.
+const NETWORK_WORDS: [&str; 12] = [
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "Could not resolve host",
+    "nodename nor servname",
+    "getaddrinfo",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "Network is unreachable",
+    "ENETUNREACH",
+    "no such host",
+    "UnknownHostException",
+    "failed to lookup address",
+];
+const NO_NETWORK: &str = "a sandbox has no network: send the data with the program, as inputs or variables";
+const NO_INPUT: &str = "the program read more input than there was: give the whole text as stdin";
+const NO_FILE: &str =
+    "a sandbox has only its own files: send the file with the program, as one of its inputs";
+/// The end of standard error that is looked at.
+const STDERR_BYTES_MAX: usize = 16 << 10;
+
+/// What to do next about a failed program, if its words tell.
+pub(crate) fn remedy(message: &str, stderr: &[u8]) -> Option<&'static str> {
+    let tail = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(STDERR_BYTES_MAX)..]);
+    let says = |words: &str| message.contains(words) || tail.contains(words);
+    if NETWORK_WORDS.iter().any(|words| says(words)) {
+        return Some(NO_NETWORK);
+    }
+    if message.starts_with("EOFError: EOF when reading a line") {
+        return Some(NO_INPUT);
+    }
+    let is_no_file = message.contains("No such file or directory") || message.contains("ENOENT");
+    is_no_file.then_some(NO_FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_failure_choose_the_advice() {
+        let python = "URLError: <urlopen error [Errno -2] Name or service not known>";
+        assert_eq!(remedy(python, b""), Some(NO_NETWORK));
+        assert_eq!(
+            remedy("exit status 6", b"curl: (6) Could not resolve host: example.com"),
+            Some(NO_NETWORK)
+        );
+        assert_eq!(
+            remedy("TypeError: fetch failed", b"cause: Error: getaddrinfo EAI_AGAIN"),
+            Some(NO_NETWORK)
+        );
+        assert_eq!(remedy("EOFError: EOF when reading a line", b""), Some(NO_INPUT));
+        let file = "FileNotFoundError: [Errno 2] No such file or directory: '/home/user/data.csv'";
+        assert_eq!(remedy(file, b""), Some(NO_FILE));
+        assert_eq!(remedy("ValueError: x", b"No such file or directory"), None, "of another command");
+    }
+}
