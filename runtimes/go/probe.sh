@@ -1,5 +1,7 @@
 # Says where the Go toolchain really is; $1 is the command that was found.
 set -eu
+# Else every call counts itself in the home of the user (telemetry of Go), and makes that home if there is none.
+export XDG_CONFIG_HOME=/dev/null
 root=$("$1" env GOROOT)
 go=$(readlink -f -- "$root/bin/go")
 version=$("$go" env GOVERSION)

@@ -7,11 +7,16 @@ from attack import *
 secret = ["/root", "/var", "/run", "/boot", "/srv", "/opt", "/mnt", "/media", "/lost+found", "/sys", "/home/" + HOST["user"]]
 files = ["/etc/shadow", "/etc/machine-id", "/etc/hostname", "/etc/fstab", "/etc/sudoers", "/etc/ssh/sshd_config"]
 # A sandbox has one entry of its own there: /mnt/data, a link to its workspace.
-own = "/mnt/data" if os.path.realpath("/mnt/data") == "/workspace" else None
+def is_own(path):
+    return os.path.islink(path) and os.readlink(path) == "/workspace"
 
 
 def listed(place):
-    return len([name for name in os.listdir(place) if os.path.join(place, name) != own])
+    names = os.listdir(place)
+    foreign = [name for name in names if not is_own(os.path.join(place, name))]
+    if names and not foreign:
+        raise FileNotFoundError(place)
+    return len(foreign)
 
 
 tries = [(d, lambda p=p: listed(p)) for d in secret for p in places(d)]
