@@ -15,7 +15,7 @@ def listed(place):
     names = os.listdir(place)
     foreign = [name for name in names if not is_own(os.path.join(place, name))]
     if names and not foreign:
-        raise FileNotFoundError(place)
+        raise FileNotFoundError(errno.ENOENT, "nothing but its own link", place)
     return len(foreign)
 
 
