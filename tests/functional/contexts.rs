@@ -295,7 +295,9 @@ fn all_contexts_share_the_limits_of_the_sandbox() {
         let hold = "held = bytearray(b'x') * (110 << 20)";
         completed(&client.run(&format!("{sandbox}#a"), "python", hold));
         completed(&client.run(&format!("{sandbox}#b"), "python", "x = 5"));
-        let full = client.run(&format!("{sandbox}#b"), "python", "held = bytearray(b'x') * (200 << 20)");
+        // An ordinary user's memory is looked at every 10 ms, so the program stays a while.
+        let over = "import time\nheld = bytearray(b'x') * (200 << 20)\ntime.sleep(1)";
+        let full = client.run(&format!("{sandbox}#b"), "python", over);
         let lost = warns(&full, "python#a") || outcome(&full) == "out_of_memory";
         assert!(lost, "two contexts together are over the limit: {full:#}");
         // With the context its memory is free again.
