@@ -1,20 +1,11 @@
 //! Contexts: several interpreters of one language over the files of one persistent sandbox.
 
+use functional::sandbox::for_each_user;
 use functional::{SOON, outcome, serving, until};
 use harness::http::Server;
 use harness::mcp::Client;
-use harness::{Build, Palisade, User, state_dir, users};
+use harness::{Build, Palisade, state_dir, users};
 use serde_json::{Value, json};
-
-/// A server per user, and an open sandbox in it.
-fn in_a_sandbox(test: impl Fn(&Client, &str, User)) {
-    for user in users() {
-        let client = Client::new(user);
-        let sandbox = client.open(json!({}));
-        test(&client, &sandbox, user);
-        assert!(client.end().success());
-    }
-}
 
 fn completed(result: &Value) -> &Value {
     assert_eq!(outcome(result), "completed", "{result:#}");
@@ -48,7 +39,7 @@ fn contexts(client: &Client, sandbox: &str) -> Vec<String> {
 
 #[test]
 fn contexts_share_the_files_and_nothing_else() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let etl = &format!("{sandbox}#etl");
         completed(&client.run(
             sandbox,
@@ -90,7 +81,7 @@ fn contexts_share_the_files_and_nothing_else() {
 
 #[test]
 fn contexts_are_made_by_use_listed_restarted_and_removed() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let (a, b) = (format!("{sandbox}#a"), format!("{sandbox}#b"));
         assert_eq!(contexts(client, sandbox), Vec::<String>::new());
         for at in [sandbox, &a, &b] {
@@ -133,7 +124,7 @@ fn contexts_are_made_by_use_listed_restarted_and_removed() {
 
 #[test]
 fn names_are_bounded_and_refused_with_the_rule() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let too_long = "a".repeat(65);
         for name in ["", "a b", "a/b", "../a", "a#b", "é", "a\u{0}", "%41", &too_long] {
             let at = format!("{sandbox}#{name}");
@@ -184,7 +175,7 @@ fn a_name_of_a_sandbox_takes_a_context_and_may_contain_the_sign_itself() {
 
 #[test]
 fn an_interpreter_that_dies_takes_only_its_context_with_it() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let (a, b) = (format!("{sandbox}#a"), format!("{sandbox}#b"));
         for at in [&a, &b] {
             completed(&client.run(at, "python", "import os, signal\nx = 5"));
@@ -217,7 +208,7 @@ fn an_interpreter_that_dies_takes_only_its_context_with_it() {
 
 #[test]
 fn a_run_that_is_stopped_or_times_out_keeps_every_context() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let (a, b) = (format!("{sandbox}#a"), format!("{sandbox}#b"));
         for at in [&a, &b] {
             completed(&client.run(at, "python", "import time\nx = 5"));
@@ -244,7 +235,7 @@ fn a_run_that_is_stopped_or_times_out_keeps_every_context() {
 
 #[test]
 fn runs_of_contexts_take_turns_and_a_removal_ends_its_own() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let (a, b) = (format!("{sandbox}#a"), format!("{sandbox}#b"));
         let busy = "import time\nopen('begun', 'w')\nwhile not __import__('os').path.exists('go'): time.sleep(0.01)\ntime.time()";
         let begun = |client: &Client| {
@@ -273,7 +264,7 @@ fn runs_of_contexts_take_turns_and_a_removal_ends_its_own() {
 
 #[test]
 fn contexts_are_bounded_and_removing_one_makes_room() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         for number in 0..16 {
             completed(&client.run(&format!("{sandbox}#c{number}"), "python", "x = 1"));
         }
@@ -366,7 +357,7 @@ fn a_context_does_not_get_round_the_owner() {
 
 #[test]
 fn languages_without_a_live_interpreter_run_in_any_context() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let result =
             client.run(&format!("{sandbox}#a"), "perl", "open(F, '>', 'p'); print F 'x'; print 'done'");
         if code(&result) == "language_missing" {

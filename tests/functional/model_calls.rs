@@ -100,6 +100,8 @@ fn a_program_that_was_damaged_on_its_way_is_understood_or_refused() {
             client.call("run", json!({ "language": language, "code": code, "stdin": null, "limits": null }));
         assert_eq!(result["stdout"], stdout, "{language}: {result:#}");
     }
+    let fenced = json!({ "language": "python", "code": "```python\nx = 1\n```" });
+    assert_eq!(client.call("validate_code", fenced)["valid"], true);
     for code in ["", " \n", "```python\n```"] {
         let result = client.call("run", json!({ "language": "python", "code": code }));
         assert_eq!(result["error"]["code"], "bad_code", "{result:#}");

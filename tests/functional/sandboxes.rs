@@ -1,20 +1,11 @@
 //! Sandboxes that last, over MCP: what an interpreter remembers from run to run, and that nothing else is remembered.
 
 use functional::languages::languages;
+use functional::sandbox::for_each_user;
 use functional::{Chance, outcome};
 use harness::mcp::Client;
-use harness::{User, users};
+use harness::users;
 use serde_json::{Value, json};
-
-/// A server per user, and an open sandbox in it.
-fn in_a_sandbox(test: impl Fn(&Client, &str, User)) {
-    for user in users() {
-        let client = Client::new(user);
-        let sandbox = client.open(json!({}));
-        test(&client, &sandbox, user);
-        assert!(client.end().success());
-    }
-}
 
 fn completed(result: &Value) -> &Value {
     assert_eq!(outcome(result), "completed", "{result:#}");
@@ -27,7 +18,7 @@ fn stdout(result: &Value) -> &str {
 
 #[test]
 fn python_remembers_variables_imports_functions_folder_and_environment() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let python = |code: &str| client.run(sandbox, "python", code);
         completed(&python(
             "import math, os\nx = 20\ndef f(n):\n    return n + x\nos.mkdir('d'); os.chdir('d'); os.environ['WORD'] = 'kept'",
@@ -45,7 +36,7 @@ fn python_remembers_variables_imports_functions_folder_and_environment() {
 
 #[test]
 fn errors_of_a_live_shell_have_the_lines_of_the_program() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         for _ in 0..2 {
             for (code, line) in
                 [("true\n\nnosuch", 3), ("f() {\n  nosuch\n}\nf", 2), ("echo\nfi", 2), ("\nexit $((1/0))", 2)]
@@ -62,7 +53,7 @@ fn errors_of_a_live_shell_have_the_lines_of_the_program() {
 
 #[test]
 fn javascript_and_typescript_share_one_interpreter() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         completed(&client.run(
             sandbox,
             "javascript",
@@ -86,7 +77,7 @@ fn javascript_and_typescript_share_one_interpreter() {
 
 #[test]
 fn bash_remembers_variables_functions_folder_environment_and_options() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         completed(&client.run(
             sandbox,
             "bash",
@@ -103,7 +94,7 @@ fn bash_remembers_variables_functions_folder_environment_and_options() {
 
 #[test]
 fn top_level_await_works_and_its_results_are_remembered() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         completed(&client.run(
             sandbox,
             "python",
@@ -124,7 +115,7 @@ fn top_level_await_works_and_its_results_are_remembered() {
 
 #[test]
 fn an_error_keeps_what_came_before_it() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         for (language, fails, asks) in [
             ("python", "x = 5\nraise ValueError('wrong')", "x"),
             ("python", "x = 5\nimport sys\nsys.exit(3)", "x"),
@@ -150,7 +141,7 @@ fn an_error_keeps_what_came_before_it() {
 
 #[test]
 fn a_bash_that_exits_keeps_the_files_and_says_what_became_of_it() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let ended = client.run(sandbox, "bash", "x=5; echo kept > file; exit 3");
         assert_eq!((outcome(&ended), &ended["exit_code"]), ("failed", &json!(3)), "{ended:#}");
         let asked = client.run(sandbox, "bash", "cat file; echo \"[$x]\"");
@@ -162,7 +153,7 @@ fn a_bash_that_exits_keeps_the_files_and_says_what_became_of_it() {
 
 #[test]
 fn a_bash_that_a_signal_ends_is_reported_with_that_signal() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         for (name, number) in [("SEGV", 11), ("TERM", 15), ("USR1", 10), ("KILL", 9)] {
             completed(&client.run(sandbox, "bash", "x=5; echo kept > file"));
             let ended = client.run(sandbox, "bash", &format!("kill -{name} $$; echo no"));
@@ -177,7 +168,7 @@ fn a_bash_that_a_signal_ends_is_reported_with_that_signal() {
 
 #[test]
 fn languages_in_one_sandbox_share_the_files() {
-    in_a_sandbox(|client, sandbox, user| {
+    for_each_user(json!({}), |client, sandbox, user| {
         completed(&client.run(sandbox, "python", "open('shared', 'w').write('from python')"));
         completed(&client.run(sandbox, "bash", "echo -n ', from bash' >> shared"));
         completed(&client.run(
@@ -217,7 +208,7 @@ fn languages_in_one_sandbox_share_the_files() {
 
 #[test]
 fn stdin_args_variables_and_inputs_belong_to_one_run() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let more = json!({
             "stdin": "line\n", "args": ["a b", "ü"], "variables": {"n": null, "d": {"k": [1, 2.5]}},
             "inputs": [{"path": "in/put.txt", "text": "input"}],
@@ -246,7 +237,7 @@ fn stdin_args_variables_and_inputs_belong_to_one_run() {
 
 #[test]
 fn what_threads_write_between_runs_belongs_to_the_run_that_is_open() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let code = "import threading, time\nstop = threading.Event()\ndef tick():\n    while not stop.wait(0.05): print('tick', flush=True)\n\
                     t = threading.Thread(target=tick, daemon=True); t.start(); print('started')";
         assert!(stdout(&client.run(sandbox, "python", code)).starts_with("started\n"));
@@ -258,7 +249,7 @@ fn what_threads_write_between_runs_belongs_to_the_run_that_is_open() {
 
 #[test]
 fn a_program_leaves_the_driver_as_it_was_whatever_it_does_to_its_own_names() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         completed(&client.run(
             sandbox,
             "python",
@@ -281,7 +272,7 @@ fn a_program_leaves_the_driver_as_it_was_whatever_it_does_to_its_own_names() {
 
 #[test]
 fn a_list_shows_ones_own_sandboxes_until_they_are_closed() {
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let other = client.open(json!({"name": "second", "ttl_s": 600, "limits": {"memory_mb": 200}}));
         completed(&client.run(&other, "python", "1"));
         let list = client.call("sandbox_list", json!({}));
@@ -349,7 +340,7 @@ fn the_peak_of_processes_is_that_of_the_run_and_not_of_an_earlier_one() {
              for one in all: one.start()\nfor one in all: one.join()"
         )
     };
-    in_a_sandbox(|client, sandbox, _| {
+    for_each_user(json!({}), |client, sandbox, _| {
         let peak = |code: &str| {
             let result = client.run(sandbox, "python", code);
             assert_eq!(outcome(&result), "completed", "{result:#}");

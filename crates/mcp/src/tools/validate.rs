@@ -5,7 +5,7 @@ use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
 use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
-use crate::{languages, schema};
+use crate::{languages, program, schema};
 
 /// The tool.
 pub(super) const TOOL: ToolEntry = ToolEntry {
@@ -23,9 +23,11 @@ available here, without running it.",
 };
 
 async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolResult {
-    let taken = TOOL
-        .arguments(given)
-        .and_then(|mut given| Ok((languages::take(&mut given)?, given.required_text("code")?)));
+    let taken = TOOL.arguments(given).and_then(|mut given| {
+        let language = languages::take(&mut given)?;
+        let code = program::as_meant(&language, given.required_text("code")?);
+        Ok((language, code))
+    });
     let validated = match taken {
         Ok((language, code)) => engine.validate(caller, None, &language, &code).await,
         Err(error) => Err(*error),
