@@ -9,7 +9,7 @@
 # The set-up changes the host: scripts/setup-tests.sh installs packages and creates the user palisade-test.
 #
 # --quick  leave out the long suites (tests see PALISADE_QUICK=1)
-# --long   run only the suites that need a QEMU guest (docs/TESTING.md), which the others do not include: other kernels,
+# --long   run only the suites that need a QEMU guest or many repetitions (docs/TESTING.md), which the others do not include: other kernels,
 #          pure cgroup v2 and v1, AppArmor. Root, QEMU and a Debian mirror are needed; where they are missing, the
 #          suites fail.
 # --clean  run nothing; remove what set-up and suites created, and say what stays (scripts/clean-tests.sh). With --dry-run
@@ -316,6 +316,12 @@ run_conformance_tests() {
     suite conformance plain "the official MCP conformance suite" "$suite_timeout_s" bash tests/conformance/run.sh
 }
 
+# What the default run does fewer times.
+run_many_times() {
+    suite gate-kills libtest "a server is killed 100 times while calls are counted" "$suite_timeout_s" \
+        env PALISADE_KILLS=100 cargo test -p functional --test functional -- gate_kills::
+}
+
 # The walls in guests: the kernel of this Debian release on both layouts of control groups, then a newer kernel.
 run_guest_tests() {
     suite guest-v2 plain "the walls in a QEMU guest with cgroup v2" "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2
@@ -349,6 +355,7 @@ prepare
 find_cargo
 if [ "$which" = long ]; then
     build_binaries
+    run_many_times
     run_guest_tests
     finish
     exit

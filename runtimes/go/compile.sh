@@ -4,6 +4,36 @@ if [ -f /palisade/vars.go ]; then cp /palisade/vars.go palisade_vars.go; fi
 if [ -f go.mod ]; then
     exec "$1" build -ldflags="-s -w" -o "$2/program" .
 fi
+# An import whose name does not occur again is an error that the compiler would report only after it has compiled every
+# package of the library that the program uses. Only plain imports at the head of a file are examined.
+if ! awk '
+    function look(path, column, at, name) {
+        at = split(path, parts, "/")
+        name = parts[at]
+        if (path ~ /\./ || name !~ /^[a-z][a-z0-9]*$/ || name ~ /^v[0-9]+$/) return
+        order[++looked] = FILENAME SUBSEP name
+        places[order[looked]] = sprintf("./%s:%d:%d: \"%s\" imported and not used", FILENAME, FNR, column, path)
+    }
+    FNR == 1 { is_head = 1; is_list = 0 }
+    is_head && /^[ \t]*(\/\/.*)?\r?$/ { next }
+    is_head && /^package [a-z]+[ \t]*\r?$/ { next }
+    is_head && /^import[ \t]*\([ \t]*\r?$/ { is_list = 1; next }
+    is_head && is_list && /^[ \t]*\)[ \t]*\r?$/ { is_list = 0; next }
+    is_head && ((is_list && /^[ \t]*"[^"]*"[ \t]*\r?$/) || (!is_list && /^import[ \t]+"[^"]*"[ \t]*\r?$/)) {
+        split($0, pieces, "\"")
+        look(pieces[2], length(pieces[1]) + 1)
+        next
+    }
+    {
+        is_head = 0
+        count = split($0, words, /[^A-Za-z0-9_]+/)
+        for (i = 1; i <= count; i++) delete places[FILENAME SUBSEP words[i]]
+    }
+    END {
+        for (i = 1; i <= looked; i++) if (order[i] in places) { print places[order[i]]; found = 1 }
+        exit found
+    }
+' *.go >&2; then exit 1; fi
 set -- "$1" "$2" *.go
 go=$1 build=$2
 shift 2

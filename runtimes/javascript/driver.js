@@ -122,11 +122,65 @@ const DISPLAYS_MAX = 16;
 const DISPLAY_BYTES_MAX = 2 << 20;
 const DISPLAYS_BYTES_MAX = 8 << 20;
 const MAGIC = { '89504e470d0a1a0a': 'image/png', ffd8ff: 'image/jpeg', 47494638: 'image/gif', 52494646: 'image/webp' };
+const MIMES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml', 'text/html', 'text/markdown', 'text/latex', 'application/json'];
+const DISPLAY = Symbol.for('Jupyter.display');
 let shownCount = 0;
 let shownBytes = 0;
+// Promises of what is still to be shown.
+const showing = new Set();
 
 // The global `display(value, mime)`: images as bytes, everything else as text. What is neither is printed.
 function display(value, mime) {
+  if (mime !== undefined) return displayAs(value, mime);
+  const shown = showItself(value);
+  if (shown === '') return displayAs(value, mime);
+  if (typeof shown !== 'string') shown.then((type) => type || displayAs(value, mime));
+  return undefined;
+}
+
+// What a value shows by its own method: the type, or a promise of it; empty if it shows nothing.
+function showItself(value) {
+  try {
+    if (value === null || !/^(?:object|function)$/.test(typeof value) || typeof value[DISPLAY] !== 'function') return '';
+    const bundle = value[DISPLAY]();
+    if (typeof bundle?.then !== 'function') return showBundle(bundle);
+    const shown = Promise.resolve(bundle).then(showBundle).catch(() => '').finally(() => showing.delete(shown));
+    showing.add(shown);
+    return shown;
+  } catch {
+    return '';
+  }
+}
+
+// The best of several forms of one value.
+function showBundle(bundle) {
+  for (const [mime, content] of formsOf(bundle ?? {})) {
+    const isBytes = ArrayBuffer.isView(content);
+    if (mime === 'application/json' && content !== undefined && typeof content !== 'string') {
+      show(mime, Buffer.from(JSON.stringify(content)));
+      return mime;
+    }
+    if (typeof content === 'string' || isBytes) {
+      const isRaster = mime.startsWith('image/') && mime !== 'image/svg+xml';
+      show(mime, isBytes ? Buffer.from(content.buffer, content.byteOffset, content.byteLength) : Buffer.from(content, isRaster ? 'base64' : 'utf8'));
+      return mime;
+    }
+  }
+  return '';
+}
+
+function formsOf(bundle) {
+  const others = Object.keys(bundle).filter((mime) => mime.includes('/') && !MIMES.includes(mime));
+  const data = others.filter((mime) => mime.endsWith('+json'));
+  return [
+    ...MIMES.map((mime) => [mime, bundle[mime]]),
+    ...data.map((mime) => ['application/json', bundle[mime]]),
+    ['text/plain', bundle['text/plain']],
+    ...others.map((mime) => ['text/plain', bundle[mime]]),
+  ];
+}
+
+function displayAs(value, mime) {
   const isBytes = ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
   const bytes = isBytes ? Buffer.from(value.buffer ?? value, value.byteOffset ?? 0, value.byteLength) : null;
   if (mime === undefined) mime = isBytes ? mimeOfBytes(bytes) : mimeOfText(value);
@@ -358,7 +412,7 @@ class Report {
     this.id = id;
     this.status = 'ok';
     this.exitCode = 0;
-    this.message = this.line = this.column = this.repr = this.json = '';
+    this.message = this.line = this.column = this.repr = this.json = this.mime = '';
   }
 
   // Takes the last expression as the function around it gives it.
@@ -369,6 +423,13 @@ class Report {
 
   value(value) {
     if (value === undefined) return;
+    this.describe(value);
+    const shown = showItself(value);
+    if (typeof shown === 'string') this.mime = shown;
+    else shown.then((type) => { this.mime = type; });
+  }
+
+  describe(value) {
     try {
       this.repr = require('util').inspect(value);
     } catch (error) {
@@ -394,7 +455,7 @@ class Report {
   }
 
   send() {
-    send(['done', this.id, this.status, String(this.exitCode & 255), this.message, this.line, this.column, this.repr, this.json, '']);
+    send(['done', this.id, this.status, String(this.exitCode & 255), this.message, this.line, this.column, this.repr, this.json, this.mime]);
   }
 }
 
@@ -698,7 +759,8 @@ class Loader {
       lineOffset: before ? -1 : 0,
       importModuleDynamically: this.importDynamically,
     });
-    main.call(module.exports, module.exports, this.require, module, this.source, folderOf(this.source), onValue);
+    const returned = main.call(module.exports, module.exports, this.require, module, this.source, folderOf(this.source), onValue);
+    if (returned !== undefined) onValue(() => returned, returned instanceof Promise);
     module.loaded = true;
   }
 
@@ -985,7 +1047,8 @@ class Session {
     const { exceptionDetails: details, result } = answer;
     if (details) return this.fail(this.take(details.exception), details, program);
     if (prepared?.value !== false) current.report.value(this.take(result));
-    return this.finish('ok');
+    if (showing.size === 0) return this.finish('ok');
+    return Promise.all(showing).then(() => this.current === current && this.finish('ok'));
   }
 
   // The object behind the inspector's description of it.
@@ -1022,6 +1085,7 @@ class Session {
     if (!this.current) return;
     const { report, resolve, stdinPath } = this.current;
     this.current = null;
+    showing.clear();
     this.inspector.post('Runtime.releaseObjectGroup', { objectGroup: 'run' });
     report.status = status;
     if (status === 'interrupted') report.exitCode = 130;

@@ -101,6 +101,45 @@ class DriverCase:
         ])
         self.assertEqual(guest.end(), (0, "words\n{ a: 1 }\n<Buffer 78>\n", ""))
 
+    def test_a_value_that_knows_how_displays_itself(self):
+        make = "const own = (bundle) => ({ [Symbol.for('Jupyter.display')]() { return bundle } });\n"
+        late = "new Promise((done) => setTimeout(done, 50, { 'text/html': '<i>' }))"
+        cases = [
+            ("own({ 'text/plain': 'p', 'text/html': '<b>' })", ["text/html", "<b>", ""]),
+            ("own({ 'text/plain': 'p', 'application/vnd.x+json': { a: 1 } })", ["application/json", '{"a":1}', ""]),
+            ("own({ 'image/png': 'iVBORw0KGgo=' })", ["image/png", "iVBORw0KGgo=", ""]),
+            ("own({ 'image/png': Buffer.from('89504e470d0a1a0a', 'hex') })", ["image/png", "iVBORw0KGgo=", ""]),
+            ("own(%s)" % late, ["text/html", "<i>", ""]),
+            ("new (class { async [Symbol.for('Jupyter.display')]() { return { 'text/markdown': '#' } } })()", ["text/markdown", "#", ""]),
+        ]
+        for code, expected in cases:
+            with self.subTest(code=code):
+                guest = self.guest()
+                done = self.kept(guest, make + code)
+                self.assertEqual((done["status"], guest.shown, done["mime"]), ("ok", [expected], expected[0]))
+                self.assertTrue(done["repr"])
+                done = self.kept(guest, make + "display(%s)" % code)
+                self.assertEqual((done["status"], guest.shown, done["repr"]), ("ok", [expected], ""))
+                guest = self.guest()
+                guest.run(make + "display(%s)" % code)
+                self.assertEqual((guest.done()["status"], guest.shown), ("ok", [expected]))
+
+    def test_a_value_that_fails_to_display_itself_is_only_a_value(self):
+        guest = self.guest()
+        bodies = ("throw 1", "return 7", "return null", "return {}", "return Promise.reject(1)", "return { then: 1 }", "return { 'text/html': 5 }")
+        for body in bodies:
+            with self.subTest(body=body):
+                done = self.kept(guest, "var x = { a: 1, get [Symbol.for('Jupyter.display')]() { return () => { %s } } }; display(x); x" % body)
+                self.assertEqual((done["status"], guest.shown, done["mime"]), ("ok", [], ""))
+                self.assertIn("a: 1", done["repr"])
+        self.assertEqual(guest.streams()[0].count("a: 1"), len(bodies))
+        guest = self.guest()
+        guest.run("({ [Symbol.for('Jupyter.display')]: () => new Promise(() => {}) })", mode="keep")
+        time.sleep(0.3)
+        guest.process.send_signal(signal.SIGINT)
+        self.assertEqual(guest.done()["status"], "interrupted")
+        self.assertEqual(self.kept(guest, "1")["repr"], "1")
+
     def test_displays_are_bounded_run_by_run_and_the_name_is_the_programs(self):
         guest = self.guest()
         for _ in range(2):

@@ -113,19 +113,24 @@ class Displays:
         """The builtin, as in notebooks: whatever has no picture of itself is printed."""
         if display_id is not None:
             name = str(display_id) if display_id is not True else "display-%d" % (len(self.named) + 1)
-            self.named[name] = objects
+            self.named[name] = objects, mime, raw
             return Handle(self, name)
-        return self.display_now(objects, mime, raw)
+        return self.display_now((objects, mime, raw))
 
-    def update_display(self, *objects, display_id, **ignored):
-        self.named[str(display_id)] = objects
+    def update_display(self, *objects, display_id, mime=None, raw=False, **ignored):
+        self.named[str(display_id)] = objects, mime, raw
 
-    def display_now(self, objects, mime=None, raw=False):
+    def publish_display_data(self, data, *ignored, **more):
+        """What IPython calls with a bundle of types and contents."""
+        return self.display(data, raw=True, display_id=(more.get("transient") or {}).get("display_id"))
+
+    def display_now(self, what):
+        objects, mime, raw = what
         for value in objects:
             if mime is not None and isinstance(value, (str, bytes, bytearray)):
                 self.put(mime, value)
-            elif raw and isinstance(value, dict):
-                self.put_bundle(value, "")
+            elif raw and isinstance(value, dict) and quietly(lambda: self.put_bundle(value, "")):
+                continue
             elif not self.value(value):
                 print(repr(value))
 
@@ -182,8 +187,7 @@ class Displays:
 
     def put_bundle(self, bundle, text, data=""):
         """The best of several forms of one object."""
-        for mime in MIMES:
-            content = bundle.get(mime)
+        for mime, content in forms_of(bundle):
             content = content[0] if isinstance(content, tuple) and content else content
             if content is None:
                 continue
@@ -226,8 +230,8 @@ class Displays:
     def finish(self, keep):
         """At the end of a run: figures that the program left open and did not show as they are now."""
         try:
-            for objects in list(self.named.values()) if self.channel.is_ours() else ():
-                self.guarded(self.display_now, objects)
+            for what in list(self.named.values()) if self.channel.is_ours() else ():
+                self.guarded(self.display_now, what)
             figures = self.open_figures() if self.channel.is_ours() else []
             for figure in figures:
                 if self.shown.get(id(figure)) is not figure or figure.stale:
@@ -324,6 +328,7 @@ class Displays:
         elif name in ("IPython.display", "IPython.core.display_functions"):
             # Its own would look for a shell that does not exist here.
             module.display, module.update_display = self.display, self.update_display
+            module.publish_display_data = self.publish_display_data
             module.clear_output = self.open_notebook()["clear_output"]
 
 
@@ -333,8 +338,8 @@ class Handle:
     def __init__(self, displays, name):
         self.displays, self.display_id = displays, name
 
-    def display(self, *objects, **ignored):
-        self.displays.named[self.display_id] = objects
+    def display(self, *objects, mime=None, raw=False, **ignored):
+        self.displays.named[self.display_id] = objects, mime, raw
 
     update = display
 
@@ -363,6 +368,20 @@ def quietly(make):
         raise
     except BaseException:
         return None
+
+
+def forms_of(bundle):
+    """(type, content), best first. Data of types with a suffix is JSON, other text is plain."""
+    for mime in MIMES[:-1]:
+        yield mime, bundle.get(mime)
+    others = [(str(mime), content) for mime, content in bundle.items() if mime not in MIMES]
+    for mime, content in others:
+        if mime.endswith("+json"):
+            yield "application/json", content
+    yield "text/plain", bundle.get("text/plain")
+    for mime, content in others:
+        if "/" in mime and isinstance(content, str):
+            yield "text/plain", content
 
 
 def raster_of(content):

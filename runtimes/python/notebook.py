@@ -465,4 +465,5 @@ def fill_module(module, displays):
     for thing in (HTML, Markdown, Latex, Math, SVG, JSON, Pretty, Image, IFrame, clear_output):
         setattr(module, thing.__name__, thing)
     module.display, module.update_display = displays.display, displays.update_display
+    module.publish_display_data = displays.publish_display_data
     module.DisplayObject = Shown

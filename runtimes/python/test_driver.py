@@ -661,6 +661,24 @@ class DriverCase:
         ])
         self.assertEqual((done["mime"], done["repr"][:15], out), ("image/svg+xml", "<__main__.Both ", ""))
 
+    def test_a_bundle_of_types_is_displayed_in_its_best_form(self):
+        code = (
+            "from IPython.display import display, update_display, publish_display_data\n"
+            "display({'text/latex': 'L'}, raw=True)\ndisplay({'text/plain': 'p', 'image/png': 'iVBORw0KGgo='}, raw=True, metadata={})\n"
+            "display({'text/plain': 'p', 'application/vnd.vega.v5+json': {'a': 1}}, raw=True)\n"
+            "display({'application/x-own': 'text'}, raw=True)\n"
+            "publish_display_data({'text/html': '<i>'}, {})\n"
+            "display({}, {'a': 1}, {'image/png': 'x'}, raw=True)\ndisplay({'text/html': 'h'})\n"
+            "h = display({'text/html': '<b>1'}, raw=True, display_id=True)\nh.update({'text/html': '<b>2'}, raw=True)\n"
+            "display('# m', mime='text/markdown', display_id='n')\n"
+        )
+        done, shown, out = self.shown(code)
+        self.assertEqual(shown, [
+            ["text/latex", "L", ""], ["image/png", "iVBORw0KGgo=", ""], ["application/json", '{"a": 1}', ""],
+            ["text/plain", "text", ""], ["text/html", "<i>", ""], ["text/html", "<b>2", ""], ["text/markdown", "# m", ""],
+        ])
+        self.assertEqual(out, "{}\n{'a': 1}\n{'image/png': 'x'}\n{'text/html': 'h'}\n")
+
     def test_display_prints_what_has_no_picture_and_gives_way_to_the_program(self):
         done, shown, out = self.shown("display(5, 'x', [1], int)\n")
         self.assertEqual((shown, out), ([], "5\n'x'\n[1]\n<class 'int'>\n"))
@@ -887,6 +905,144 @@ class ShownByPackages(DriverCase, unittest.TestCase):
         dates = "import pandas as pd\npd.Series([1, 2], index=pd.date_range('2024-01-01', periods=2)).plot()\n"
         [chart] = self.data(PYPLOT + dates)
         self.assertEqual(chart["charts"][0]["series"][0]["x"], ["2024-01-01T00:00:00", "2024-01-02T00:00:00"])
+
+    def charts(self, code):
+        """The charts of each figure that a run showed."""
+        return [data and data["charts"] for data in self.data(PYPLOT + code)]
+
+    def test_a_box_plot_is_numbers_of_each_box_however_it_is_drawn(self):
+        names = "'a', 'b', 'c'"
+        code = (
+            "import matplotlib\nnew = tuple(map(int, matplotlib.__version__.split('.')[:2])) >= (3, 9)\n"
+            "d = [[85, 90, 78, 92, 88], [95, 89, 76, 91, 84, 87], [1, 1, 1, 1, 1000]]\n"
+            "def show(**more):\n"
+            "    fig, ax = plt.subplots(); ax.boxplot(d, **{'tick_labels' if new else 'labels': [%s]}, **more); plt.show()\n"
+            "for more in ({}, {'patch_artist': True}, {'notch': True}, {'vert': False}, {'vert': False, 'patch_artist': True},"
+            " {'showcaps': False}, {'showmeans': True}, {'showmeans': True, 'meanline': True, 'showcaps': False}): show(**more)\n" % names
+        )
+        expected = [
+            {"label": "a", "min": 78, "first_quartile": 85, "median": 88, "third_quartile": 90, "max": 92, "outliers": []},
+            {"label": "b", "min": 84, "first_quartile": 84.75, "median": 88, "third_quartile": 90.5, "max": 95, "outliers": [76]},
+            {"label": "c", "min": 1, "first_quartile": 1, "median": 1, "third_quartile": 1, "max": 1, "outliers": [1000]},
+        ]
+        guest = self.guest()
+        guest.run("import warnings; warnings.simplefilter('ignore')\n" + PYPLOT + code)
+        self.assertEqual(guest.done()["status"], "ok")
+        shown = [json.loads(data)["charts"] for _, _, _, data in guest.shown]
+        self.assertEqual(len(shown), 8)
+        for place, [chart] in enumerate(shown):
+            with self.subTest(place=place):
+                [series] = chart["series"]
+                self.assertEqual((chart["type"], series["type"]), ("box_and_whisker", "box_and_whisker"))
+                means = [box.pop("mean", None) for box in series["boxes"]]
+                self.assertEqual(means, [86.6, 87, 200.8] if place >= 6 else [None] * 3)
+                self.assertEqual(series["boxes"], expected)
+                is_flat = place in (3, 4)
+                self.assertEqual(series.get("orientation"), "horizontal" if is_flat else None)
+                name, other = "yx" if is_flat else "xy"
+                self.assertEqual((chart[name + "_scale"], chart[name + "_ticks"], chart[other + "_scale"]), ("categorical", ["a", "b", "c"], "linear"))
+
+    def test_box_plots_beside_other_things(self):
+        code = (
+            "fig, axes = plt.subplots(1, 3)\naxes[0].boxplot([1, 2, 3]); axes[0].plot([1, 2], [5, 6], label='l')\n"
+            "axes[1].plot([1, 1], [1, 0]); axes[1].plot([1, 1], [2, 3]); axes[1].plot([0, 2], [1.5, 1.5])\n"
+            "axes[2].boxplot([[], [4]]); plt.show()\n"
+            "import pandas as pd\npd.DataFrame({'p': [1, 2, 3], 'q': [2, 3, 4]}).boxplot(); plt.show()\n"
+        )
+        [[both, lines, empty], [frame]] = self.charts(code)
+        self.assertEqual((both["type"], [one["type"] for one in both["series"]]), ("mixed", ["box_and_whisker", "line"]))
+        self.assertEqual([box["label"] for box in both["series"][0]["boxes"]], ["1"])
+        self.assertEqual((lines["type"], len(lines["series"])), ("line", 3))
+        self.assertEqual([box["median"] for box in empty["series"][0]["boxes"]], [None, 4.0])
+        self.assertEqual([(box["label"], box["median"]) for box in frame["series"][0]["boxes"]], [("p", 2.0), ("q", 3.0)])
+
+    def test_dates_and_categories_are_words_and_not_numbers(self):
+        code = (
+            "import datetime as dt, numpy as np\nfrom matplotlib.dates import date2num\n"
+            "days = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2, 12)]\n"
+            "plt.plot(days, [1, 2]); plt.axvline(days[0]); plt.fill_between(days, [1, 2]); plt.yscale('log'); plt.show()\n"
+            "plt.scatter(days, [1, 2]); plt.show()\nplt.bar(days, [1, 2]); plt.show()\n"
+            "plt.plot(date2num(days), [1, 2]); plt.gca().xaxis_date(); plt.show()\n"
+            "plt.plot([1, 2], np.array(days, 'M8[s]')); plt.show()\n"
+            "plt.plot(['a', 'b'], ['x', 'y']); plt.plot([1, 0], [0, 1]); plt.show()\n"
+            "plt.scatter(['a', 'b'], [3, 4]); plt.show()\nplt.barh(['a', 'b'], [3, 4]); plt.show()\n"
+            "plt.bar([0, 1], [3, 4]); plt.xticks([0, 1], ['p', 'q']); plt.show()\n"
+            "plt.plot([0, .5, 1], [3, 4, 5]); plt.xticks([0, 1], ['p', 'q']); plt.show()\n"
+            "plt.scatter([d.replace(tzinfo=dt.timezone(dt.timedelta(hours=2))) for d in days], [1, 2]); plt.show()\n"
+        )
+        line, scatter, bar, numbers, upright, words, points, flat, ticks, between, zone = [charts[0] for charts in self.charts(code)]
+        days = ["2024-01-01T00:00:00", "2024-01-02T12:00:00"]
+        self.assertEqual((line["x_scale"], line["y_scale"]), ("datetime", "log"))
+        area = next(one for one in line["series"] if one["type"] == "area")
+        self.assertTrue(set(area["x"]) <= set(days), area)
+        self.assertEqual([one["x"] for one in line["series"] if one["type"] == "vline"], [days[:1]])
+        for chart in (line, scatter, bar, numbers):
+            self.assertEqual((chart["x_scale"], chart["series"][0]["x"]), ("datetime", days))
+            self.assertTrue(all(tick.startswith("202") and "T" in tick for tick in chart["x_ticks"]), chart["x_ticks"])
+        self.assertEqual((upright["x_scale"], upright["y_scale"], upright["series"][0]["y"]), ("linear", "datetime", days))
+        self.assertEqual((words["x_scale"], words["y_scale"]), ("categorical", "categorical"))
+        self.assertEqual([(one["x"], one["y"]) for one in words["series"]], [(["a", "b"], ["x", "y"]), (["b", "a"], ["x", "y"])])
+        self.assertEqual((points["x_scale"], points["y_scale"], points["series"][0]["x"]), ("categorical", "linear", ["a", "b"]))
+        self.assertEqual((points["x_ticks"], points.get("x_tick_labels")), (["a", "b"], None))
+        self.assertEqual((flat["y_scale"], flat["series"][0]["x"], flat["series"][0]["y"]), ("categorical", ["a", "b"], [3.0, 4.0]))
+        self.assertEqual((ticks["x_scale"], ticks["x_ticks"], ticks["series"][0]["x"]), ("categorical", ["p", "q"], ["p", "q"]))
+        self.assertEqual((between["x_scale"], between["x_ticks"], between["x_tick_labels"]), ("linear", [0.0, 1.0], ["p", "q"]))
+        self.assertEqual(zone["series"][0]["x"], [day + "+02:00" for day in days])
+        code = "import pandas as pd\npd.Series(range(3000), index=pd.date_range('2024-01-01', periods=3000, freq='h')).plot()\n"
+        [[chart]] = self.charts(code)
+        self.assertEqual((chart["x_scale"], chart["series"][0]["x"][:1], chart["series"][0]["x"][-1:]), ("datetime", days[:1], ["2024-05-04T23:00:00"]))
+        self.assertTrue(all(tick.startswith("2024-") for tick in chart["x_ticks"]), chart["x_ticks"])
+
+    def test_the_code_for_displays_is_loaded_at_its_first_use(self):
+        loaded = (
+            "import sys\nscreen = next(one for one in sys.meta_path if type(one).__name__ == 'Screen')\n"
+            "def loaded(): print(screen.displays is not None, screen.data is not None, 'json' in sys.modules)\n"
+        )
+        guest = self.guest()
+        code = loaded + "loaded()\ndisplay('<b>', mime='text/html'); loaded()\nimport matplotlib.pyplot as p\np.plot([1])\nprint(screen.data)\np.show(); loaded()"
+        guest.run(code)
+        self.assertEqual(guest.done()["status"], "ok")
+        self.assertEqual(guest.streams()[0], "False False False\nTrue False False\nNone\nTrue True True\n")
+
+    def test_a_chart_that_cannot_be_read_is_unknown_and_has_its_words(self):
+        code = (
+            "import numpy as np\nz = np.random.default_rng(1).random((20, 20))\n"
+            "def words(ax): ax.set_title('T'); ax.set_xlabel('x (m)'); ax.set_ylabel('y')\n"
+            "for draw in ('contour', 'contourf', 'quiver'):\n    fig, ax = plt.subplots()\n"
+            "    getattr(ax, draw)(*([z] if draw != 'quiver' else [z, z])); words(ax); plt.show()\n"
+            "fig, ax = plt.subplots(); ax.hexbin(z[0], z[1]); words(ax); plt.show()\n"
+            "fig, ax = plt.subplots(); ax.add_artist(plt.Circle((0, 0), 1)); words(ax); plt.show()\n"
+            "ax = plt.figure().add_subplot(projection='3d'); ax.plot_surface(*np.meshgrid(range(20), range(20)), z); words(ax); ax.set_zlabel('z'); plt.show()\n"
+            "fig, axes = plt.subplots(1, 2); axes[0].contour(z); axes[1].plot([1, 2]); plt.show()\n"
+            "plt.subplots(); plt.show()\nplt.imshow(z[:2, :2]); plt.title('I'); plt.show()\n"
+        )
+        *unknown, several, empty, image = self.charts(code)
+        self.assertEqual(len(unknown), 6)
+        for place, [chart] in enumerate(unknown):
+            with self.subTest(place=place):
+                self.assertEqual([chart.get(name) for name in ("type", "title", "x_label", "x_unit", "y_label", "series")],
+                                 ["unknown", "T", "x (m)", "m", "y", []])
+        self.assertEqual(unknown[-1][0]["z_label"], "z")
+        self.assertEqual([chart["type"] for chart in several], ["unknown", "line"])
+        self.assertIsNone(empty)
+        self.assertEqual((image[0]["type"], image[0]["series"][0]["shape"]), ("image", [2, 2]))
+
+    def test_data_of_many_things_takes_no_time_beside_the_picture(self):
+        code = (
+            "import numpy as np, datetime as dt, time\nday = dt.datetime(2024, 1, 1)\n"
+            "plt.subplots(); plt.scatter([day + dt.timedelta(seconds=n) for n in range(100000)], range(100000))\n"
+            "plt.subplots(); [plt.plot([1, 2], [n, n]) for n in range(1000)]\n"
+            "plt.subplots(); plt.boxplot(np.random.default_rng(1).random((9, 100)), patch_artist=True)\n"
+            "begin = time.process_time()\nfor n in plt.get_fignums(): plt.figure(n).savefig('a.png')\n"
+            "drawn = time.process_time() - begin\nbegin = time.process_time()\nplt.show()\n"
+            "print('%.2f' % ((time.process_time() - begin) / drawn))"
+        )
+        guest = self.guest()
+        guest.run(PYPLOT + code)
+        self.assertEqual(guest.done()["status"], "ok")
+        self.assertEqual([len(json.loads(data)["charts"]) for _, _, _, data in guest.shown], [1, 1, 1])
+        # Showing draws as well: at most half of the time again is for the data.
+        self.assertLess(float(guest.streams()[0]), 1.5)
 
 
 def load_tests(loader, tests, pattern):

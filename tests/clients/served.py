@@ -18,7 +18,8 @@ class Served:
     """`palisade serve` on a free port of this machine."""
 
     def __init__(self, binary, *arguments, log="info"):
-        command = [binary, "serve", "--listen", "127.0.0.1:0", *arguments]
+        listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+        command = [binary, "serve", *listen, *arguments]
         environment = {**os.environ, "PALISADE_LOG": log}
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)

@@ -225,7 +225,7 @@ fn a_run_that_is_stopped_or_times_out_keeps_every_context() {
         assert_eq!(completed(&client.run(&b, "python", "x"))["value"]["json"], 5);
         // One that ignores the interrupt is killed, and only it.
         let stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
-        let killed = client.run_with(&a, "python", stubborn, json!({"timeout_ms": 500}));
+        let killed = client.run_with(&a, "python", stubborn, json!({"timeout_ms": 2000}));
         assert!(outcome(&killed) == "timed_out" && warns(&killed, "was killed"), "{killed:#}");
         assert_eq!(contexts(client, sandbox), ["a python asleep", "b python awake"]);
         let kept = client.run(&b, "python", "x");

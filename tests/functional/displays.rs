@@ -196,3 +196,51 @@ fn a_plotly_figure_is_shown_without_a_network() {
     let displays = answer["structuredContent"]["displays"].as_array().unwrap();
     assert_eq!((displays.len(), &displays[0]["text"]), (2, &json!("plotly figure: bar")), "{answer:#}");
 }
+
+#[test]
+fn a_value_of_javascript_displays_itself() {
+    let method = "[Symbol.for('Jupyter.display')]";
+    for user in users() {
+        for (language, body) in [
+            ("javascript", "return { 'text/plain': 'x', 'text/html': '<b>x</b>' }"),
+            ("typescript", "return new Promise((done) => setTimeout(done, 20, { 'text/html': '<b>x</b>' }))"),
+        ] {
+            let result = run_json(user, language, &format!("({{ {method}() {{ {body} }} }})"), &[]);
+            assert_eq!(result["displays"][0]["mime"], "text/html", "as {user:?}: {result:#}");
+            assert_eq!(result["value"]["mime"], "text/html", "as {user:?}: {result:#}");
+        }
+    }
+}
+
+#[test]
+fn data_of_a_figure_never_fails_or_holds_up_its_picture() {
+    let Some(path) = packages("matplotlib, numpy") else { return };
+    // A list of a million dates, an artist that raises, a kind of drawing that has no data.
+    let code = "import matplotlib.pyplot as p, numpy as n, time\nf, a = p.subplots(1, 3)\n\
+                a[0].plot(n.datetime64('2024-01-01') + n.arange(10**6).astype('m8[s]'), n.zeros(10**6))\n\
+                a[1].boxplot([1, 2, 3]); a[1].get_lines()[0].get_xydata = lambda: 1 / 0\n\
+                a[2].contour(n.eye(9)); a[2].set_title('c'); f.savefig('a.png')\n\
+                b = time.process_time(); f.savefig('a.png'); d = time.process_time()\n\
+                p.show(); print(time.process_time() - d < 3 * (d - b) + 1)";
+    let (answer, _) = over_mcp(&path, code);
+    assert_eq!(answer["structuredContent"]["stdout"], "True\n", "{answer:#}");
+    assert_eq!(answer["content"][1]["type"], "image", "{answer:#}");
+}
+
+#[test]
+fn charts_tell_boxes_dates_categories_and_what_they_do_not_know() {
+    let Some(path) = packages("matplotlib") else { return };
+    let code = "import matplotlib.pyplot as p, datetime as t\nf, a = p.subplots(1, 3)\na[0].boxplot([1, 2, 2, 3, 4, 4, 5, 9])\n\
+                a[1].scatter([t.datetime(2024, 1, 1)], ['x']); a[2].add_artist(p.Circle((0, 0), 1)); p.show()";
+    let (answer, _) = reading(&path, code, "json_uri");
+    let charts = &answer["structuredContent"]["displays"][0]["json"]["charts"];
+    let types: Vec<&Value> = charts.as_array().unwrap().iter().map(|chart| &chart["type"]).collect();
+    assert_eq!(types, ["box_and_whisker", "scatter", "unknown"], "{answer:#}");
+    let found = json!({
+        "label": "1", "min": 1.0, "first_quartile": 2.0, "median": 3.5, "third_quartile": 4.25, "max": 5.0, "outliers": [9.0]
+    });
+    assert_eq!(charts[0]["series"][0]["boxes"], json!([found]));
+    assert_eq!((&charts[1]["x_scale"], &charts[1]["y_scale"]), (&json!("datetime"), &json!("categorical")));
+    let points = (&charts[1]["series"][0]["x"], &charts[1]["series"][0]["y"]);
+    assert_eq!(points, (&json!(["2024-01-01T00:00:00"]), &json!(["x"])));
+}

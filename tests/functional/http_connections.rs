@@ -281,13 +281,28 @@ fn what_others_can_reach_is_not_opened_in_the_clear() {
         (vec!["--listen", "0.0.0.0:0"], "--tls-cert"),
         (vec!["--listen", "[::]:0"], "--tls-cert"),
         (vec!["--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"], "--tls-cert"),
-        (vec!["--listen", "0.0.0.0:0", "--no-auth", "--behind-proxy"], "--no-auth"),
+        (vec!["--listen", "0.0.0.0:0", "--no-auth", "--behind-proxy", "127.0.0.1"], "--no-auth"),
+        (vec!["--listen", "0.0.0.0:0", "--behind-proxy", "0.0.0.0/0"], "no address of a proxy"),
     ];
     for (arguments, words) in refusals {
         let ended = Palisade::new(Build::Real, user, &["serve"]).args(&arguments).within(SOON).end();
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
     }
-    let server = Server::start_as(user, &["--listen", "0.0.0.0:0", "--behind-proxy"]);
+}
+
+#[test]
+fn only_the_named_proxy_may_connect_where_other_machines_could() {
+    let user = users()[0];
+    let open = ["--listen", "0.0.0.0:0", "--behind-proxy"];
+    let server = Server::start_as(user, &[open.as_slice(), &["192.0.2.7,127.0.0.0/8"]].concat());
+    assert_eq!(server.ask(&Request::get("/healthz")).status, 200, "a named peer");
     drop(server);
+    let server =
+        Server::start_as(user, &[open.as_slice(), &["192.0.2.7", "--listen", "127.0.0.1:0"]].concat());
+    let forwarded =
+        Request::get("/healthz").header("X-Forwarded-For", "192.0.2.7").header("Forwarded", "for=192.0.2.7");
+    let mut wire = server.connect();
+    let answer = wire.try_send(&forwarded.bytes(&server)).and_then(|()| wire.try_answer());
+    assert!(answer.is_err(), "{answer:?}");
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use functional::http::{Request, Server};
 use functional::serving::{self, Terminal};
@@ -77,6 +78,34 @@ fn a_new_token_is_asked_for_and_the_old_one_is_nobodys() {
     until(SOON, "the failure is logged", || (count(&server, "reload_failed") == 1).then_some(()));
     assert_eq!(list(&new), 200);
     assert!(!server.log().contains(&new), "the token is in the log");
+}
+
+#[test]
+fn a_replaced_token_ends_streams_calls_and_runs_that_it_began() {
+    let server = Server::start();
+    let session = server.open_session();
+    let mut events = server.connect();
+    let listen =
+        Request::get("/mcp").header("Accept", "text/event-stream").header("Mcp-Session-Id", &session);
+    events.send(&listen.bytes(&server));
+    assert_eq!(events.head().unwrap().status, 200);
+    let mut call = server.connect();
+    call.send(&Request::run("bash", "sleep 60").bytes(&server));
+    until(SOON, "the run is in progress", || (server.metric("palisade_runs_live ") >= 1.0).then_some(()));
+
+    let new = "m".repeat(40);
+    fs::write(state_dir(users()[0]).join("token"), &new).unwrap();
+    server.signal(Signal::HUP);
+    let since = Instant::now();
+    events.rest();
+    assert_eq!(call.try_answer().map_or(401, |answer| answer.status), 401);
+    assert!(since.elapsed() < Duration::from_secs(1), "it took {:?}", since.elapsed());
+    let live = || {
+        let page = Request::get("/metrics").header("Authorization", &format!("Bearer {new}"));
+        let page = server.ask(&page).text();
+        page.lines().find_map(|line| line.strip_prefix("palisade_runs_live ")?.trim().parse::<f64>().ok())
+    };
+    until(SOON, "the run is cancelled", || (live() == Some(0.0)).then_some(()));
 }
 
 #[test]

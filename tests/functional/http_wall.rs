@@ -14,7 +14,7 @@ const FAILURES: usize = 3;
 /// A build's own deadline, the probe's after the last of them, and room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// An answer that waits for no build.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// The process that the server forked to make sandboxes.
 fn spawner(server: &Server) -> Pid {

@@ -52,6 +52,18 @@ fn a_ping_is_answered_with_its_own_words() {
     is_well(&mut socket);
 }
 
+/// A browser that gets no answer to its close frame reports an abnormal end (code 1006).
+#[test]
+fn a_close_frame_is_answered_with_its_own_code() {
+    let server = Server::start();
+    let mut socket = Socket::open(&server);
+    is_well(&mut socket);
+    let code = 1000_u16.to_be_bytes();
+    socket.send(CLOSE, &code).unwrap();
+    assert_eq!(socket.receive().unwrap(), (CLOSE, code.to_vec()));
+    assert!(socket.is_ended());
+}
+
 #[test]
 fn an_oversized_frame_ends_the_socket_at_its_announcement() {
     let server = Server::start();

@@ -46,7 +46,9 @@ fn process_substitution_works() {
 
 #[test]
 fn background_jobs_and_wait_work() {
-    prints("for i in 3 1 2; do (sleep 0.$i; echo $i) & done; wait; echo all", "1\n2\n3\nall\n");
+    let code = "for i in 3 1 2; do (until [ -e turn$i ]; do sleep 0.01; done; echo $i; : > turn$((i + 1))) & done\n\
+                : > turn1; wait; echo all";
+    prints(code, "1\n2\n3\nall\n");
     prints("(exit 4) & wait $!; echo $?; sleep 100 & kill %1; wait %1; echo $?", "4\n143\n");
 }
 

@@ -17,8 +17,10 @@ fn what_runs_at_the_end_runs_to_its_end() {
 class Last:\n    def __del__(self): print('let go')\n\
 kept = Last()\n\
 atexit.register(lambda: print('at exit', 'x' * 50000 == 'x' * 50000))\n\
-threading.Thread(target=lambda: (time.sleep(0.05), print('thread'))).start()\n\
+written = threading.Event()\n\
+threading.Thread(target=lambda: (written.wait(), time.sleep(0.05), print('thread'))).start()\n\
 sys.stdout.write('no newline')\n\
+written.set()\n\
 sys.exit(7)";
     for user in users() {
         let ended = functional::run_json(user, "python", CODE, &[]);

@@ -10,7 +10,7 @@ use harness::users;
 
 const SHORT: &[&str] = &["--timeout", "500ms"];
 /// Long enough for an interpreter to begin on a busy machine.
-const LONGER: &[&str] = &["--timeout", "1s"];
+const LONGER: &[&str] = &["--timeout", "3s"];
 
 #[test]
 fn a_program_that_succeeds_is_completed() {
@@ -214,7 +214,7 @@ fn the_fate_of_a_program_is_not_told_by_what_it_prints_on_the_drivers_channel() 
 fn usage_is_measured_by_the_host() {
     for user in users() {
         let code = "import time, os\nx = bytearray(64 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\n\
-                    end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(0.2)";
+                    end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(1)";
         let usage = &run_json(user, "python", code, &[])["usage"];
         assert!(usage["memory_peak_bytes"].as_u64().unwrap() >= 64 << 20, "{usage:#}");
         assert!((300.0..5000.0).contains(&usage["cpu_ms"].as_f64().unwrap()), "{usage:#}");
@@ -280,7 +280,8 @@ fn who_forks_on_at_the_end_was_not_refused_by_the_limit() {
     for user in users() {
         let client = Client::new(user);
         let code = "for i in 1 2 3 4 5 6; do ( while :; do ( : ); done ) & done; sleep 0.03; exit 3";
-        for _ in 0..40 {
+        // Not more: on a busy machine each takes seconds.
+        for _ in 0..12 {
             let result = client.call("run", serde_json::json!({"language": "bash", "code": code}));
             let told = (outcome(&result), &result["exit_code"], &result["warnings"]);
             assert_eq!(told, ("failed", &3.into(), &serde_json::json!([])), "as {user:?}: {result:#}");

@@ -241,7 +241,7 @@ fn what_threads_write_between_runs_belongs_to_the_run_that_is_open() {
         let code = "import threading, time\nstop = threading.Event()\ndef tick():\n    while not stop.wait(0.05): print('tick', flush=True)\n\
                     t = threading.Thread(target=tick, daemon=True); t.start(); print('started')";
         assert!(stdout(&client.run(sandbox, "python", code)).starts_with("started\n"));
-        let result = client.run(sandbox, "python", "time.sleep(0.4)\nstop.set(); t.join(); print('stopped')");
+        let result = client.run(sandbox, "python", "time.sleep(1.5)\nstop.set(); t.join(); print('stopped')");
         assert!(stdout(&result).contains("tick\n") && stdout(&result).ends_with("stopped\n"), "{result:#}");
         assert_eq!(stdout(&client.run(sandbox, "python", "print('quiet')")), "quiet\n");
     });

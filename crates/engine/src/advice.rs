@@ -16,10 +16,27 @@ const NETWORK_WORDS: [&str; 12] = [
     "UnknownHostException",
     "failed to lookup address",
 ];
+/// How package managers say that they could not fetch anything.
+const PACKAGE_WORDS: [&str; 7] = [
+    "No matching distribution found for",
+    "ENOTCACHED",
+    "/var/lib/apt/lists",
+    "Unable to locate package",
+    "Could not find a valid gem",
+    "--offline was specified",
+    "module lookup disabled",
+];
+const NO_PACKAGES: &str = "a sandbox has no network to install from: see get_capabilities for what is installed, or send the \
+package's files with the program";
 const NO_NETWORK: &str = "a sandbox has no network: send the data with the program, as inputs or variables";
 const NO_INPUT: &str = "the program read more input than there was: give the whole text as stdin";
 const NO_FILE: &str =
     "a sandbox has only its own files: send the file with the program, as one of its inputs";
+/// How JavaScript and Python say that a program returns from no function.
+const RETURN_WORDS: [&str; 3] =
+    ["Illegal return statement", "'return' outside function", "A 'return' statement can only be used"];
+const NO_RETURN: &str =
+    "a program is no function: write the value as the last expression, without `return`, or print it";
 /// The end of standard error that is looked at.
 const STDERR_BYTES_MAX: usize = 16 << 10;
 
@@ -27,11 +44,17 @@ const STDERR_BYTES_MAX: usize = 16 << 10;
 pub(crate) fn remedy(message: &str, stderr: &[u8]) -> Option<&'static str> {
     let tail = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(STDERR_BYTES_MAX)..]);
     let says = |words: &str| message.contains(words) || tail.contains(words);
+    if PACKAGE_WORDS.iter().any(|words| says(words)) {
+        return Some(NO_PACKAGES);
+    }
     if NETWORK_WORDS.iter().any(|words| says(words)) {
         return Some(NO_NETWORK);
     }
     if message.starts_with("EOFError: EOF when reading a line") {
         return Some(NO_INPUT);
+    }
+    if RETURN_WORDS.iter().any(|words| message.contains(words)) {
+        return Some(NO_RETURN);
     }
     let is_no_file = message.contains("No such file or directory") || message.contains("ENOENT");
     is_no_file.then_some(NO_FILE)
@@ -53,7 +76,12 @@ mod tests {
             remedy("TypeError: fetch failed", b"cause: Error: getaddrinfo EAI_AGAIN"),
             Some(NO_NETWORK)
         );
+        let npm = b"npm error code ENOTCACHED\nnpm error request failed";
+        assert_eq!(remedy("the program exited with status 1", npm), Some(NO_PACKAGES));
+        let pip = b"WARNING: Name or service not known\nERROR: No matching distribution found for left-pad";
+        assert_eq!(remedy("the program exited with status 1", pip), Some(NO_PACKAGES));
         assert_eq!(remedy("EOFError: EOF when reading a line", b""), Some(NO_INPUT));
+        assert_eq!(remedy("SyntaxError: 'return' outside function", b""), Some(NO_RETURN));
         let file = "FileNotFoundError: [Errno 2] No such file or directory: '/home/user/data.csv'";
         assert_eq!(remedy(file, b""), Some(NO_FILE));
         assert_eq!(remedy("ValueError: x", b"No such file or directory"), None, "of another command");

@@ -25,7 +25,7 @@ use crate::result::{BuildReport, Execution, RunError, RunUsage};
 use crate::runtimes::{BUILD_FOLDER, CompileCall, CpuShare, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
-use crate::{Engine, Wall};
+use crate::{Engine, Wall, damage};
 
 /// A file that creates the product's folder. It is not part of the product.
 const MARK: &str = ".made";
@@ -110,7 +110,12 @@ impl Engine {
             };
             let verdict = verdict::judge(attempt.end, &usage, &limits);
             let errors = |text: &str| runtime.compile_errors(text, call.source, 1);
-            return Err(not_compiled(execution, verdict, attempt.output, errors));
+            let mut unstarted = not_compiled(execution, verdict, attempt.output, errors);
+            if unstarted.outcome == Outcome::CompileFailed {
+                let advice = damage::remedy(runtime.name(), call.code).or_else(|| runtime.frame_remedy(call));
+                unstarted.error.remedy = advice.or(unstarted.error.remedy);
+            }
+            return Err(unstarted);
         }
         let files = attempt.product.map_err(|reason| Unstarted::from(broken(&reason)))?;
         let builds = self.builds.clone();

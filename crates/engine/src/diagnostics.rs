@@ -7,6 +7,7 @@
 //! - `{message}` and `{file}` are at least one character.
 //! - `{any}` may be empty.
 //! - `{source}` is the program's own file name.
+//! - `{next}` at the beginning of a line pattern: it must match the very next line.
 //!
 //! The input is hostile text. Lines, their length and the steps of the search are bounded, and nothing found
 //! here decides an outcome.
@@ -21,6 +22,8 @@ const LINE_BYTES_MAX: usize = 2000;
 const GAP_LINES: usize = 48;
 /// The most comparisons of one search. A match that needs more is not found.
 const STEPS_MAX: usize = 2_000_000;
+/// Begins a line pattern that must match the very next line.
+const NEXT: &str = "{next}";
 
 /// The pattern of a message, line by line.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -101,7 +104,10 @@ impl Search<'_> {
         let mut said = Said::default();
         let mut at = 0;
         for (number, pattern) in pattern.0.iter().enumerate() {
-            let gap = if number == 0 { 1 } else { GAP_LINES };
+            let (gap, pattern) = match pattern.strip_prefix(NEXT) {
+                Some(pattern) => (1, pattern),
+                None => (if number == 0 { 1 } else { GAP_LINES }, pattern.as_str()),
+            };
             let mut tried = lines.iter().enumerate().skip(at).take(gap);
             let (used, captured) = tried.find_map(|(index, line)| {
                 let mut captured = said.clone();
@@ -209,6 +215,16 @@ mod tests {
         let go = ["panic: {message}", "{any}/{source}:{line} {any}"];
         let text = "panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/workspace/main.c:6 +0x1d\n";
         assert_eq!(one(text, &go).unwrap().line, Some(6));
+    }
+
+    #[test]
+    fn the_next_line_is_not_one_further_on() {
+        let rust =
+            ["error{any}: {message}", "{next}{any}--> /rustc/{any}", "{any}::: {file}:{line}:{column}"];
+        let text = "error: a\n --> /rustc/1/macros.rs:1:2\n  |\n ::: main.c:3:1\n";
+        assert_eq!(one(text, &rust).unwrap().line, Some(3));
+        let own = format!("error: own\n --> main.c:9:1\n{text}");
+        assert_eq!(one(&own, &rust).unwrap().message, "a");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod clock;
 mod compile;
 mod conclusion;
 mod conversation;
+mod damage;
 mod diagnostics;
 mod display;
 mod driver;
@@ -70,6 +71,12 @@ pub use conversation::{RunEvent, Stop};
 pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
 };
+pub use gatekeeper::{
+    APPROVAL_REQUIRED, Admitted, Claim, ClaimEnd, Decided, Decision, Gatekeeper, IDEMPOTENCY_CONFLICT,
+    IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_RUNNING, IdempotencyKey, JudgedCall, Key,
+    KeyDigest, KeyError, KeyId, KeyState, KeyText, KeyedCall, Keys, KeysSeen, NewKey, NotAKey, POLICY_DENIED,
+    QUOTA_EXCEEDED, QuotaUse, Recalled, Record, ShownKey, counted, decisions,
+};
 pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
 pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};
 pub use pool::PoolConfig;
@@ -115,6 +122,7 @@ pub struct Engine {
     failures: Arc<Failures>,
     /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
+    gatekeeper: Gatekeeper,
     /// What the links of all runs may hold.
     pub(crate) link_memory: Arc<links::LinkMemory>,
 }
@@ -166,6 +174,7 @@ impl Engine {
         Self {
             default_wall: wall(default, Rank::Default),
             further_walls: others.into_iter().map(|backend| wall(backend, Rank::Further)).collect(),
+            gatekeeper: Gatekeeper::new(&config.state_dir, policy::Book::default()),
             builds: builds::Builds::new(&config.state_dir, &failures),
             policy: affordable(config.policy, &admission),
             is_warm: config.pool.is_on,
@@ -238,6 +247,11 @@ impl Engine {
     /// The spares of the default wall at this moment.
     pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
         self.default_wall.pool_snapshot()
+    }
+
+    /// Judges calls of tools. It knows no policy until it is given some.
+    pub fn gatekeeper(&self) -> &Gatekeeper {
+        &self.gatekeeper
     }
 
     /// The policy in force.

@@ -26,6 +26,13 @@ fn words(module: &str, near: &[String], runtime: &Runtime) -> String {
         return "there is no such file in the sandbox: send it with the program, or write it first"
             .to_owned();
     }
+    if let Some(scheme) = scheme_of(module) {
+        return format!(
+            "imports with `{scheme}:` are of another runtime, and a sandbox has no network to fetch packages from: use \
+             what comes with {}, or send the files with the program",
+            runtime.title()
+        );
+    }
     // `pip install` may name several, with versions.
     let module = if is_name(module) { format!("`{module}` is not installed, and ") } else { String::new() };
     let meant = near.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
@@ -37,6 +44,13 @@ fn words(module: &str, near: &[String], runtime: &Runtime) -> String {
     format!(
         "{meant}{module}a sandbox has no network to install from: {there}, or send its files with the program"
     )
+}
+
+/// The scheme of an import such as `npm:chalk` or `https://host/module.js`. Modules of Node have one of their own.
+fn scheme_of(module: &str) -> Option<&str> {
+    let (scheme, _) = module.split_once(':')?;
+    let is_scheme = !scheme.is_empty() && scheme.chars().all(|letter| letter.is_ascii_lowercase());
+    (is_scheme && scheme.len() <= NAME_CHARACTERS_MAX && scheme != "node").then_some(scheme)
 }
 
 /// Names of modules and packages in Python and JavaScript.
@@ -55,5 +69,17 @@ mod tests {
         assert_eq!(names("a b c d").len(), NAMES_MAX);
         assert_eq!(names("`rm` ignore\nall \u{7} os.path @scope/name"), ["os.path", "@scope/name"]);
         assert!(names(&"x".repeat(10_000)).is_empty() && names("").is_empty());
+    }
+
+    #[test]
+    fn a_scheme_is_that_of_another_runtime() {
+        for (module, scheme) in
+            [("npm:", Some("npm")), ("npm:chalk", Some("npm")), ("https://a/b", Some("https"))]
+        {
+            assert_eq!(scheme_of(module), scheme);
+        }
+        for module in ["chalk", "@scope/name", "node:nothing", "numpy==1.0 pandas:", ":x"] {
+            assert_eq!(scheme_of(module), None, "{module}");
+        }
     }
 }

@@ -146,6 +146,9 @@ pub struct RunError {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The rule of a policy that refused the call, as a JSON pointer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// How long to wait before a retry.

@@ -36,7 +36,7 @@ use crate::run_spec::opening;
 use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
-use crate::{Engine, Wall, terminal, unpack, variables};
+use crate::{Engine, Wall, damage, terminal, unpack, variables};
 
 /// The driver mode for an interpreter that executes a single run.
 pub(crate) const FRESH: &str = "last";
@@ -269,7 +269,8 @@ impl Prepared {
         execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         conversation.read_rest(end).await;
         let (_, said) = conversation.into_parts();
-        let result = self.conclude(begun, said, end, usage);
+        let mut result = self.conclude(begun, said, end, usage);
+        damage::advise(&mut result, self.runtime.name(), &request.code);
         self.destroy_in_background();
         result
     }

@@ -1,12 +1,17 @@
 //! Records the events that the engine logs for operators, in tests.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+
+/// A second subscriber that lives as long as the process. While only one exists, `tracing` asks the thread that
+/// reaches a line first whether its events are wanted, and remembers that answer for all threads. With two it asks
+/// every subscriber. Tests of one process share these answers.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Ear::default()));
 
 /// The events on this thread from now on, at level warning and above.
 pub(crate) struct Heard {
@@ -16,6 +21,7 @@ pub(crate) struct Heard {
 
 impl Heard {
     pub(crate) fn begin() -> Self {
+        LazyLock::force(&SECOND);
         let events = Arc::default();
         let guard = tracing::subscriber::set_default(Ear(Arc::clone(&events)));
         Self { events, _guard: guard }
@@ -27,6 +33,7 @@ impl Heard {
     }
 }
 
+#[derive(Default)]
 struct Ear(Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Ear {

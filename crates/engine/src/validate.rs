@@ -111,8 +111,15 @@ impl Engine {
             let message = format!("{language} programs cannot be checked without running them");
             return Err(RunError::new("check_unsupported", message).remedy("run the program instead"));
         };
+        let counted = self.gatekeeper().lease_run(caller).await?;
         let admitted = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy);
-        let _permit = admitted.map_err(|unstarted| unstarted.error)?;
+        let _permit = match admitted {
+            Ok(permit) => permit,
+            Err(unstarted) => {
+                counted.end(0, true);
+                return Err(unstarted.error);
+            }
+        };
         let spec = self.spec(&runtime, &limits, Vec::new());
         let (language, purpose) = (runtime.interpreter(), Purpose::Check);
         let want = Want { spec: &spec, usual: &limits, most: &limits, language, purpose };
@@ -125,7 +132,8 @@ impl Engine {
             lease = Lease::cold(wall.create(&spec).await.map_err(|unstarted| unstarted.error)?);
             answer = check.ask(&mut lease).await;
         }
-        lease.sandbox.destroy().await.ok();
+        let spent = lease.sandbox.destroy().await.map_or(0, |usage| usage.cpu_us);
+        counted.end(spent, false);
         if let Some(error) = undecided(&answer) {
             return Err(error);
         }

@@ -3,6 +3,9 @@
 use engine::Caller;
 use rmcp::model::{CompleteRequestParams, CompletionInfo, Reference};
 
+use serde_json::json;
+
+use super::doors::Door;
 use super::{Server, prompts, resources};
 
 /// Maximum number of runs that are searched.
@@ -14,14 +17,23 @@ pub(crate) async fn complete(
     caller: &Caller,
     asked: &CompleteRequestParams,
 ) -> CompletionInfo {
+    let gatekeeper = server.engine.gatekeeper();
     let candidates = match &asked.r#ref {
         Reference::Prompt(prompt) if asked.argument.name == prompts::LANGUAGE => {
-            let takes = prompts::takes(&prompt.name, prompts::LANGUAGE);
-            if takes { server.languages().await } else { Vec::new() }
+            let is_shown = |tool: &str| !gatekeeper.hides(caller, &[tool]);
+            let takes = prompts::takes(&prompt.name, prompts::LANGUAGE, is_shown);
+            if takes && Door::LanguageCompletion.is_seen(gatekeeper, caller) {
+                server.languages().await
+            } else {
+                Vec::new()
+            }
         }
         Reference::Resource(template)
             if template.uri == resources::LOG_TEMPLATE && asked.argument.name == resources::RUN_VARIABLE =>
         {
+            if Door::RunCompletion.open(gatekeeper, caller, json!({})).await.is_err() {
+                return CompletionInfo::default();
+            }
             // Without its store the server completes nothing. Other answers report the failure of the store.
             let runs = server.runs.list(caller, RUNS_MAX).await.unwrap_or_default();
             runs.into_iter().map(|run| run.id.as_str().to_owned()).collect()

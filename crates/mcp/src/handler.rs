@@ -5,32 +5,53 @@
 
 use std::borrow::Cow;
 
+use engine::{Caller, JudgedCall};
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
-    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-    ServerConfig, SubscriptionFilter, UpdateTaskParams,
+    CompleteResult, ContentBlock, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
+    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::resources::Freshness;
-use super::tools::{self, ToolCall};
+use super::tools::{self, ToolCall, ToolEntry};
 use super::{
-    NAME, Server, VERSIONS, caller, completions, file_urls, icon, ill_typed_arguments, is_modern, prompts,
-    resources, subscriptions, tasks,
+    NAME, Server, VERSIONS, caller, completions, doors, file_urls, gate, icon, idempotency,
+    ill_typed_arguments, is_modern, prompts, resources, subscriptions, tasks,
 };
 
 const TITLE: &str = "Palisade";
-pub(super) const INSTRUCTIONS: &str = "Palisade runs programs in isolated sandboxes without network. Use `run` with a whole \
-program; pass data by `variables` or `inputs` rather than pasting it into code. Print what you need, or end with an \
-expression to get its value. Runs without a sandbox_id share nothing; to keep files, variables and imports between \
-runs, open a sandbox with `sandbox_open` and pass its sandbox_id (or name) to `run`. When a run is cut short, the error says which limit to raise. A run \
-that takes long answers `outcome: running` with a run_id: follow it with `wait`. Long output is cut in the answer; \
-read the rest at its palisade:// address.";
+/// What a model is told about the server, each part with the tools that it is about.
+const INSTRUCTIONS: [(&str, &[&str]); 6] = [
+    ("Palisade runs programs in isolated sandboxes without network.", &[]),
+    (
+        "Use `run` with a whole program; pass data by `variables` or `inputs` rather than pasting it into code. Print \
+what you need, or end with an expression to get its value.",
+        &["run"],
+    ),
+    (
+        "Runs without a sandbox_id share nothing; to keep files, variables and imports between runs, open a sandbox with \
+`sandbox_open` and pass its sandbox_id (or name) to `run`.",
+        &["run", "sandbox_open"],
+    ),
+    ("When a run is cut short, the error says which limit to raise.", &["run"]),
+    (
+        "A run that takes long answers `outcome: running` with a run_id: follow it with `wait`.",
+        &["run", "wait"],
+    ),
+    ("Long output is cut in the answer; read the rest at its palisade:// address.", &["run", "wait"]),
+];
+
+/// The instructions without the parts about tools that are hidden.
+pub(super) fn instructions(hidden: &[&str]) -> String {
+    let parts = INSTRUCTIONS.iter().filter(|(_, about)| !about.iter().any(|tool| hidden.contains(tool)));
+    parts.map(|(text, _)| *text).collect::<Vec<_>>().join(" ")
+}
 
 /// Cache lifetime of lists. They change rarely, and subscribers are notified.
 const LIST_FRESH_MS: u64 = 300_000;
@@ -40,10 +61,13 @@ const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Adds the hints of the newer era to a list: its lifetime, its cache scope, and the server that made it.
 macro_rules! with_hints {
-    ($list:expr, $context:expr) => {{
+    ($list:expr, $context:expr) => {
+        with_hints!($list, $context, CacheScope::Public)
+    };
+    ($list:expr, $context:expr, $scope:expr) => {{
         let mut list = $list;
         if is_modern($context) {
-            list = list.with_ttl_ms(LIST_FRESH_MS).with_cache_scope(CacheScope::Public);
+            list = list.with_ttl_ms(LIST_FRESH_MS).with_cache_scope($scope);
             list.meta = Some(own_meta());
         }
         Ok(list)
@@ -63,7 +87,7 @@ impl ServerHandler for Server {
             .enable_completions()
             .enable_tasks()
             .build();
-        let mut config = ServerConfig::new(capabilities).with_instructions(INSTRUCTIONS);
+        let mut config = ServerConfig::new(capabilities).with_instructions(instructions(&[]));
         config.server_info = implementation();
         config
     }
@@ -79,6 +103,8 @@ impl ServerHandler for Server {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut result = self.negotiate_initialize(&request)?;
+        result.instructions =
+            Some(instructions(&doors::hidden(self.engine.gatekeeper(), &caller(&context)?)));
         let capabilities = &mut result.capabilities;
         capabilities.extensions = None;
         if let Some(tools) = &mut capabilities.tools {
@@ -90,9 +116,12 @@ impl ServerHandler for Server {
         Ok(result)
     }
 
-    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let found = DiscoverResult::from_server_info(VERSIONS.to_vec(), self.get_info());
-        Ok(found.with_ttl_ms(LIST_FRESH_MS).with_cache_scope(CacheScope::Public))
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let caller = caller(&context)?;
+        let mut info = self.get_info();
+        info.instructions = Some(instructions(&doors::hidden(self.engine.gatekeeper(), &caller)));
+        let found = DiscoverResult::from_server_info(VERSIONS.to_vec(), info);
+        Ok(found.with_ttl_ms(LIST_FRESH_MS).with_cache_scope(self.cache_scope(&caller)))
     }
 
     async fn list_tools(
@@ -100,7 +129,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        with_hints!(ListToolsResult::with_all_items(self.tools().await), &context)
+        let caller = caller(&context)?;
+        let tools = self.tools_for(&caller).await;
+        with_hints!(ListToolsResult::with_all_items(tools), &context, self.cache_scope(&caller))
     }
 
     async fn call_tool(
@@ -108,22 +139,33 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(entry) = tools::find(&request.name) else {
-            return Err(ErrorData::invalid_params(tools::unknown(&request.name), None));
+        let caller = caller(&context)?;
+        // Before anything else about the tool, so that no answer differs from that for an unknown one.
+        let Some(entry) = self.visible_tool(&caller, &request).await else {
+            let is_shown = |name: &str| !self.engine.gatekeeper().hides(&caller, &[name]);
+            return Err(ErrorData::invalid_params(tools::unknown(&request.name, is_shown), None));
         };
         if let Some(complaint) = ill_typed_arguments(&context) {
             let response = tools::refuse_arguments(entry, complaint).into();
             return Ok(if is_modern(&context) { signed(response) } else { response });
         }
-        let (caller, file_urls) = (caller(&context)?, file_urls(&context));
-        let mut given = request.arguments.unwrap_or_default();
-        let response = match tools::resolve_sandbox(self, &caller, entry, &mut given).await {
-            Err(error) => tools::refused(&error).into(),
-            Ok(()) => {
-                let (context, file_urls) = (&context, file_urls.as_ref());
-                (entry.call)(ToolCall { server: self, caller: &caller, given, context, file_urls }).await
-            }
+        let file_urls = file_urls(&context);
+        let given = request.arguments.unwrap_or_default();
+        let key = if entry.has_effects() { idempotency::key(&context) } else { Ok(None) };
+        let call = ToolCall {
+            server: self,
+            caller: &caller,
+            given,
+            context: &context,
+            file_urls: file_urls.as_ref(),
+            run_id: None,
         };
+        let response = match key {
+            Ok(Some(key)) => idempotency::call(entry, call, &key).await,
+            Ok(None) => gate::call(entry, call).await,
+            Err(error) => tools::refused(&error).into(),
+        };
+        let response = self.concealed(&caller, response);
         Ok(if is_modern(&context) { signed(response) } else { response })
     }
 
@@ -132,7 +174,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        with_hints!(ListResourcesResult::with_all_items(resources::list()), &context)
+        let caller = caller(&context)?;
+        let list = resources::list(|door| door.is_seen(self.engine.gatekeeper(), &caller));
+        with_hints!(ListResourcesResult::with_all_items(list), &context, self.cache_scope(&caller))
     }
 
     async fn list_resource_templates(
@@ -140,7 +184,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        with_hints!(ListResourceTemplatesResult::with_all_items(resources::templates()), &context)
+        let caller = caller(&context)?;
+        let list = resources::templates(|door| door.is_seen(self.engine.gatekeeper(), &caller));
+        with_hints!(ListResourceTemplatesResult::with_all_items(list), &context, self.cache_scope(&caller))
     }
 
     async fn read_resource(
@@ -167,7 +213,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        with_hints!(ListPromptsResult::with_all_items(prompts::list()), &context)
+        let caller = caller(&context)?;
+        let list = prompts::list(|tool| !self.engine.gatekeeper().hides(&caller, &[tool]));
+        with_hints!(ListPromptsResult::with_all_items(list), &context, self.cache_scope(&caller))
     }
 
     async fn get_prompt(
@@ -175,7 +223,9 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let mut result = prompts::get(&request.name, request.arguments)?;
+        let caller = caller(&context)?;
+        let is_shown = |tool: &str| !self.engine.gatekeeper().hides(&caller, &[tool]);
+        let mut result = prompts::get(&request.name, request.arguments, is_shown)?;
         result.meta = is_modern(&context).then(own_meta);
         Ok(result.into())
     }
@@ -224,6 +274,58 @@ impl ServerHandler for Server {
     }
 }
 
+impl Server {
+    /// Whether answers to this caller may be given to another one.
+    fn cache_scope(&self, caller: &Caller) -> CacheScope {
+        if self.engine.gatekeeper().binds(caller) { CacheScope::Private } else { CacheScope::Public }
+    }
+
+    /// The tools that this caller sees.
+    pub(super) async fn tools_for(&self, caller: &Caller) -> Vec<Tool> {
+        let mut tools = self.tools().await;
+        let hidden = doors::hidden(self.engine.gatekeeper(), caller);
+        tools.retain(|tool| !hidden.contains(&&*tool.name));
+        tools.iter_mut().for_each(|tool| doors::conceal(tool, &hidden));
+        tools
+    }
+
+    /// The tool of a call. The call of a hidden one is recorded and goes no further.
+    async fn visible_tool(
+        &self,
+        caller: &Caller,
+        request: &CallToolRequestParams,
+    ) -> Option<&'static ToolEntry> {
+        let entry = tools::find(&request.name)?;
+        let gatekeeper = self.engine.gatekeeper();
+        if !gatekeeper.conceals(caller, &[entry.name]) {
+            return Some(entry);
+        }
+        let arguments = json!({});
+        let call = JudgedCall { caller, names: &[entry.name], arguments: &arguments };
+        // Reloaded policies may allow it by now. The next call sees that.
+        drop(gatekeeper.admit(call).await);
+        None
+    }
+
+    /// Leaves out of the remedy of an error what it says about hidden tools.
+    fn concealed(&self, caller: &Caller, mut response: CallToolResponse) -> CallToolResponse {
+        let CallToolResponse::Complete(result) = &mut response else { return response };
+        let remedy =
+            result.structured_content.as_mut().and_then(|content| content.pointer_mut("/error/remedy"));
+        let Some(Value::String(remedy)) = remedy else { return response };
+        let plain = doors::without_mentions(remedy, &doors::hidden(self.engine.gatekeeper(), caller));
+        if plain != *remedy {
+            let said = std::mem::replace(remedy, plain.clone());
+            for block in &mut result.content {
+                if let Some(text) = block.as_text() {
+                    *block = ContentBlock::text(text.text.replace(&said, &plain));
+                }
+            }
+        }
+        response
+    }
+}
+
 pub(super) fn implementation() -> Implementation {
     Implementation::new(NAME, env!("CARGO_PKG_VERSION"))
         .with_title(TITLE)
@@ -242,7 +344,7 @@ fn own_meta() -> MetaObject {
 fn signed(response: CallToolResponse) -> CallToolResponse {
     match response {
         CallToolResponse::Complete(mut result) => {
-            result.meta = Some(own_meta());
+            result.meta.get_or_insert_default().extend(own_meta());
             result.into()
         }
         CallToolResponse::Task(task) => task.with_meta(own_meta()).into(),

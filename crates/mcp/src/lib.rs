@@ -11,13 +11,16 @@ mod arguments;
 mod checks;
 mod completions;
 mod displays;
+mod doors;
 pub mod file_urls;
 #[cfg(feature = "conformance")]
 pub mod fixtures;
+mod gate;
 mod handler;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod icon;
+pub mod idempotency;
 pub mod languages;
 pub mod manifest;
 pub mod message;
@@ -29,6 +32,7 @@ mod recover_request_id;
 pub mod render;
 mod resources;
 mod schema;
+mod scopes;
 mod signals;
 mod stdio;
 mod subscriptions;
@@ -53,11 +57,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::checks::Checks;
+pub use self::doors::{judged_arguments, may_use_url};
 pub use self::progress::RUN_ID_KEY;
+pub use self::scopes::scope_of_message;
 pub use self::signals::{OnHangup, ServerSignal, Signals};
 pub use self::stdio::serve_stdio;
 pub use self::tools::attached::{AttachedRun, AttachedStreams};
-pub use self::tools::{scope_needed, vocabulary};
+pub use self::tools::{arguments_of, scope_needed, vocabulary};
 use crate::file_urls::FileUrls;
 
 /// Name of this server in the protocol.
@@ -143,6 +149,13 @@ impl SessionEnd {
     /// Ends the session.
     pub fn say(&self) {
         self.0.cancel();
+    }
+}
+
+/// A session that ends when the token is cancelled.
+impl From<CancellationToken> for SessionEnd {
+    fn from(ended: CancellationToken) -> Self {
+        Self(ended)
     }
 }
 

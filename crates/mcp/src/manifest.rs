@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use policy::Policy;
 use serde_json::{Value, json};
 
-use super::handler::{INSTRUCTIONS, implementation};
+use super::handler::{implementation, instructions};
 use super::{VERSIONS, tools};
 
 /// First argument that chooses this role.
@@ -35,7 +35,7 @@ fn published() -> Value {
     let tools = tools::published(&languages, &Policy::built_in(CORES));
     json!({
         "server": implementation(),
-        "instructions": INSTRUCTIONS,
+        "instructions": instructions(&[]),
         "protocol_versions": VERSIONS,
         "languages": languages,
         "tools": tools,

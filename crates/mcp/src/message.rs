@@ -34,7 +34,8 @@ const NUMBER_KEY: &str = "$serde_json::private::Number";
 /// Number of characters of a parser's reason that an error repeats; the reason can quote the message.
 const REASON_CHARS_MAX: usize = 200;
 
-pub(crate) type Incoming = RxJsonRpcMessage<RoleServer>;
+/// A message of a client.
+pub type Incoming = RxJsonRpcMessage<RoleServer>;
 
 /// The outcome of reading a message.
 #[derive(Debug)]

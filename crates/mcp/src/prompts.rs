@@ -16,6 +16,8 @@ struct Definition {
     title: &'static str,
     description: &'static str,
     arguments: &'static [Argument],
+    /// The tools that its text names. A caller that does not see all of them does not see the prompt.
+    tools: &'static [&'static str],
     text: fn(&Given) -> String,
 }
 
@@ -34,6 +36,7 @@ const PROMPTS: [Definition; 3] = [
             Argument { name: "task", description: "What is to be found out or made", required: true },
             Argument { name: LANGUAGE, description: "Preferred language", required: false },
         ],
+        tools: &["run"],
         text: |given| {
             format!(
                 "Solve this task by writing a program{} and running it with the `run` tool. Check the result by a \
@@ -52,6 +55,7 @@ const PROMPTS: [Definition; 3] = [
             Argument { name: "question", description: "What the data should tell", required: true },
             Argument { name: "data", description: "The data itself, or where it is", required: false },
         ],
+        tools: &["run"],
         text: |given| {
             format!(
                 "Answer the question from the data, by programs run with the `run` tool. First look: shape, types, \
@@ -71,6 +75,7 @@ const PROMPTS: [Definition; 3] = [
             Argument { name: LANGUAGE, description: "Its language", required: false },
             Argument { name: "symptom", description: "What goes wrong", required: false },
         ],
+        tools: &["run", "validate_code"],
         text: |given| {
             format!(
                 "Find out what is wrong with this program{}. Check it with `validate_code`, reproduce the fault with \
@@ -83,8 +88,14 @@ const PROMPTS: [Definition; 3] = [
     },
 ];
 
-/// All prompts.
-pub(crate) fn list() -> Vec<Prompt> {
+impl Definition {
+    fn is_for(&self, is_shown: impl Fn(&str) -> bool) -> bool {
+        self.tools.iter().all(|tool| is_shown(tool))
+    }
+}
+
+/// The prompts of a caller that is shown these tools.
+pub(crate) fn list(is_shown: impl Fn(&str) -> bool) -> Vec<Prompt> {
     let argument = |argument: &Argument| {
         PromptArgument::new(argument.name)
             .with_description(argument.description)
@@ -92,6 +103,7 @@ pub(crate) fn list() -> Vec<Prompt> {
     };
     PROMPTS
         .iter()
+        .filter(|prompt| prompt.is_for(&is_shown))
         .map(|prompt| {
             let arguments = prompt.arguments.iter().map(argument).collect();
             Prompt::new(prompt.name, Some(prompt.description), Some(arguments)).with_title(prompt.title)
@@ -99,17 +111,22 @@ pub(crate) fn list() -> Vec<Prompt> {
         .collect()
 }
 
-/// Whether the prompt of that name takes that argument.
-pub(crate) fn takes(name: &str, argument: &str) -> bool {
-    let found = PROMPTS.iter().find(|prompt| prompt.name == name);
+/// Whether the caller is shown a prompt of that name, and it takes that argument.
+pub(crate) fn takes(name: &str, argument: &str, is_shown: impl Fn(&str) -> bool) -> bool {
+    let found = PROMPTS.iter().find(|prompt| prompt.name == name && prompt.is_for(&is_shown));
     found.is_some_and(|prompt| prompt.arguments.iter().any(|known| known.name == argument))
 }
 
 /// One prompt with its arguments filled in.
-pub(crate) fn get(name: &str, given: Option<JsonObject>) -> Result<GetPromptResult, ErrorData> {
+pub(crate) fn get(
+    name: &str,
+    given: Option<JsonObject>,
+    is_shown: impl Fn(&str) -> bool,
+) -> Result<GetPromptResult, ErrorData> {
     let refuse = |message: String| ErrorData::invalid_params(message, None);
-    let Some(prompt) = PROMPTS.iter().find(|prompt| prompt.name == name) else {
-        let names = PROMPTS.map(|prompt| prompt.name).join(", ");
+    let shown = || PROMPTS.iter().filter(|prompt| prompt.is_for(&is_shown));
+    let Some(prompt) = shown().find(|prompt| prompt.name == name) else {
+        let names = shown().map(|prompt| prompt.name).collect::<Vec<_>>().join(", ");
         return Err(ErrorData::invalid_params("there is no such prompt", Some(json!({ "prompts": names }))));
     };
     let given = Given(given.unwrap_or_default());
@@ -167,7 +184,7 @@ mod tests {
     }
 
     fn text(name: &str, given: serde_json::Value) -> String {
-        serde_json::to_value(get(name, object(given)).unwrap()).unwrap()["messages"][0]["content"]["text"]
+        serde_json::to_value(get(name, object(given), |_| true).unwrap()).unwrap()["messages"][0]["content"]["text"]
             .as_str()
             .unwrap()
             .to_owned()
@@ -191,6 +208,25 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_that_names_a_hidden_tool_does_not_exist() {
+        let names = |hidden: &str| -> Vec<String> {
+            list(|tool| tool != hidden).into_iter().map(|prompt| prompt.name).collect()
+        };
+        assert_eq!(names("validate_code"), ["solve_with_code", "analyze_data"]);
+        assert!(names("run").is_empty());
+        let hidden = get("debug_program", object(json!({ "code": "x" })), |tool| tool != "validate_code");
+        let unknown = get("debug_programs", None, |tool| tool != "validate_code");
+        assert_eq!(hidden.unwrap_err(), unknown.unwrap_err());
+        assert!(!takes("debug_program", LANGUAGE, |tool| tool != "validate_code"));
+        for prompt in &PROMPTS {
+            let text = (prompt.text)(&Given(JsonObject::new()));
+            let named =
+                crate::tools::TOOLS.iter().filter(|entry| text.contains(&format!("`{}`", entry.name)));
+            assert!(named.clone().all(|entry| prompt.tools.contains(&entry.name)), "{}", prompt.name);
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
         for (name, given) in [
             ("nothing", json!({})),
@@ -200,7 +236,7 @@ mod tests {
             ("solve_with_code", json!({ "task": "x", "other": "y" })),
             ("solve_with_code", json!({ "task": "x".repeat(ARGUMENT_BYTES_MAX + 1) })),
         ] {
-            assert!(get(name, object(given)).is_err(), "{name}");
+            assert!(get(name, object(given), |_| true).is_err(), "{name}");
         }
     }
 }

@@ -15,9 +15,11 @@ use base64::engine::general_purpose::STANDARD;
 use engine::workspace::{FileError, FilePart, FilePath, Workspaces};
 use engine::{Caller, Display, FoundRun, LogPart, LogRange, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
-use serde_json::json;
+use sandbox::Outcome;
+use serde_json::{Value, json};
 use wire::Stream;
 
+use super::doors::Door;
 use super::tools::capabilities;
 use super::{Server, displays};
 use crate::{percent, render};
@@ -70,17 +72,17 @@ pub(crate) fn is_sandbox_id(text: &str) -> bool {
     is_plain && (1..=SANDBOX_ID_BYTES_MAX).contains(&text.len())
 }
 
-/// The resources with fixed addresses.
-pub(crate) fn list() -> Vec<Resource> {
+/// The resources with fixed addresses, behind doors that the caller sees.
+pub(crate) fn list(is_seen: impl Fn(Door) -> bool) -> Vec<Resource> {
     let capabilities = Resource::new(capabilities::URI, "capabilities")
         .with_title("What this sandbox can do")
         .with_description("Languages, packages, limits, isolation and policy, as get_capabilities gives them")
         .with_mime_type("application/json");
-    vec![capabilities]
+    Some(capabilities).filter(|_| is_seen(Door::Capabilities)).into_iter().collect()
 }
 
-/// The templates for runs, and for sandboxes if they have files here.
-pub(crate) fn templates() -> Vec<ResourceTemplate> {
+/// The templates for runs and for files of sandboxes, behind doors that the caller sees.
+pub(crate) fn templates(is_seen: impl Fn(Door) -> bool) -> Vec<ResourceTemplate> {
     let log = ResourceTemplate::new(LOG_TEMPLATE, "run_log")
         .with_title("What a run wrote")
         .with_description(
@@ -96,7 +98,8 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let file = ResourceTemplate::new(FILE_TEMPLATE, "sandbox_file")
         .with_title("A file of a sandbox")
         .with_description("A file of a sandbox's workspace, in ranges of bytes");
-    vec![log, display, file]
+    let all = [(Door::Log, log), (Door::Display, display), (Door::File, file)];
+    all.into_iter().filter(|(door, _)| is_seen(*door)).map(|(_, template)| template).collect()
 }
 
 /// A well-formed address; the resource itself may not exist.
@@ -142,6 +145,22 @@ impl Address {
         RunId::parse(id).map(|id| Self::Log(id, range))
     }
 
+    /// The call of a tool that gives the same.
+    fn as_call(&self) -> (Door, Value) {
+        let of_run = |id: &RunId| json!({ "run_id": id.as_str() });
+        match self {
+            Self::Capabilities => (Door::Capabilities, json!({})),
+            Self::Log(id, _) => (Door::Log, of_run(id)),
+            Self::Display(id, _) | Self::DisplayJson(id, _) => (Door::Display, of_run(id)),
+            Self::File { sandbox_id, path, offset, limit } => {
+                let path = path.as_str();
+                let asked =
+                    json!({ "sandbox_id": sandbox_id, "path": path, "offset": offset, "limit": limit });
+                (Door::File, asked)
+            }
+        }
+    }
+
     fn file(rest: &str, query: &str) -> Option<Self> {
         let (sandbox_id, path) = rest.split_once(FILE_MIDDLE)?;
         let path = FilePath::parse(&percent::decode(path)?).ok()?;
@@ -170,18 +189,33 @@ fn stream(name: &str) -> Option<Stream> {
     }
 }
 
-/// The content and its cache lifetime, or the error.
+/// The content and its cache lifetime, or the error. It is judged as the tool that gives the same.
 pub(crate) async fn read(
     server: &Server,
     caller: &Caller,
     uri: &str,
 ) -> Result<(ResourceContents, Freshness), ErrorData> {
-    match Address::parse(uri) {
-        Some(Address::Capabilities) => {
+    let address = Address::parse(uri).ok_or_else(|| not_found(uri))?;
+    let (door, asked) = address.as_call();
+    let opened = door.open(server.engine.gatekeeper(), caller, asked).await;
+    let admitted = opened.map_err(|closed| closed.into_error(not_found(uri)))?;
+    let content = read_admitted(server, caller, (address, uri)).await;
+    // What is not there is refused by the tool, and not counted.
+    admitted.settle(content.is_err().then_some(Outcome::Refused)).await;
+    content
+}
+
+async fn read_admitted(
+    server: &Server,
+    caller: &Caller,
+    (address, uri): (Address, &str),
+) -> Result<(ResourceContents, Freshness), ErrorData> {
+    match address {
+        Address::Capabilities => {
             let content = ResourceContents::text(capabilities::read(server).await, uri);
             Ok((content.with_mime_type("application/json"), Freshness::Settling))
         }
-        Some(Address::Log(id, range)) => {
+        Address::Log(id, range) => {
             let offset = range.offset;
             let part = server.runs.log(caller, &id, range).await.map_err(|error| {
                 ErrorData::internal_error(format!("the log could not be read: {}", error.message), None)
@@ -192,22 +226,21 @@ pub(crate) async fn read(
                 if part.is_running { Freshness::Changing } else { Freshness::Settled },
             ))
         }
-        Some(Address::Display(id, number)) => {
+        Address::Display(id, number) => {
             let display = read_display(server, caller, (&id, number)).await?.ok_or_else(|| not_found(uri))?;
             Ok((displays::content(&display, uri), Freshness::Settled))
         }
-        Some(Address::DisplayJson(id, number)) => {
+        Address::DisplayJson(id, number) => {
             let display = read_display(server, caller, (&id, number)).await?;
             let json = display.and_then(|display| display.json).ok_or_else(|| not_found(uri))?;
             let content = ResourceContents::text(json, uri).with_mime_type("application/json");
             Ok((content, Freshness::Settled))
         }
-        Some(Address::File { sandbox_id, path, offset, limit }) => {
+        Address::File { sandbox_id, path, offset, limit } => {
             let part = read_file(server.workspaces(), caller, (&sandbox_id, &path), (offset, limit)).await?;
             let part = part.ok_or_else(|| not_found(uri))?;
             Ok((file_content(uri, &part), Freshness::Changing))
         }
-        None => Err(not_found(uri)),
     }
 }
 

@@ -121,7 +121,8 @@ pub(super) fn error() -> Value {
             "cause": { "type": "string" },
             "remedy": { "type": "string" },
             "retryable": { "type": "boolean" },
-            "retry_after_ms": { "type": "integer" }
+            "retry_after_ms": { "type": "integer" },
+            "rule": { "type": "string" }
         },
         "required": ["code", "message"]
     })

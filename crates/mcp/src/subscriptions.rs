@@ -5,8 +5,10 @@ use std::time::Duration;
 use engine::{Caller, FoundRun, LogRange};
 use rmcp::model::{ErrorData, SubscriptionFilter};
 use rmcp::service::SubscriptionContext;
+use serde_json::json;
 use tokio::task::JoinSet;
 
+use super::doors::Door;
 use super::resources::Address;
 use super::{Server, caller};
 
@@ -44,7 +46,8 @@ pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Res
             }
         });
     }
-    let mut tools = server.checks.offered();
+    let (mut tools, mut policies) = (server.checks.offered(), server.engine.gatekeeper().changes());
+    let mut seen = server.tools_for(&caller).await;
     loop {
         tokio::select! {
             () = context.cancelled() => return Ok(()),
@@ -53,6 +56,14 @@ pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Res
                 // The sink applies the client's filter and drops notifications that the client did not
                 // request.
                 context.sink().notify_tool_list_changed().await.ok();
+                seen = server.tools_for(&caller).await;
+            }
+            Ok(()) = policies.changed() => {
+                let now = server.tools_for(&caller).await;
+                if now != seen {
+                    context.sink().notify_tool_list_changed().await.ok();
+                    seen = now;
+                }
             }
         }
     }
@@ -80,6 +91,8 @@ impl RunNotices {
 
 async fn run_notices(server: &Server, caller: &Caller, uri: &str) -> Option<RunNotices> {
     let Some(Address::Log(id, LogRange { .. })) = Address::parse(uri) else { return None };
+    let asked = json!({ "run_id": id.as_str() });
+    drop(Door::Subscription.open(server.engine.gatekeeper(), caller, asked).await.ok()?);
     match server.runs.find(caller, &id).await {
         Ok(Some(FoundRun::Live(run))) => Some(RunNotices { written: run.subscribe(), run, is_over: false }),
         _ => None,

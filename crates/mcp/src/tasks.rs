@@ -8,9 +8,10 @@ use rmcp::model::{
     CreateTaskResult, DetailedTask, ErrorData, GetTaskResult, JsonObject, Task, TaskPayload, TaskStatus,
 };
 use sandbox::Outcome;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Server;
+use super::doors::Door;
 use super::tools::report;
 use crate::file_urls::FileUrls;
 use crate::render;
@@ -30,7 +31,7 @@ pub(crate) async fn get(
     id: &str,
     file_urls: Option<&FileUrls>,
 ) -> Result<GetTaskResult, ErrorData> {
-    let found = find(server, caller, id).await?;
+    let found = find(server, caller, Door::TaskGet, id).await?;
     let (task, payload) = match found {
         FoundRun::Live(run) => (task(run.id(), run.created_ms(), run.created_ms()), TaskPayload::Working),
         FoundRun::Elsewhere(run) => (task(&run.id, run.created_ms, run.created_ms), TaskPayload::Working),
@@ -43,7 +44,7 @@ pub(crate) async fn get(
 
 /// `tasks/cancel`: requests the end of the run; the state changes shortly after.
 pub(crate) async fn cancel(server: &Server, caller: &Caller, id: &str) -> Result<(), ErrorData> {
-    if let FoundRun::Live(run) = find(server, caller, id).await? {
+    if let FoundRun::Live(run) = find(server, caller, Door::TaskCancel, id).await? {
         run.stop(Stop::Cancelled);
     }
     Ok(())
@@ -51,14 +52,22 @@ pub(crate) async fn cancel(server: &Server, caller: &Caller, id: &str) -> Result
 
 /// `tasks/update`: no task of this server asks for input.
 pub(crate) async fn update(server: &Server, caller: &Caller, id: &str) -> Result<(), ErrorData> {
-    find(server, caller, id).await.map(drop)
+    find(server, caller, Door::TaskUpdate, id).await.map(drop)
 }
 
-async fn find(server: &Server, caller: &Caller, id: &str) -> Result<FoundRun, ErrorData> {
+async fn find(server: &Server, caller: &Caller, door: Door, id: &str) -> Result<FoundRun, ErrorData> {
     let unknown = || ErrorData::invalid_params("there is no such task", None);
     let id = RunId::parse(id).ok_or_else(unknown)?;
+    let mut asked = json!({ "run_id": id.as_str() });
+    if door == Door::TaskCancel {
+        asked["cancel"] = json!(true);
+    }
+    let opened = door.open(server.engine.gatekeeper(), caller, asked).await;
+    let admitted = opened.map_err(|closed| closed.into_error(unknown()))?;
     let found = server.runs.find(caller, &id).await;
     let found = found.map_err(|error| ErrorData::internal_error(error.message, None))?;
+    // A run that does not exist is refused by the tool, and not counted.
+    admitted.settle(found.is_none().then_some(Outcome::Refused)).await;
     found.ok_or_else(unknown)
 }
 

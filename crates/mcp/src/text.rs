@@ -53,7 +53,16 @@ pub(crate) fn of_error(error: &RunError) -> String {
         (Some(line), None) => format!(" (line {line})"),
         _ => String::new(),
     };
-    let mut text = format!("error: {}{place}", error.message);
+    let text = format!("error: {}{place}", error.message);
+    with_advice(text, error)
+}
+
+/// A refusal by policy. Clients of other gateways know the beginning of its first line.
+pub(crate) fn of_denial(error: &RunError) -> String {
+    with_advice(format!("[POLICY DENIED] {}", error.message), error)
+}
+
+fn with_advice(mut text: String, error: &RunError) -> String {
     if let Some(cause) = error.cause.as_ref().filter(|cause| **cause != error.message) {
         text.push_str(&format!("\ncause: {cause}"));
     }

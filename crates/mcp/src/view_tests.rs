@@ -28,6 +28,7 @@ fn the_schema_names_every_field_of_the_result() {
         cause: Some(String::new()),
         remedy: Some(String::new()),
         retry_after_ms: Some(1),
+        rule: Some(String::new()),
         ..RunError::default()
     };
     result.error = Some(error);

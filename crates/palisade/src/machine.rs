@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Settings;
 use crate::options::Options;
+use crate::upkeep::Upkeep;
 use crate::{config, log, state, zygote};
 
 /// Everything that a command needs to run programs.
@@ -69,6 +70,9 @@ where
         ServerMode::Http => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
     let (mut config, host, settings) = config(options)?;
+    // Watched from before they are read, so that no change is missed.
+    let watch = config::policies::Watch::new(options, &settings);
+    let book = config::policies::load(&settings).map_err(unusable)?;
     if mode == ServerMode::OneShot {
         config.pool = PoolConfig::off();
     }
@@ -83,12 +87,18 @@ where
             // A failed export does not prevent runs.
             tracing::warn!(reason = %error, "export_not_started");
         }
-        work(Machine { engine, native, state_dir, settings }).await
+        engine.gatekeeper().replace(book);
+        engine.gatekeeper().replace_quotas(settings.quota.quotas());
+        let _upkeep = match mode {
+            ServerMode::OneShot => None,
+            ServerMode::Stdio | ServerMode::Http => Some(Upkeep::start(Arc::clone(&engine), watch)?),
+        };
+        Ok(work(Machine { engine, native, state_dir, settings }).await)
     });
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     log::finish();
-    Ok(result)
+    result
 }
 
 /// Raises the limit of file descriptors. A shell starts with 1024, and the number of open sandboxes and
@@ -105,9 +115,13 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
     guest::run(stream, guest::Gate { socket: consent, accept: jail::accept_consent })
 }
 
+fn unusable(error: config::ConfigError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
 /// The parts of the engine and of its walls.
 fn config(options: &Options) -> io::Result<(EngineConfig, HostParts, Settings)> {
-    let loaded = config::load(options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let loaded = config::load(options).map_err(unusable)?;
     let settings = loaded.settings;
     log::configure(settings.log_level.value, settings.log_format.value);
     let (mut policy, _) = config::built_in();

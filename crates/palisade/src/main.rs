@@ -12,6 +12,7 @@ mod log;
 mod machine;
 mod options;
 mod state;
+mod upkeep;
 mod zygote;
 
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
             setup::main(setup::UserFolders { home: state::home(), config: state::config_home() }, &arguments)
         }
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
+        Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
+        Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

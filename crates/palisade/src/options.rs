@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// Options of every command.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub(crate) struct Options {
     /// Where state is kept (or PALISADE_STATE_DIR)
     #[arg(long, global = true, value_name = "DIR")]

@@ -5,18 +5,33 @@
 //! limits and a list of changed values, or a refusal that names the remedy. The rules today are the scopes of the
 //! caller and the operator's limits ([`Policy`]), which clamp what a caller asks for.
 
+mod book;
 mod call;
 mod caller;
+mod decimal;
+mod document;
 mod principal;
+mod quota;
+mod rules;
 mod scope;
+mod window;
 
 use sandbox::{Guarantee, Limits};
 use serde::{Deserialize, Serialize};
 
+pub use self::book::{Binding, Book, BookError, Bound, NamedRules, matches_label, shipped};
 pub use self::call::{Action, Call, Terms, Verdict, judge};
-pub use self::caller::Caller;
+pub use self::caller::{CLAIMS_MAX, Caller, Claims};
+pub use self::decimal::Decimal;
+pub use self::document::{FILE_BYTES_MAX, Flaw, Position, Syntax};
 pub use self::principal::{PRINCIPAL_BYTES_MAX, Principal};
-pub use self::scope::{Scope, Scopes};
+pub use self::quota::{Amount, Quota, QuotaRule, Quotas};
+pub use self::rules::{
+    Approval, ApproveBy, Case, Declared, Denied, Effect, Expectation, Judgement, Limit, RULE_DEFAULT,
+    RULE_HIDE, Reservation, Rules, Step, Subject, read_cases, read_rules,
+};
+pub use self::scope::{Scope, Scopes, UnknownScope};
+pub use self::window::Window;
 
 const MB: u64 = 1 << 20;
 const KB: u64 = 1 << 10;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// The longest name.
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
+const KEY_KIND: &str = "key:";
 /// How many characters after the kind are shown.
 const SHOWN_CHARACTERS_MAX: usize = 12;
 
@@ -36,6 +37,24 @@ impl Principal {
     /// A client that presented the server's token.
     pub fn token_holder() -> Self {
         Self("token".into())
+    }
+
+    /// The holder of the key with that id. Characters that no id has are left out.
+    pub fn of_key(id: &str) -> Self {
+        let plain: String =
+            id.chars().filter(char::is_ascii_alphanumeric).take(PRINCIPAL_BYTES_MAX / 2).collect();
+        Self(format!("{KEY_KIND}{plain}").into())
+    }
+
+    /// The id of the key, if this is the holder of one.
+    pub fn key_id(&self) -> Option<&str> {
+        self.0.strip_prefix(KEY_KIND)
+    }
+
+    /// Whether this is the server's owner: the user of the machine, the holder of its token, or anybody on a server
+    /// that asks for none.
+    pub fn is_owner(&self) -> bool {
+        [Self::local(), Self::anonymous(), Self::token_holder()].contains(self)
     }
 
     /// The complete name, for the store and for comparisons. Do not show it.

@@ -78,9 +78,16 @@ pub(crate) async fn accept_all(listener: Listener, serving: Serving) {
             () = serving.closing.cancelled() => return,
             accepted = accept(&listener) => accepted,
         };
-        let Ok(stream) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
+        let stream = match accepted {
+            Ok(Some(stream)) => stream,
+            Ok(None) => {
+                serving.counters.refused(Refusal::Peer);
+                continue;
+            }
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         let Some(slot) = serving.slots.take() else {
             serving.counters.refused(Refusal::Connection);
@@ -99,20 +106,25 @@ enum Accepted {
     Control(tokio::net::UnixStream, Peer),
 }
 
-async fn accept(listener: &Listener) -> io::Result<Accepted> {
-    match listener {
-        Listener::Tcp(listener) => {
-            let (stream, _) = listener.accept().await?;
+/// The next connection; `None` for a peer that is none of the proxies.
+async fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
+    let accepted = match listener {
+        Listener::Tcp { listener, proxies } => {
+            let (stream, peer) = listener.accept().await?;
+            if !proxies.is_empty() && !proxies.iter().any(|proxy| proxy.contains(peer.ip())) {
+                return Ok(None);
+            }
             watch_peer(&stream)?;
-            Ok(Accepted::Tcp(stream))
+            Accepted::Tcp(stream)
         }
-        Listener::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
+        Listener::Unix { listener, .. } => Accepted::Unix(listener.accept().await?.0),
         Listener::Control { listener, .. } => {
             let (stream, _) = listener.accept().await?;
             let peer = control::peer(&stream);
-            Ok(Accepted::Control(stream, peer))
+            Accepted::Control(stream, peer)
         }
-    }
+    };
+    Ok(Some(accepted))
 }
 
 /// Sends small answers immediately, and lets the kernel detect a dead peer (tcp(7)).

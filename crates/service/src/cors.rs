@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
 /// Headers of the protocol that a page may send only if they are listed.
 const HEADERS: HeaderValue = HeaderValue::from_static(
-    "Authorization, Content-Type, Last-Event-ID, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id, Range",
+    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id, Range",
 );
 /// Headers of answers that a page may read only if they are listed.
 const EXPOSED: HeaderValue = HeaderValue::from_static(

@@ -1,8 +1,8 @@
 //! Signed file URLs: a URL allows one action on one file for a limited time, without a token.
 //!
 //! A URL carries a grant and its signature (HMAC-SHA256) with a key from the state directory. The server
-//! keeps no record of URLs. [`crate::files`] checks the grant again when the URL is used: the principal must
-//! still own the sandbox. The tools of `mcp` offer URLs through [`FileUrlMaker`] and do not know their
+//! keeps no record of URLs. [`crate::files`] checks the grant again when the URL is used: the principal's credential
+//! must still be in force with the scope `sandbox`, and the principal must still own the sandbox. The tools of `mcp` offer URLs through [`FileUrlMaker`] and do not know their
 //! format.
 
 use std::io;
@@ -12,10 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use engine::Principal;
 use engine::workspace::FilePath;
-use engine::{Caller, Principal};
 use hmac::{Hmac, KeyInit, Mac};
-use policy::{Scope, Scopes};
 use sha2::Sha256;
 
 use mcp::file_urls::{FileAction, FileUrl, FileUrlMaker, TRANSFER_BYTES_MAX};
@@ -54,10 +53,9 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Who uses the URL: its principal, for the files of sandboxes only.
-    pub(crate) fn caller(&self) -> Caller {
-        let scopes = Scopes::of(&[Scope::Sandbox]);
-        Caller { scopes, ..Caller::owner(self.principal.clone()) }
+    /// When the URL was made, in seconds since the epoch.
+    pub(crate) fn made_s(&self) -> u64 {
+        self.expires_s.saturating_sub(LIFE.as_secs())
     }
 }
 

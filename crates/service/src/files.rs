@@ -20,12 +20,15 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use engine::Caller;
 use engine::workspace::{FileError, OpenFile, Workspace, Workspaces};
 use futures_util::stream;
 use http_body_util::BodyExt;
+use policy::{Scope, Scopes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
+use super::callers::{Callers, Credential, Identified, bounded};
 use super::connection_slots::AllBusy;
 use super::connections;
 use super::disposition;
@@ -50,34 +53,54 @@ const REFERRER_POLICY: &str = "no-referrer";
 pub(crate) struct Files {
     workspaces: Arc<dyn Workspaces>,
     key: Arc<FileUrlKey>,
+    callers: Arc<Callers>,
+    may_use: UrlJudge,
     transfers: Arc<Semaphore>,
     counters: Arc<Counters>,
 }
+
+/// Whether the policies in force allow a caller to use a URL.
+pub(crate) type UrlJudge = Box<dyn Fn(&Caller, &Grant) -> bool + Send + Sync>;
 
 impl Files {
     pub(crate) fn new(
         workspaces: Arc<dyn Workspaces>,
         key: Arc<FileUrlKey>,
+        callers: Arc<Callers>,
         counters: Arc<Counters>,
+        may_use: UrlJudge,
     ) -> Arc<Self> {
-        Arc::new(Self { workspaces, key, transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)), counters })
+        Arc::new(Self {
+            workspaces,
+            key,
+            callers,
+            may_use,
+            transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
+            counters,
+        })
     }
 
-    /// The grant of the request's URL and its workspace.
-    async fn allowed(
-        &self,
-        request: &Parts,
-        action: FileAction,
-    ) -> Result<(Grant, Arc<dyn Workspace>), Response> {
+    /// The grant of the request's URL, its workspace, and the credential of the caller who asked for it.
+    async fn allowed(&self, request: &Parts, action: FileAction) -> Result<Allowed, Response> {
         let path = request.uri.path().strip_prefix(ROUTE_PREFIX).unwrap_or_default();
         let token = path.split('/').next().unwrap_or_default();
         let grant = self.key.grant(token, SystemTime::now()).filter(|grant| grant.action == action);
         let Some(grant) = grant else { return Err(self.wrong()) };
-        match self.workspaces.workspace(&grant.caller(), &grant.sandbox_id).await {
+        // The URL has the rights that its caller has now, not those of the time when it was made.
+        let Some(Identified { caller, credential }) =
+            self.callers.holder(&grant.principal, grant.made_s()).await
+        else {
+            return Err(self.wrong());
+        };
+        if !caller.may(Scope::Sandbox) || !(self.may_use)(&caller, &grant) {
+            return Err(self.wrong());
+        }
+        let caller = Caller { scopes: Scopes::of(&[Scope::Sandbox]), ..caller };
+        match self.workspaces.workspace(&caller, &grant.sandbox_id).await {
             // A valid URL proves as much as the token. The connection becomes proven, so that a new unproven
             // connection cannot interrupt the transfer.
             Ok(Some(workspace)) => match connections::prove(&request.extensions) {
-                Ok(()) => Ok((grant, workspace)),
+                Ok(()) => Ok(Allowed { grant, workspace, credential }),
                 Err(AllBusy) => {
                     self.counters.refused(Refusal::Connection);
                     Err(said(StatusCode::SERVICE_UNAVAILABLE, connections::ALL_BUSY))
@@ -102,6 +125,13 @@ impl Files {
     }
 }
 
+/// What a URL allows.
+struct Allowed {
+    grant: Grant,
+    workspace: Arc<dyn Workspace>,
+    credential: Credential,
+}
+
 /// The routes.
 pub(crate) fn routes(files: Arc<Files>) -> Router {
     Router::new().route("/files/{token}/{name}", any(handle)).with_state(files)
@@ -122,7 +152,7 @@ async fn handle(State(files): State<Arc<Files>>, request: Request) -> Response {
 }
 
 async fn download(files: &Files, request: &Parts) -> Result<Response, Response> {
-    let (grant, workspace) = files.allowed(request, FileAction::Download).await?;
+    let Allowed { grant, workspace, credential } = files.allowed(request, FileAction::Download).await?;
     let file = workspace.file(&grant.path).await.map_err(|error| refused(&error))?;
     let file: Arc<dyn OpenFile> = file.into();
     let size = file.size_bytes();
@@ -153,7 +183,7 @@ async fn download(files: &Files, request: &Parts) -> Result<Response, Response> 
         put(headers, header::CONTENT_RANGE, &format!("bytes {from}-{}/{size}", from + length - 1));
     }
     guarded(headers);
-    Ok(response)
+    Ok(bounded(response, credential))
 }
 
 /// The body of a download. The task that reads the file does not wait indefinitely for the peer.
@@ -184,7 +214,8 @@ fn sent(file: Arc<dyn OpenFile>, from: u64, length: u64, permit: OwnedSemaphoreP
 }
 
 async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, Response> {
-    let (grant, workspace) = files.allowed(request, FileAction::Upload).await.map_err(closing)?;
+    let Allowed { grant, workspace, credential } =
+        files.allowed(request, FileAction::Upload).await.map_err(closing)?;
     let headers = &request.headers;
     let is_encoded = headers.get(header::CONTENT_ENCODING).is_some_and(|value| value != "identity");
     // The part would be stored as if it were the whole file (RFC 9110, section 14.5).
@@ -194,9 +225,13 @@ async fn upload(files: &Files, request: &Parts, body: Body) -> Result<Response, 
     }
     let _permit = files.begin().map_err(closing)?;
     let taking = taken(&grant, &*workspace, body);
-    let size = match tokio::time::timeout(UPLOAD_MAX, taking).await {
-        Ok(taken) => taken.map_err(closing)?,
-        Err(_) => return Err(closing(too_slow())),
+    let size = tokio::select! {
+        taken = tokio::time::timeout(UPLOAD_MAX, taking) => match taken {
+            Ok(taken) => taken.map_err(closing)?,
+            Err(_) => return Err(closing(too_slow())),
+        },
+        // Dropping the upload leaves the file as it was.
+        () = credential.ended() => return Err(closing(files.wrong())),
     };
     let said = serde_json::json!({ "path": grant.path.as_str(), "size_bytes": size }).to_string() + "\n";
     let mut response = (StatusCode::CREATED, said).into_response();
@@ -258,7 +293,9 @@ fn refused(error: &FileError) -> Response {
     let status = match error {
         FileError::NotFound => StatusCode::NOT_FOUND,
         FileError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        FileError::DiskFull | FileError::StateDiskFull => StatusCode::INSUFFICIENT_STORAGE,
+        FileError::DiskFull | FileError::QuotaExceeded { .. } | FileError::StateDiskFull => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
         FileError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         FileError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,

@@ -1,5 +1,7 @@
 //! File URLs over HTTP, without the other parts of a server.
 
+use std::path::Path;
+
 use axum::Extension;
 use axum::http::Uri;
 use engine::Principal;
@@ -22,6 +24,9 @@ struct Site {
     _state: TestFolder,
 }
 
+/// The file that the policy of these tests forbids.
+const FORBIDDEN: &str = "forbidden";
+
 impl Site {
     fn new() -> Self {
         Self::over(TestWorkspaces::new())
@@ -31,7 +36,10 @@ impl Site {
         let (state, workspaces, counters) =
             (TestFolder::new(), Arc::new(workspaces), Arc::<Counters>::default());
         let key = Arc::new(FileUrlKey::obtain(state.path()).unwrap());
-        let files = Files::new(Arc::clone(&workspaces) as _, Arc::clone(&key), Arc::clone(&counters));
+        let callers = Callers::new(Path::new("/nonexistent"), None, true, None, Box::new(|_| {}));
+        let may_use: UrlJudge = Box::new(|_, grant| grant.path.as_str() != FORBIDDEN);
+        let (files, counted) = (Arc::clone(&workspaces) as _, Arc::clone(&counters));
+        let files = Files::new(files, Arc::clone(&key), callers, counted, may_use);
         let urls = SignedFileUrls::new(&key, "http://localhost");
         Self { workspaces, router: routes(files), urls, counters, _state: state }
     }
@@ -152,6 +160,17 @@ async fn every_wrong_url_gets_the_same_answer() {
         &engine::telemetry::Snapshot::default(),
     );
     assert!(page.contains("palisade_http_refusals_total{reason=\"link\"} 6"), "{page}");
+}
+
+#[tokio::test]
+async fn a_url_of_what_the_policy_forbids_by_now_gets_the_answer_of_a_wrong_one() {
+    let site = Site::new();
+    site.workspaces.put(FORBIDDEN, "hush");
+    let wrong = site.get(&site.url(FileAction::Upload, "other")).await;
+    let refused = site.get(&site.url(FileAction::Download, FORBIDDEN)).await;
+    assert_eq!((refused.status(), bytes(refused).await), (wrong.status(), bytes(wrong).await));
+    assert_eq!(site.put(&site.url(FileAction::Upload, FORBIDDEN), "changed").await.status(), 404);
+    assert_eq!(site.workspaces.get(FORBIDDEN).unwrap(), b"hush");
 }
 
 #[tokio::test]
@@ -304,7 +323,7 @@ async fn links_work_on_a_real_connection() {
     use tokio_util::sync::CancellationToken;
 
     let site = Site::new();
-    let (listener, address) = super::super::listen::open(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (listener, address) = super::super::listen::open(&"127.0.0.1:0".parse().unwrap(), &[]).await.unwrap();
     let closing = CancellationToken::new();
     let serving = super::super::connections::Serving {
         router: site.router.clone(),

@@ -3,33 +3,35 @@
 //! A malicious page can make a browser send requests to a server on the same machine. The gate refuses
 //! unknown host names (DNS rebinding) and unknown origins (cross-site requests, especially WebSockets) before
 //! anything is read. A known page gets the headers without which a browser does not let it read an answer
-//! ([`super::cors`]). The token is used only here; later code sees only a [`Caller`].
+//! ([`super::cors`]). The credential is taken out of the request here and goes to [`Callers`]; later code sees
+//! only the caller and the end of its credential, with which its answer ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::{Caller, Principal};
+use mcp::SessionEnd;
 use serde_json::{Value, json};
 
+use super::callers::{Callers, Identified, Unidentified, bounded};
 use super::connections;
 use super::control::FromOwner;
 use super::cors;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
-use super::reload::Replaceable;
-use super::token::Token;
-use crate::{file_urls, websocket};
+use crate::{file_urls, oauth, websocket};
 
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const SCHEME: &str = "Bearer ";
+/// When a credential that cannot be checked now may be shown again.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("30");
 /// Prefix of the WebSocket subprotocol that carries the token of a page, which cannot set a header there.
 const PROTOCOL_PREFIX: &str = "bearer.";
 /// Paths for monitoring, which has no token and uses any address of this server.
@@ -41,8 +43,7 @@ pub(crate) struct Gate {
     hosts: BTreeSet<String>,
     /// Origins that may use this server: scheme, host and port as a browser writes them.
     origins: BTreeSet<String>,
-    /// `None` accepts every caller that can reach the server.
-    token: Option<Arc<Replaceable<Token>>>,
+    callers: Arc<Callers>,
     counters: Arc<Counters>,
 }
 
@@ -52,10 +53,10 @@ impl Gate {
         addresses: &[Address],
         hosts: &[String],
         origins: &[String],
-        token: Option<Arc<Replaceable<Token>>>,
+        callers: Arc<Callers>,
         counters: Arc<Counters>,
     ) -> Self {
-        let mut gate = Self { hosts: BTreeSet::new(), origins: BTreeSet::new(), token, counters };
+        let mut gate = Self { hosts: BTreeSet::new(), origins: BTreeSet::new(), callers, counters };
         gate.hosts.extend(LOOPBACK_NAMES.map(str::to_owned));
         gate.hosts.extend(hosts.iter().map(|host| plain_host(host)));
         gate.origins.extend(origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()));
@@ -97,23 +98,44 @@ impl Gate {
         headers.get(ORIGIN).filter(|_| self.knows_origin(headers)).cloned()
     }
 
-    /// The caller of a request. `protocol_token` is the token of a WebSocket's subprotocol. A request that
-    /// shows two tokens has no caller.
-    pub(crate) fn caller(&self, headers: &HeaderMap, protocol_token: Option<&str>) -> Option<Caller> {
-        let Some(token) = &self.token else { return Some(Caller::owner(Principal::anonymous())) };
-        let in_headers = headers.get_all(AUTHORIZATION).iter().map(|value| {
-            let (scheme, shown) = value.as_bytes().split_at_checked(SCHEME.len())?;
-            scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then(|| shown.trim_ascii())
-        });
-        let mut given = in_headers.chain(protocol_token.map(|shown| Some(shown.as_bytes())));
-        let (first, second) = (given.next()??, given.next());
-        (second.is_none() && token.get().is(first)).then(|| Caller::owner(Principal::token_holder()))
+    /// Who sends a request. `protocol_token` is the token of a WebSocket's subprotocol.
+    async fn identify(
+        &self,
+        headers: &HeaderMap,
+        protocol_token: Option<&str>,
+    ) -> Result<Identified, Unidentified> {
+        self.callers.identify(self.bearer(headers, protocol_token)?).await
     }
 
-    /// The caller that is the server's owner: the same as the token's, if there is a token.
-    fn owner(&self) -> Caller {
-        let has_token = self.token.is_some();
-        Caller::owner(if has_token { Principal::token_holder() } else { Principal::anonymous() })
+    /// The bearer that a request shows. A request that shows two has none that counts. Another scheme is a mistake,
+    /// unless nothing is asked for: then it may be meant for a proxy in front.
+    fn bearer<'r>(
+        &self,
+        headers: &'r HeaderMap,
+        protocol_token: Option<&'r str>,
+    ) -> Result<Option<&'r [u8]>, Unidentified> {
+        let bearer = |value: &'r HeaderValue| {
+            let (scheme, shown) = value.as_bytes().split_at_checked(SCHEME.len())?;
+            scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then(|| shown.trim_ascii())
+        };
+        let mut given = Vec::new();
+        for value in headers.get_all(AUTHORIZATION) {
+            match bearer(value) {
+                Some(shown) => given.push(shown),
+                None if self.callers.asks() => {
+                    return Err(Unidentified::wrong(
+                        "a bearer token is needed: send `Authorization: Bearer TOKEN`",
+                    ));
+                }
+                None => {}
+            }
+        }
+        given.extend(protocol_token.map(str::as_bytes));
+        match given.as_slice() {
+            [] => Ok(None),
+            [shown] => Ok(Some(shown)),
+            _ => Err(Unidentified::wrong("the request shows two bearer tokens: send one")),
+        }
     }
 }
 
@@ -170,38 +192,57 @@ impl Gate {
         let is_open = OPEN_PATHS.contains(&path);
         // A signed URL is its own proof and names its principal.
         let is_linked = path.starts_with(file_urls::ROUTE_PREFIX);
+        // A client without a token reads there how to get one.
+        let is_public = self.callers.oauth().is_some() && oauth::is_metadata(path);
         let is_from_owner = request.extensions().get::<FromOwner>().is_some();
-        let caller = match (is_linked, is_from_owner) {
-            (true, _) => None,
-            (false, true) => Some(self.owner()),
-            (false, false) => self.caller(request.headers(), protocol_token.as_deref()),
-        };
-        if !is_open {
-            if !self.knows_host(request.uri(), request.headers()) {
-                return self.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
-            }
-            if !self.knows_origin(request.headers()) {
-                return self.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
-            }
-            if caller.is_none() && !is_linked {
-                let mut response = self.turn_away(StatusCode::UNAUTHORIZED, Refusal::Token);
-                let challenge = HeaderValue::from_static("Bearer realm=\"palisade\"");
-                response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-                return response;
-            }
+        if !is_open && !self.knows_host(request.uri(), request.headers()) {
+            return self.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
         }
+        if !is_open && !self.knows_origin(request.headers()) {
+            return self.turn_away(StatusCode::FORBIDDEN, Refusal::Origin);
+        }
+        let identified = match (is_linked || is_public, is_from_owner) {
+            (true, _) => None,
+            (false, true) => Some(self.callers.owner()),
+            (false, false) => match self.identify(request.headers(), protocol_token.as_deref()).await {
+                Ok(identified) => Some(identified),
+                Err(_) if is_open => None,
+                Err(why) => return self.unidentified(&why),
+            },
+        };
+        request.headers_mut().remove(AUTHORIZATION);
+        let Some(Identified { caller, credential }) = identified else { return next.run(request).await };
         // On a server without a token, a request for a monitoring path does not make its connection proven.
-        if caller.is_some()
-            && (self.token.is_some() || !is_open)
-            && connections::prove(request.extensions()).is_err()
-        {
+        if (self.callers.asks() || !is_open) && connections::prove(request.extensions()).is_err() {
             return self.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
         }
-        request.headers_mut().remove(AUTHORIZATION);
-        if let Some(caller) = caller {
-            request.extensions_mut().insert(caller);
+        let extensions = request.extensions_mut();
+        if let Some(challenge) = self.callers.scope_challenge(&caller) {
+            extensions.insert(challenge);
         }
-        next.run(request).await
+        extensions.insert(caller);
+        extensions.insert(credential.clone());
+        if let Some(signal) = credential.signal() {
+            extensions.insert(SessionEnd::from(signal));
+        }
+        tokio::select! {
+            biased;
+            () = credential.ended() => self.unidentified(&Unidentified::ended()),
+            response = next.run(request) => bounded(response, credential),
+        }
+    }
+
+    /// The refusal of a request without a caller.
+    fn unidentified(&self, why: &Unidentified) -> Response {
+        self.counters.refused(Refusal::Token);
+        let mut response = refusal_of(why.status, &why.reason);
+        match why.status {
+            StatusCode::UNAUTHORIZED => {
+                response.headers_mut().insert(WWW_AUTHENTICATE, self.callers.challenge(why))
+            }
+            _ => response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S),
+        };
+        response
     }
 
     fn turn_away(&self, status: StatusCode, refusal: Refusal) -> Response {
@@ -209,8 +250,7 @@ impl Gate {
         let reason = match refusal {
             Refusal::Host => "the Host header names no host of this server (serve.hosts)",
             Refusal::Connection => connections::ALL_BUSY,
-            Refusal::Origin => "pages of this origin may not use this server (serve.origins)",
-            _ => "a bearer token is needed; the operator finds it in the file `token` of the state directory",
+            _ => "pages of this origin may not use this server (serve.origins)",
         };
         refusal_of(status, reason)
     }
@@ -249,7 +289,8 @@ mod tests {
     fn gate(addresses: &[&str], hosts: &[&str], origins: &[&str]) -> Gate {
         let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        Gate::new(&addresses, &own(hosts), &own(origins), None, Arc::default())
+        let callers = Callers::new("/nonexistent".as_ref(), None, false, None, Box::new(|_| {}));
+        Gate::new(&addresses, &own(hosts), &own(origins), callers, Arc::default())
     }
 
     fn headers(list: &[(&str, &str)]) -> HeaderMap {
@@ -300,33 +341,41 @@ mod tests {
         assert!(!gate.knows_origin(&two));
     }
 
-    #[test]
-    fn without_a_token_to_show_everybody_is_the_same() {
-        let gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        assert_eq!(gate.caller(&HeaderMap::new(), None), Some(Caller::owner(Principal::anonymous())));
+    async fn principal(gate: &Gate, headers: &HeaderMap, protocol_token: Option<&str>) -> Option<String> {
+        let identified = gate.identify(headers, protocol_token).await.ok()?;
+        Some(identified.caller.principal.as_str().to_owned())
     }
 
-    #[test]
-    fn only_the_whole_token_counts() {
+    #[tokio::test]
+    async fn without_a_token_to_show_everybody_is_the_same() {
+        let gate = gate(&["127.0.0.1:8808"], &[], &[]);
+        assert_eq!(principal(&gate, &HeaderMap::new(), None).await.as_deref(), Some("anonymous"));
+        let for_a_proxy = headers(&[("authorization", "Basic eDp5")]);
+        assert_eq!(principal(&gate, &for_a_proxy, None).await.as_deref(), Some("anonymous"));
+        assert_eq!(principal(&gate, &headers(&[("authorization", "Bearer x")]), None).await, None);
+    }
+
+    #[tokio::test]
+    async fn only_the_whole_token_counts() {
         let folder = harness::TestFolder::new();
         let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        gate.token = Some(Arc::new(Replaceable::new(token)));
-        let asks = |value: &str| gate.caller(&headers(&[("authorization", value)]), None);
-        assert_eq!(asks(&format!("Bearer {text}")), Some(Caller::owner(Principal::token_holder())));
-        assert_eq!(asks(&format!("bearer {text}")), Some(Caller::owner(Principal::token_holder())));
+        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_| {}));
+        let asks = async |value: &str| principal(&gate, &headers(&[("authorization", value)]), None).await;
+        assert_eq!(asks(&format!("Bearer {text}")).await.as_deref(), Some("token"));
+        assert_eq!(asks(&format!("bearer {text}")).await.as_deref(), Some("token"));
         for wrong in ["Bearer ", "Bearer", "", &text, &format!("Basic {text}"), &format!("Bearer {text}x")] {
-            assert_eq!(asks(wrong), None, "{wrong}");
+            assert_eq!(asks(wrong).await, None, "{wrong}");
         }
-        assert_eq!(gate.caller(&HeaderMap::new(), None), None);
+        assert_eq!(principal(&gate, &HeaderMap::new(), None).await, None);
         let right = format!("Bearer {text}");
         let twice = headers(&[("authorization", &right), ("authorization", &right)]);
-        assert_eq!(gate.caller(&twice, None), None);
-        let holder = Some(Caller::owner(Principal::token_holder()));
-        assert_eq!(gate.caller(&HeaderMap::new(), Some(&text)), holder);
-        assert_eq!(gate.caller(&HeaderMap::new(), Some("wrong")), None);
-        assert_eq!(gate.caller(&headers(&[("authorization", &right)]), Some(&text)), None, "two tokens");
+        assert_eq!(principal(&gate, &twice, None).await, None);
+        assert_eq!(principal(&gate, &HeaderMap::new(), Some(&text)).await.as_deref(), Some("token"));
+        assert_eq!(principal(&gate, &HeaderMap::new(), Some("wrong")).await, None);
+        let both = headers(&[("authorization", &right)]);
+        assert_eq!(principal(&gate, &both, Some(&text)).await, None, "two tokens");
     }
 
     #[test]
@@ -353,8 +402,8 @@ mod tests {
         let folder = harness::TestFolder::new();
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         let token = super::super::token::obtain(folder.path()).unwrap().0;
-        gate.token = Some(Arc::new(Replaceable::new(token)));
-        let inside = |caller: Option<axum::Extension<Caller>>| async move {
+        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_| {}));
+        let inside = |caller: Option<axum::Extension<engine::Caller>>| async move {
             if caller.is_some() { "somebody" } else { "nobody" }
         };
         let router = axum::Router::new()

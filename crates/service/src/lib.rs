@@ -13,6 +13,7 @@
 
 pub mod attach;
 mod body;
+mod callers;
 mod connection_slots;
 mod connections;
 mod control;
@@ -29,7 +30,9 @@ mod listen;
 mod meter;
 mod metrics;
 mod negotiate;
+mod oauth;
 mod options;
+mod proxies;
 mod range;
 mod readiness;
 mod reload;
@@ -58,6 +61,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::body::BodyBudget;
+use self::callers::{Callers, OnEnd};
 use self::connection_slots::ConnectionSlots;
 use self::connections::Serving;
 use self::file_urls::FileUrlKey;
@@ -65,15 +69,18 @@ use self::files::{FileUrlOffer, Files};
 use self::gate::Gate;
 use self::listen::Listener;
 use self::metrics::Counters;
+use self::oauth::Oauth;
 use self::readiness::Readiness;
-use self::reload::{Reloads, Replaceable};
+use self::reload::Reloads;
 use self::sessions::Sessions;
 use self::tls::Tls;
 
 pub use self::connection_slots::SLOTS_MAX;
 pub use self::control::path as control_socket_path;
 pub use self::listen::{Address, DEFAULT_ADDRESS};
+pub use self::oauth::{Issuer, OauthOptions, Resource};
 pub use self::options::{Auth, ServeOptions, TlsFiles};
+pub use self::proxies::ProxyAddress;
 
 /// Time for requests in progress to end by themselves once the shutdown has begun.
 const GRACE: Duration = Duration::from_secs(10);
@@ -93,8 +100,6 @@ pub(crate) struct App {
     /// Number of open WebSockets.
     sockets: AtomicUsize,
     closing: CancellationToken,
-    /// Cancelled when another token replaces the one that a WebSocket showed.
-    token_in_force: Arc<Replaceable<CancellationToken>>,
     /// Cancelled when no run is left, so that WebSockets may end.
     runs_over: CancellationToken,
     closed: CancellationToken,
@@ -110,10 +115,10 @@ pub async fn serve<H: ServerHandler>(
 ) -> io::Result<()> {
     let mut signals = Signals::new(reload::on_hangup())?;
     let tls = options.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
-    let token = obtain_token(state_dir, options.auth)?.map(|token| Arc::new(Replaceable::new(token)));
+    let token = obtain_token(state_dir, options.auth)?;
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for address in &options.addresses {
-        let (listener, found) = listen::open(address)
+        let (listener, found) = listen::open(address, &options.proxies)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))?;
         listeners.push(listener);
@@ -122,16 +127,21 @@ pub async fn serve<H: ServerHandler>(
     listeners.extend(control_socket(state_dir).await);
     let (ending, ended) = watch::channel(None);
     let app = App::new(runs, state_dir, (options, ended), handler)?;
-    let urls = FileUrlRoutes::new(&app, state_dir, options)?;
+    let oauth = options.oauth.as_ref().map(Oauth::start).transpose()?;
+    let metadata = oauth.as_ref().map(oauth::routes);
+    let asks = options.auth == Auth::Token;
+    let callers = Callers::new(state_dir, token, asks, oauth, ending_principals(&app));
+    tokio::spawn(Callers::watch(Arc::downgrade(&callers)));
+    let urls = FileUrlRoutes::new(&app, &callers, state_dir, options)?;
     let reloads = Reloads {
         tls: tls.clone(),
-        token: token.clone(),
-        token_in_force: Arc::clone(&app.token_in_force),
+        callers: Arc::clone(&callers),
         file_url_key: Arc::clone(&urls.offer.key),
     };
-    let gate = Gate::new(&addresses, &options.hosts, &options.origins, token, Arc::clone(&app.counters));
+    let counters = Arc::clone(&app.counters);
+    let gate = Gate::new(&addresses, &options.hosts, &options.origins, Arc::clone(&callers), counters);
     let serving = Serving {
-        router: router(&app, gate, urls),
+        router: router(&app, gate, urls, metadata),
         tls,
         slots: Arc::clone(&app.slots),
         bodies: app.bodies.clone(),
@@ -145,8 +155,10 @@ pub async fn serve<H: ServerHandler>(
     announce(&addresses, options);
     while signals.next().await == ServerSignal::Reload {
         reloads.reload(state_dir);
+        app.server.runs().engine().gatekeeper().want_reload();
     }
     end(&app, &ending, &mut signals).await;
+    callers.note_used();
     for one in accepting {
         // Each task ended when the closing began, and removed its socket file.
         one.await.ok();
@@ -175,12 +187,26 @@ impl App {
             slots: Arc::new(ConnectionSlots::within_descriptors(options.connections_max)),
             counters: Arc::default(),
             sockets: AtomicUsize::new(0),
-            token_in_force: Arc::new(Replaceable::new(CancellationToken::new())),
             closing: CancellationToken::new(),
             runs_over: CancellationToken::new(),
             closed,
         }))
     }
+}
+
+/// Ends the runs and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
+fn ending_principals(app: &Arc<App>) -> OnEnd {
+    let app = Arc::downgrade(app);
+    Box::new(move |principal| {
+        let Some(app) = app.upgrade() else { return };
+        app.server.runs().cancel_of(principal);
+        let principal = principal.clone();
+        tokio::spawn(async move {
+            app.sessions.close_of(&principal).await;
+            // A program may have left processes behind in a sandbox.
+            app.server.runs().sandboxes().sleep_of(&principal).await;
+        });
+    })
 }
 
 /// Closes idle sessions while the server lives.
@@ -199,16 +225,23 @@ struct FileUrlRoutes {
 }
 
 impl FileUrlRoutes {
-    fn new(app: &App, state_dir: &Path, options: &ServeOptions) -> io::Result<Self> {
+    fn new(app: &App, callers: &Arc<Callers>, state_dir: &Path, options: &ServeOptions) -> io::Result<Self> {
         let workspaces = Arc::clone(app.server.runs().sandboxes());
         let key = Arc::new(FileUrlKey::obtain(state_dir)?);
-        let files = Files::new(workspaces, Arc::clone(&key), Arc::clone(&app.counters));
+        let engine = Arc::clone(app.server.runs().engine());
+        let may_use: files::UrlJudge = Box::new(move |caller, grant| {
+            let file = (grant.sandbox_id.as_str(), &grant.path);
+            mcp::may_use_url(engine.gatekeeper(), caller, grant.action, file)
+        });
+        let (callers, counters) = (Arc::clone(callers), Arc::clone(&app.counters));
+        let files = Files::new(workspaces, Arc::clone(&key), callers, counters, may_use);
         let offer = FileUrlOffer { key, public_url: options.public_url.clone(), scheme: options.scheme };
         Ok(Self { offer: Arc::new(offer), files })
     }
 }
 
-fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
+/// `metadata` are the routes of a server with OAuth issuers.
+fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes, metadata: Option<Router>) -> Router {
     Router::new()
         .route("/mcp", any(streamable::handle))
         .route(websocket::PATH, get(websocket::upgrade))
@@ -219,6 +252,7 @@ fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes) -> Router {
         .with_state(Arc::clone(app))
         .layer(axum::middleware::from_fn_with_state(urls.offer, files::offer))
         .merge(files::routes(urls.files))
+        .merge(metadata.unwrap_or_default())
         .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
 }
 
@@ -235,7 +269,9 @@ async fn control_socket(state_dir: &Path) -> Option<Listener> {
 
 fn obtain_token(state_dir: &Path, auth: Auth) -> io::Result<Option<token::Token>> {
     if auth == Auth::Nobody {
-        return Ok(None);
+        // The token of earlier starts still counts for a client that shows it; none is made.
+        let is_there = token::path(state_dir).try_exists().unwrap_or(false);
+        return Ok(is_there.then(|| token::obtain(state_dir).ok()).flatten().map(|(token, _)| token));
     }
     let (token, fresh) = token::obtain(state_dir)?;
     let path = token::path(state_dir);

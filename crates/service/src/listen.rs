@@ -12,6 +12,8 @@ use std::str::FromStr;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
+use crate::proxies::ProxyAddress;
+
 const UNIX_PREFIX: &str = "unix:";
 
 /// The default address.
@@ -72,7 +74,11 @@ impl fmt::Display for Address {
 
 /// An open listener.
 pub(crate) enum Listener {
-    Tcp(TcpListener),
+    Tcp {
+        listener: TcpListener,
+        /// The only peers, if there are any.
+        proxies: Vec<ProxyAddress>,
+    },
     Unix {
         listener: UnixListener,
         _file: SocketFile,
@@ -95,13 +101,15 @@ impl Drop for SocketFile {
     }
 }
 
-/// Opens a listener. Returns the actual address, because port 0 lets the kernel choose.
-pub(crate) async fn open(address: &Address) -> io::Result<(Listener, Address)> {
+/// Opens a listener. Returns the actual address, because port 0 lets the kernel choose. Where other machines can
+/// connect, the peers are the proxies, if there are any.
+pub(crate) async fn open(address: &Address, proxies: &[ProxyAddress]) -> io::Result<(Listener, Address)> {
     match address {
         Address::Tcp(wanted) => {
             let listener = TcpListener::bind(wanted).await?;
             let found = listener.local_addr()?;
-            Ok((Listener::Tcp(listener), Address::Tcp(found)))
+            let proxies = if address.is_local() { Vec::new() } else { proxies.to_vec() };
+            Ok((Listener::Tcp { listener, proxies }, Address::Tcp(found)))
         }
         Address::Unix(path) => {
             let (listener, _file) = open_socket(path).await?;

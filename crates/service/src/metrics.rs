@@ -19,10 +19,12 @@ pub(crate) enum Refusal {
     Body,
     /// The file URL is invalid or expired.
     FileUrl,
+    /// The peer is none of the proxies.
+    Peer,
 }
 
 impl Refusal {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Host,
         Self::Origin,
         Self::Token,
@@ -31,6 +33,7 @@ impl Refusal {
         Self::Tls,
         Self::Body,
         Self::FileUrl,
+        Self::Peer,
     ];
 
     fn name(self) -> &'static str {
@@ -43,6 +46,7 @@ impl Refusal {
             Self::Tls => "tls",
             Self::Body => "body",
             Self::FileUrl => "link",
+            Self::Peer => "peer",
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use crate::listen::Address;
+use crate::oauth::OauthOptions;
+use crate::proxies::ProxyAddress;
 
 /// All options of the service.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub struct ServeOptions {
     pub auth: Auth,
     /// The certificate, if this server terminates TLS itself.
     pub tls: Option<TlsFiles>,
+    /// The proxies in front. If there are any, only they may connect to addresses that other machines can reach.
+    pub proxies: Vec<ProxyAddress>,
     /// Host names of this server, besides its addresses.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use this server.
@@ -23,6 +27,8 @@ pub struct ServeOptions {
     pub public_url: Option<String>,
     /// The scheme that callers use to reach this server, as far as it knows.
     pub scheme: &'static str,
+    /// Whose access tokens are accepted, if any.
+    pub oauth: Option<OauthOptions>,
 }
 
 /// Whether callers must show a token.

@@ -1,4 +1,5 @@
-//! SIGHUP: reads the files again that a server uses while it runs: certificate, token and key of file URLs.
+//! SIGHUP: reads the files again that a server uses while it runs: certificate, token and key of file URLs. The program
+//! reads the policies again itself ([`engine::Gatekeeper::want_reload`]).
 //!
 //! ```text
 //! SIGHUP -> each file -> usable: in force for the next connection or request -> `reloaded`
@@ -12,11 +13,11 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use mcp::OnHangup;
-use tokio_util::sync::CancellationToken;
 
+use super::callers::Callers;
 use super::file_urls::FileUrlKey;
 use super::tls::Tls;
-use super::token::{self, Token};
+use super::token;
 
 /// A value that can be replaced while it is used.
 #[derive(Debug)]
@@ -40,9 +41,7 @@ impl<T> Replaceable<T> {
 /// What a server reads again.
 pub(crate) struct Reloads {
     pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) token: Option<Arc<Replaceable<Token>>>,
-    /// Cancelled when another token replaces the one in force.
-    pub(crate) token_in_force: Arc<Replaceable<CancellationToken>>,
+    pub(crate) callers: Arc<Callers>,
     pub(crate) file_url_key: Arc<FileUrlKey>,
 }
 
@@ -52,21 +51,11 @@ impl Reloads {
         if let Some(tls) = &self.tls {
             log("certificate", tls.reload());
         }
-        if let Some(token) = &self.token {
+        if self.callers.asks() {
             let read = token::obtain(state_dir);
-            log("token", read.map(|(read, _)| self.replace_token(token, read)));
+            log("token", read.map(|(read, _)| self.callers.replace_token(read)));
         }
         log("file_url_key", self.file_url_key.reload(state_dir));
-    }
-
-    /// A WebSocket shows the token only once, so those that showed another one must end.
-    fn replace_token(&self, token: &Replaceable<Token>, read: Token) {
-        if *token.get() != read {
-            token.replace(read);
-            let replaced = self.token_in_force.get();
-            self.token_in_force.replace(CancellationToken::new());
-            replaced.cancel();
-        }
     }
 }
 

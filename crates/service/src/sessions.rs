@@ -159,6 +159,21 @@ impl Sessions {
         }
     }
 
+    /// Closes the sessions of a principal whose credential has ended.
+    pub(crate) async fn close_of(&self, principal: &Principal) {
+        let own: Vec<String> = {
+            let owners = self.lock();
+            owners
+                .iter()
+                .filter(|(_, owner)| owner.principal == *principal)
+                .map(|(id, _)| id.clone())
+                .collect()
+        };
+        for id in own {
+            self.close(id).await;
+        }
+    }
+
     async fn close(&self, id: String) {
         let removed = self.lock().remove(&id);
         if let Some(owner) = removed {

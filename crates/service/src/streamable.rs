@@ -14,11 +14,12 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Caller;
 use http_body_util::Full;
-use mcp::message::{self, Read, RefusedMessage};
+use mcp::idempotency::IdempotencyHeader;
+use mcp::message::{self, Incoming, Read, RefusedMessage};
 use rmcp::ServerHandler;
 use rmcp::model::ErrorData;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -32,7 +33,10 @@ use super::gate;
 use super::keep_alive::{self, Pending};
 use super::metrics::Refusal;
 use super::negotiate::{self, Accepts};
+use super::oauth::ScopeChallenge;
 
+/// The header of a call that must be carried out once (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Interval of comments on streams that the library opened.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -78,6 +82,9 @@ pub(crate) async fn handle(
             return error.into_response();
         }
     };
+    if let Some(key) = idempotency_key(&parts.headers) {
+        parts.extensions.insert(key);
+    }
     app.counters.request_bytes.fetch_add(held.bytes.len() as u64, Ordering::Relaxed);
     let is_goodbye = parts.method == Method::DELETE;
     let accepts = Accepts::of(&parts.headers);
@@ -109,6 +116,14 @@ pub(crate) async fn handle(
     }
 }
 
+/// The idempotency key of a call. One that is sent several times, or is not text, is refused with the call.
+fn idempotency_key(headers: &HeaderMap) -> Option<IdempotencyHeader> {
+    let mut sent = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let first = sent.next()?;
+    let only = if sent.next().is_none() { first.to_str().ok() } else { None };
+    Some(IdempotencyHeader(only.map(str::to_owned)))
+}
+
 /// Checks the media types and the message, and returns the body for the library. The library would answer
 /// what it cannot parse with 415 and a text.
 fn checked(parts: &mut Parts, accepts: Accepts, body: Bytes) -> Result<Bytes, Box<Response>> {
@@ -131,8 +146,14 @@ fn checked(parts: &mut Parts, accepts: Accepts, body: Bytes) -> Result<Bytes, Bo
         return Ok(body);
     }
     match message::read(&body) {
-        Read::Message(_) => Ok(body.slice_ref(message::trimmed(&body))),
+        Read::Message(message) => {
+            check_scope(parts, &message)?;
+            Ok(body.slice_ref(message::trimmed(&body)))
+        }
         Read::Repaired(call) => {
+            if let Read::Message(message) = message::read(&call.text) {
+                check_scope(parts, &message)?;
+            }
             parts.headers.insert(CONTENT_LENGTH, call.text.len().into());
             if let Some(complaint) = call.complaint {
                 parts.extensions.insert(complaint);
@@ -145,5 +166,14 @@ fn checked(parts: &mut Parts, accepts: Accepts, body: Bytes) -> Result<Bytes, Bo
             let refused = RefusedMessage { id: None, error };
             Err(Box::new(gate::json(StatusCode::BAD_REQUEST, &refused.answer())))
         }
+    }
+}
+
+/// Refuses a call for which an access token lacks a scope, as long as the status can still tell it.
+fn check_scope(parts: &Parts, message: &Incoming) -> Result<(), Box<Response>> {
+    let challenge = parts.extensions.get::<ScopeChallenge>();
+    match challenge.and_then(|challenge| challenge.lacking(message)) {
+        Some(lacking) => Err(Box::new(lacking.response())),
+        None => Ok(()),
     }
 }

@@ -18,16 +18,18 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use rmcp::ServiceExt;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::body::BODY_BYTES_MAX;
+use super::callers::Credential;
 use super::connections::Connection;
 use super::meter::Meter;
 use super::metrics::Refusal;
+use super::oauth::ScopeChallenge;
 use mcp::file_urls::FileUrls;
+use mcp::message::{self, Read};
 use mcp::transport::Lines;
 
 /// The path of the route.
@@ -37,6 +39,8 @@ const PROTOCOL: &str = "mcp";
 const BUFFER_BYTES: usize = 64 << 10;
 /// Upper bound on answers that the peer has not read yet.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
+/// Refusals that the peer has not read yet; a peer that sends more without reading waits.
+const REFUSALS_MAX: usize = 16;
 const PING_PAUSE: Duration = Duration::from_secs(15);
 /// A peer that does not answer a ping within this time is gone.
 const PONG_PATIENCE: Duration = Duration::from_secs(45);
@@ -46,12 +50,11 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The route.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
+    (Extension(caller), Extension(credential)): (Extension<Caller>, Extension<Credential>),
     Extension(connection): Extension<Connection>,
-    file_urls: Option<Extension<FileUrls>>,
+    (file_urls, scopes): (Option<Extension<FileUrls>>, Option<Extension<ScopeChallenge>>),
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let token_in_force = app.token_in_force.get();
     upgrade
         .protocols([PROTOCOL])
         .max_message_size(BODY_BYTES_MAX)
@@ -59,7 +62,8 @@ pub(crate) async fn upgrade(
         .max_write_buffer_size(UNSENT_BYTES_MAX)
         .on_upgrade(move |socket| {
             let file_urls = file_urls.map(|Extension(file_urls)| file_urls);
-            let peer = Peer { caller, file_urls, connection, token_in_force };
+            let scopes = scopes.map(|Extension(scopes)| scopes);
+            let peer = Peer { caller, file_urls, scopes, connection, credential };
             converse(app, peer, socket)
         })
 }
@@ -68,13 +72,15 @@ pub(crate) async fn upgrade(
 struct Peer {
     caller: Caller,
     file_urls: Option<FileUrls>,
+    /// Refuses calls for which an access token lacks a scope.
+    scopes: Option<ScopeChallenge>,
     connection: Connection,
-    /// Cancelled when another token replaces the one that the peer showed.
-    token_in_force: Arc<CancellationToken>,
+    /// What the peer showed; it does so only once.
+    credential: Credential,
 }
 
 async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
-    let Peer { caller, file_urls, connection: Connection { slot, meter }, token_in_force } = peer;
+    let Peer { caller, file_urls, scopes, connection: Connection { slot, meter }, credential } = peer;
     let (inside, outside) = tokio::io::duplex(BUFFER_BYTES);
     let (read, write) = tokio::io::split(inside);
     let (ending, mut ended) = watch::channel(None);
@@ -101,18 +107,31 @@ async fn converse(app: Arc<App>, peer: Peer, socket: WebSocket) {
         tokio::time::timeout(END_PATIENCE, served).await.map(drop).unwrap_or_default();
     };
     let serving = tokio::spawn(serving);
-    let (sink, stream) = socket.split();
+    let (mut sink, stream) = socket.split();
     let (from_server, to_server) = tokio::io::split(outside);
     let (heard, hearing) = watch::channel(Instant::now());
-    tokio::select! {
-        () = take(stream, to_server, heard, &meter) => {}
-        () = give(sink, from_server, hearing) => {}
-        () = token_in_force.cancelled() => {}
-        () = slot.must_leave() => app.counters.refused(Refusal::Idle),
-        () = app.closed.cancelled() => {}
-    }
+    let (refusals, refused) = mpsc::channel(REFUSALS_MAX);
+    let checks = Checks { scopes, refusals };
+    let is_ended_by_peer = tokio::select! {
+        () = take(stream, to_server, (heard, checks), &meter) => true,
+        () = give(&mut sink, from_server, hearing, refused) => true,
+        () = credential.ended() => false,
+        () = slot.must_leave() => {
+            app.counters.refused(Refusal::Idle);
+            false
+        }
+        () = app.closed.cancelled() => false,
+    };
+    let goodbye = async move {
+        // The library has queued the answer to a close frame. Without it a browser reports an abnormal end. Otherwise the
+        // connection ends here, before the runs do.
+        if is_ended_by_peer {
+            tokio::time::timeout(END_PATIENCE, sink.flush()).await.map(drop).unwrap_or_default();
+        }
+    };
     // The lines end with the pipe, and with them every run of this connection.
-    tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default();
+    let ended = async { tokio::time::timeout(END_PATIENCE, serving).await.map(drop).unwrap_or_default() };
+    tokio::join!(goodbye, ended);
 }
 
 /// Counts an open WebSocket or attached command: the server's shutdown waits for its last answer.
@@ -131,11 +150,34 @@ impl Drop for Open {
     }
 }
 
+/// What checks the messages of a peer before they become lines.
+struct Checks {
+    scopes: Option<ScopeChallenge>,
+    /// Answers to messages that go no further.
+    refusals: mpsc::Sender<String>,
+}
+
+impl Checks {
+    /// The answer to a message for which the peer's access token lacks a scope.
+    fn refusal(&self, bytes: &[u8]) -> Option<String> {
+        let scopes = self.scopes.as_ref()?;
+        let lacking = match message::read(bytes) {
+            Read::Message(message) => scopes.lacking(&message),
+            Read::Repaired(call) => match message::read(&call.text) {
+                Read::Message(message) => scopes.lacking(&message),
+                _ => None,
+            },
+            _ => None,
+        };
+        lacking.map(|lacking| lacking.error().to_string())
+    }
+}
+
 /// Converts frames to lines.
 async fn take(
     mut frames: SplitStream<WebSocket>,
     mut lines: WriteHalf<DuplexStream>,
-    heard: watch::Sender<Instant>,
+    (heard, checks): (watch::Sender<Instant>, Checks),
     meter: &Meter,
 ) {
     loop {
@@ -148,6 +190,12 @@ async fn take(
             Message::Close(_) => return,
             Message::Ping(_) | Message::Pong(_) => continue,
         };
+        if let Some(refusal) = checks.refusal(&bytes) {
+            if checks.refusals.send(refusal).await.is_err() {
+                return;
+            }
+            continue;
+        }
         // A line end has no meaning outside of JSON strings, and cannot occur inside them.
         let mut line: Vec<u8> = bytes.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
         line.push(b'\n');
@@ -159,9 +207,10 @@ async fn take(
 
 /// Converts lines to frames. Pings a silent peer at intervals.
 async fn give(
-    mut frames: SplitSink<WebSocket, Message>,
+    frames: &mut SplitSink<WebSocket, Message>,
     lines: ReadHalf<DuplexStream>,
     heard: watch::Receiver<Instant>,
+    mut refused: mpsc::Receiver<String>,
 ) {
     let mut lines = BufReader::new(lines).lines();
     let mut pause = tokio::time::interval(PING_PAUSE);
@@ -171,6 +220,7 @@ async fn give(
                 Ok(Some(line)) => Message::Text(line.into()),
                 _ => break,
             },
+            Some(refusal) = refused.recv() => Message::Text(refusal.into()),
             _ = pause.tick() => {
                 if heard.borrow().elapsed() > PONG_PATIENCE {
                     return;

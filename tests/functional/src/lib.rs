@@ -24,7 +24,9 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+pub mod keys;
 pub mod languages;
+pub mod policies;
 pub mod sandbox;
 pub mod serving;
 

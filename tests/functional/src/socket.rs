@@ -36,8 +36,13 @@ pub fn upgrade() -> Request {
 impl Socket {
     /// Opens one with the server's token.
     pub fn open(server: &Server) -> Self {
+        Self::ask(server, &upgrade())
+    }
+
+    /// Opens one with that request.
+    pub fn ask(server: &Server, request: &Request) -> Self {
         let mut wire = server.connect();
-        wire.send(&upgrade().bytes(server));
+        wire.send(&request.bytes(server));
         let answer = wire.answer();
         assert_eq!(answer.status, 101, "{answer:?}");
         Self { wire }

@@ -14,6 +14,11 @@ pub struct Certificate {
 
 /// A certificate for that name, signed by itself; none where there is no openssl.
 pub fn certificate(folder: &Path, name: &str) -> Option<Certificate> {
+    certificate_with(folder, name, &[])
+}
+
+/// The same, with further options of `openssl req`.
+pub fn certificate_with(folder: &Path, name: &str, options: &[&str]) -> Option<Certificate> {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let made = Certificate { certificate: path("certificate.pem"), key: path("key.pem") };
     let status = Command::new("openssl")
@@ -29,6 +34,7 @@ pub fn certificate(folder: &Path, name: &str) -> Option<Certificate> {
             "2",
         ])
         .args(["-subj", &format!("/CN={name}"), "-keyout", &made.key, "-out", &made.certificate])
+        .args(options)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();

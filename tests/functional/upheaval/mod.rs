@@ -3,6 +3,7 @@
 
 mod chaos;
 mod chaos_probe;
+mod gate_kills;
 mod leaks;
 mod sandbox_crash;
 mod uploads;

@@ -41,6 +41,13 @@ impl Pending {
         self.answer.recv_timeout(PATIENCE).ok()
     }
 
+    /// The structured part of its answer, if that is here already.
+    pub fn result_so_far(&self) -> Option<Value> {
+        let answer = self.answer.try_recv().ok()?;
+        assert!(answer["result"].is_object(), "no result: {answer:#}");
+        Some(answer["result"]["structuredContent"].clone())
+    }
+
     /// The structured part of its answer.
     pub fn result(&self) -> Value {
         let answer = self.answer().expect("the server answers");
@@ -91,11 +98,10 @@ impl Client {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = mpsc::sync_channel(1);
         locked(&self.answers).insert(id, sender);
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": {"name": "suite", "version": "1"},
-        });
+        let meta = &mut params["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = json!(VERSION);
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        meta["io.modelcontextprotocol/clientInfo"] = json!({"name": "suite", "version": "1"});
         self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         Pending { id, answer }
     }

@@ -62,6 +62,12 @@ fn may_run_by(fields: io::Result<Fields>) -> bool {
     }
 }
 
+/// Whether a process is on its way out: it was killed or is exiting, and is not a zombie yet. The kernel releases
+/// its memory meanwhile, so its groups still count what `status` no longer shows.
+pub(super) fn is_dying(pid: i32) -> bool {
+    Fields::read(pid).is_ok_and(|fields| fields.is_dying())
+}
+
 /// The errors that the kernel returns for a thread that no longer exists.
 fn is_of_nobody(error: &io::Error) -> bool {
     let number = error.raw_os_error();
@@ -81,11 +87,36 @@ impl Fields {
         let (_, rest) = self.0.rsplit_once(')')?;
         rest.split_whitespace().nth(number - 3)?.parse().ok()
     }
+
+    fn is_dying(&self) -> bool {
+        const EXITING: u64 = 0x4; // PF_EXITING in the kernel's sched.h
+        const KILLED: u64 = 1 << 8; // SIGKILL among the pending signals
+        let state = self.0.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        let is_dead = state.is_none_or(|letter| ['Z', 'X'].contains(&letter));
+        let has = |number: usize, bits: u64| self.number(number).is_some_and(|value| value & bits != 0);
+        !is_dead && (has(9, EXITING) || has(31, KILLED) || self.number(23) == Some(0))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_dying_from_its_kill_until_it_is_a_zombie() {
+        let line = |state: char, flags: u64, bytes: u64, pending: u64| {
+            let middle = "0 ".repeat(13);
+            Fields(format!("7 (a) b) {state} 1 7 7 0 -1 {flags} {middle}{bytes} 100 0 0 0 0 0 0 {pending} 0"))
+        };
+        assert_eq!(line('R', 4, 5, 6).number(23), Some(5));
+        assert_eq!(line('R', 4, 5, 6).number(31), Some(6));
+        assert!(!line('R', 0x40_0000, 4096, 1 << 14).is_dying(), "alive, with SIGTERM pending");
+        assert!(line('R', 0x40_0000, 4096, 1 << 8).is_dying(), "killed, and not scheduled since");
+        assert!(line('R', 0x40_0004, 4096, 0).is_dying(), "exiting");
+        assert!(line('D', 0x40_0004, 0, 0).is_dying(), "its memory is being released");
+        assert!(!line('Z', 0x40_0004, 0, 0).is_dying(), "its memory is released");
+        assert!(!is_dying(i32::try_from(std::process::id()).unwrap()));
+    }
 
     #[test]
     fn who_has_ended_runs_no_more_buried_or_not() {

@@ -16,6 +16,7 @@ use super::cgroup::CgroupSet;
 use super::descriptors::Descriptors;
 use super::disk::DiskUse;
 use super::sockets::{self, SocketCounts};
+use super::status;
 use super::tree::{self, Mappings};
 
 /// Short runs get an early look, so that their peak is seen at all.
@@ -27,6 +28,8 @@ const CALM: Duration = Duration::from_millis(10);
 const LOOKING_SHARE: u32 = 4;
 /// Minimum pause between two requests to the kernel to release the memory of a group.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
+/// How long the watch waits for a dying process to release its memory before it kills another one.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// How many processes may be killed for lack of memory before the whole run is ended.
 const OOM_KILLS_MAX: u64 = 8;
 
@@ -47,6 +50,8 @@ pub(super) struct Watch {
     /// Opened by the first look, because most programs end before it.
     sockets: Option<SocketCounts>,
     reclaimed_at: Option<Instant>,
+    /// Since when too much memory is held without interruption.
+    beyond_since: Option<Instant>,
     descriptors: Descriptors,
     /// Used where no control group counts memory.
     mappings: Arc<Mutex<Mappings>>,
@@ -69,6 +74,7 @@ impl Watch {
             scratch_bytes: 0,
             sockets: None,
             reclaimed_at: None,
+            beyond_since: None,
             descriptors: Descriptors::default(),
             mappings: Arc::default(),
             killed: 0,
@@ -232,7 +238,13 @@ impl Watch {
         let is_beyond = match cgroups.limits_memory() {
             // As the kernel does at its own limit: the largest process is killed, and the others may continue
             // without it.
-            true => self.holds_too_much(cgroups).await && !self.kill_largest(cgroups),
+            true => match self.excess(cgroups).await {
+                Excess::None => {
+                    self.beyond_since = None;
+                    false
+                }
+                excess => !self.relieve(cgroups, excess),
+            },
             false => self.memory_now_bytes > self.limits.memory_bytes && self.is_really_beyond().await,
         };
         if is_beyond {
@@ -246,16 +258,29 @@ impl Watch {
         takes_too_much.then_some(Ending::KernelShare)
     }
 
-    /// Kills the process with the most memory, except process 1. Returns whether one was killed.
-    fn kill_largest(&mut self, cgroups: &CgroupSet) -> bool {
+    /// Kills the process with the most memory, except process 1, unless memory is being released already. Returns
+    /// whether the others may continue.
+    ///
+    /// The group counts the memory of a dying process until it is released, but the process no longer shows it. The
+    /// next largest would be killed in its place: a program for the memory of its child.
+    fn relieve(&mut self, cgroups: &CgroupSet, excess: Excess) -> bool {
         let Some(Ok(pids)) = cgroups.processes() else { return false };
         let others: Vec<i32> = pids.into_iter().filter(|pid| *pid != self.pid).collect();
-        let Some(largest) = tree::largest(&others).and_then(Pid::from_raw) else { return false };
-        let Ok(process) = rustix::process::pidfd_open(largest, PidfdFlags::empty()) else { return false };
+        let may_wait = self.beyond_since.get_or_insert_with(Instant::now).elapsed() < RELEASE_PATIENCE;
+        if may_wait && others.iter().copied().any(status::is_dying) {
+            return true;
+        }
+        let largest = tree::largest(&others);
+        // A process that ended between the measurement and the list has released its memory.
+        if self.excess_now(cgroups) < excess {
+            return true;
+        }
+        let Some(largest) = largest.and_then(Pid::from_raw) else { return false };
+        let Ok(process) = rustix::process::pidfd_open(largest, PidfdFlags::empty()) else { return may_wait };
         // The number may belong to another process by now, but not while it is in the group and held here.
         let is_inside = |pids: Vec<i32>| pids.contains(&largest.as_raw_nonzero().get());
         if !cgroups.processes().is_some_and(|listed| listed.is_ok_and(is_inside)) {
-            return false;
+            return may_wait;
         }
         let is_killed = rustix::process::pidfd_send_signal(&process, Signal::KILL).is_ok();
         self.killed += u64::from(is_killed);
@@ -283,26 +308,42 @@ impl Watch {
     }
 
     /// The kernel's own limit covers memory and disk together; this check covers memory alone.
-    async fn holds_too_much(&mut self, cgroups: &CgroupSet) -> bool {
-        let limit = self.limits.memory_bytes;
-        let uncounted = if cgroups.counts_sockets() { 0 } else { tree::socket_bytes(self.pid) };
-        let held = cgroups.memory_held(self.scratch_bytes, limit);
-        if held.certain + uncounted > limit {
-            return true;
-        }
-        if held.certain + held.perhaps + uncounted <= limit {
-            return false;
+    async fn excess(&mut self, cgroups: &CgroupSet) -> Excess {
+        let excess = self.excess_now(cgroups);
+        if excess != Excess::Perhaps {
+            return excess;
         }
         let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
-        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return false };
+        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return Excess::None };
         self.reclaimed_at = Some(Instant::now());
         // This takes as long as there is memory to release. If the kernel releases nothing, its own limit
         // still holds.
         tokio::task::spawn_blocking(move || std::fs::write(file, "0").ok()).await.ok();
         self.look_at_disk();
-        let held = cgroups.memory_held(self.scratch_bytes, limit);
-        held.certain + held.perhaps + uncounted > limit
+        self.excess_now(cgroups)
     }
+
+    fn excess_now(&self, cgroups: &CgroupSet) -> Excess {
+        let limit = self.limits.memory_bytes;
+        let uncounted = if cgroups.counts_sockets() { 0 } else { tree::socket_bytes(self.pid) };
+        let held = cgroups.memory_held(self.scratch_bytes, limit);
+        if held.certain + uncounted > limit {
+            Excess::Certain
+        } else if held.certain + held.perhaps + uncounted > limit {
+            Excess::Perhaps
+        } else {
+            Excess::None
+        }
+    }
+}
+
+/// Whether a sandbox holds more memory than its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Excess {
+    None,
+    /// If the memory counts that the kernel may be able to release.
+    Perhaps,
+    Certain,
 }
 
 /// What was counted since then. The memory peak is reset with each measurement. The peak number of processes is

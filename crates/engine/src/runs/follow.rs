@@ -14,6 +14,7 @@ use super::{Durability, FinishedRun, RunSlot, Runs};
 use crate::Caller;
 use crate::clock;
 use crate::conversation::{Audience, RunEvent, Stop, StopSignals};
+use crate::gatekeeper::outcome_of;
 use crate::request::RunRequest;
 use crate::result::{Execution, RunError, RunPhase, RunResult};
 use crate::sandboxes::Ties;
@@ -42,16 +43,29 @@ impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
         let Beginning { caller, request, events, stopped, place } = beginning;
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
-        let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
-        let result = match request.sandbox.is_some() {
-            true => {
-                let ties = Ties { audience, stop: stopped };
-                self.sandboxes.run(&caller, request, ties).await
-            }
-            false => {
-                self.engine.run_in((&caller, None), request, &mut audience, StopSignals::new(stopped)).await
+        // Counted until the run really ended, whether or not its caller waits for it.
+        let lease = match self.engine.gatekeeper().lease_run(&caller).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                let result = RunResult::not_started(outcome_of(&error), self.engine.backend().name(), error);
+                return self.conclude(&entry, result, place).await;
             }
         };
+        let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
+        let work = async {
+            match request.sandbox.is_some() {
+                true => {
+                    let ties = Ties { audience, stop: stopped };
+                    self.sandboxes.run(&caller, request, ties).await
+                }
+                false => {
+                    let stops = StopSignals::new(stopped);
+                    self.engine.run_in((&caller, None), request, &mut audience, stops).await
+                }
+            }
+        };
+        let result = lease.during(work).await;
+        lease.end_with(&result);
         self.conclude(&entry, result, place).await;
     }
 

@@ -217,7 +217,17 @@ impl Runs {
 
     /// Starts a run in its own task.
     pub fn start(self: &Arc<Self>, caller: &Caller, request: RunRequest) -> Result<StartedRun, RunError> {
-        self.start_with(caller, request, None)
+        self.start_with(caller, request, None, None)
+    }
+
+    /// The same, with a handle that was made before, so that a record of the call can name it.
+    pub fn start_as(
+        self: &Arc<Self>,
+        id: RunId,
+        caller: &Caller,
+        request: RunRequest,
+    ) -> Result<StartedRun, RunError> {
+        self.start_with(caller, request, None, Some(id))
     }
 
     /// The same. Events go to `events` as they arrive, and a full channel holds up the program: for a caller that is
@@ -228,7 +238,7 @@ impl Runs {
         request: RunRequest,
         events: mpsc::Sender<RunEvent>,
     ) -> Result<StartedRun, RunError> {
-        self.start_with(caller, request, Some(events))
+        self.start_with(caller, request, Some(events), None)
     }
 
     fn start_with(
@@ -236,8 +246,9 @@ impl Runs {
         caller: &Caller,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
+        id: Option<RunId>,
     ) -> Result<StartedRun, RunError> {
-        let begun = self.begin(caller, request, events);
+        let begun = self.begin(caller, request, events, id);
         begun.inspect_err(|error| self.telemetry.count_error(&error.code))
     }
 
@@ -246,9 +257,10 @@ impl Runs {
         caller: &Caller,
         request: RunRequest,
         events: Option<mpsc::Sender<RunEvent>>,
+        id: Option<RunId>,
     ) -> Result<StartedRun, RunError> {
         let run = NewRun {
-            id: RunId::random()?,
+            id: id.map_or_else(RunId::random, Ok)?,
             principal: caller.principal.clone(),
             language: request.language.chars().take(LANGUAGE_CHARACTERS_MAX).collect(),
             created_ms: clock::unix_ms(),
@@ -349,6 +361,13 @@ impl Runs {
         list.sort_by_key(|run| std::cmp::Reverse(run.created_ms));
         list.truncate(limit);
         Ok(list)
+    }
+
+    /// Cancels the runs of a principal that are in progress in this server, also those in persistent sandboxes.
+    pub fn cancel_of(&self, principal: &Principal) {
+        let registry = self.registry();
+        let own = registry.entries.values().filter(|entry| entry.run.principal == *principal);
+        own.for_each(|entry| entry.stop(Stop::Cancelled));
     }
 
     /// Ends all runs, accepts no more, and stores their results.

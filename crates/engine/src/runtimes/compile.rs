@@ -188,6 +188,14 @@ impl Runtime {
         found.into_iter().map(|said| said.for_program(source)).collect()
     }
 
+    /// What to send instead, if a program that does not compile is a fragment. Other sources may have what it lacks.
+    pub(crate) fn frame_remedy(&self, call: &CompileCall<'_>) -> Option<String> {
+        let frame = &self.definition.compile.as_ref()?.frame;
+        let has_any = |words: &Vec<String>| words.iter().any(|word| call.code.contains(word.as_str()));
+        let is_fragment = call.inputs.is_empty() && !frame.needs.iter().all(has_any);
+        is_fragment.then(|| frame.remedy.clone())
+    }
+
     /// Whether a program can have that file name. To a compiler a name may mean more than to an interpreter: its
     /// ending says what the file is, and a character in front may make it an option.
     pub(crate) fn takes_name(&self, name: &str) -> bool {

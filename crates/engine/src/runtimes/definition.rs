@@ -139,10 +139,21 @@ pub(crate) struct Compile {
     /// The patterns of error messages.
     #[serde(default)]
     pub(crate) diagnostics: Vec<Pattern>,
+    /// What every whole program has.
+    pub(crate) frame: Frame,
     /// The compiler's limits, independent of the program's.
     pub(crate) limits: CompileLimits,
     /// How variables are declared to the program.
     pub(crate) declarations: Declarations,
+}
+
+/// What every whole program of a compiled language has. A fragment without it that does not compile gets the remedy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Frame {
+    /// Texts that occur in a whole program: of each list, at least one.
+    pub(crate) needs: Vec<Vec<String>>,
+    pub(crate) remedy: String,
 }
 
 /// Limits of a compiler.

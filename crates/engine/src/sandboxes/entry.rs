@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
+use policy::Clamp;
 use sandbox::workspace::{Held, NotHeld, WorkspaceStore};
 use sandbox::{Limits, WorkspaceRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
@@ -16,6 +17,7 @@ use super::address::InterpreterName;
 use super::awake::AwakeSandbox;
 use super::contexts::{self, Closing, ContextInfo};
 use super::id::SandboxId;
+use super::{TTL_MS_DEFAULT, TTL_MS_MAX};
 use crate::Principal;
 use crate::clock;
 use crate::conversation::StopSignals;
@@ -278,6 +280,17 @@ impl Slot {
     pub(super) fn names(&self) -> Vec<String> {
         self.interpreters.keys().map(InterpreterName::to_string).collect()
     }
+}
+
+/// How long a sandbox is kept without use. A time that is not given as asked is added to `clamped`.
+pub(super) fn ttl_ms(asked_s: Option<u64>, clamped: &mut Vec<Clamp>) -> u64 {
+    let Some(asked_s) = asked_s else { return TTL_MS_DEFAULT };
+    let given_s = asked_s.clamp(1, TTL_MS_MAX / 1000);
+    if given_s != asked_s {
+        let limit = "ttl_s".to_owned();
+        clamped.push(Clamp { limit, asked: asked_s as f64, given: given_s as f64 });
+    }
+    given_s * 1000
 }
 
 /// The interpreters of a sandbox that this server did not use yet.

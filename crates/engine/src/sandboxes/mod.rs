@@ -20,6 +20,8 @@ mod idle_watch;
 mod live_run;
 mod own_files;
 mod persistent_run;
+mod quotas;
+mod sleep_of;
 #[cfg(test)]
 mod upkeep_tests;
 
@@ -28,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use policy::{Action, Ask, Call, Caller, Clamp, Floor};
-use sandbox::workspace::{NotHeld, WorkspaceStore};
+use sandbox::workspace::{NotHeld, Quota, WorkspaceStore};
 use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
 
@@ -41,12 +43,12 @@ pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
 pub(crate) use persistent_run::Ties;
 
-use self::entry::{SandboxEntry, Slot};
+use self::entry::{SandboxEntry, Slot, ttl_ms};
 use self::idle_watch::IdleWatch;
 use crate::Principal;
 use crate::clock;
 use crate::result::RunError;
-use crate::store::Store;
+use crate::store::{Opened, Store};
 use crate::unstarted::Unstarted;
 use crate::workspace::{FileError, Workspace, Workspaces};
 use crate::{Engine, Wall, handle};
@@ -137,19 +139,24 @@ impl Sandboxes {
         request: OpenRequest,
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
         let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
-        let terms = self.engine.judge(&Call { caller, action })?;
+        let mut terms = self.engine.judge(&Call { caller, action })?;
+        let ttl_ms = ttl_ms(request.ttl_s, &mut terms.clamped);
         let wall = self.engine.known_wall(request.wall.as_deref())?;
         let workspaces = workspaces_of(wall)?;
         let principal = &caller.principal;
         self.check_room(principal).await?;
+        let own_max = self.room_for_sandbox(caller).await?;
         let now = clock::unix_ms();
         let record = SandboxRecord {
             id: SandboxId::random()?,
             principal: principal.clone(),
             name: checked_name(request.name)?,
             identity: random_identity()?,
-            limits: terms.limits,
-            ttl_ms: request.ttl_s.map_or(TTL_MS_DEFAULT, |s| s.saturating_mul(1000)).clamp(1000, TTL_MS_MAX),
+            limits: Limits {
+                disk_bytes: terms.limits.disk_bytes.min(self.disk_bytes_max(caller)),
+                ..terms.limits
+            },
+            ttl_ms,
             created_ms: now,
             used_ms: now,
             runs: 0,
@@ -161,9 +168,11 @@ impl Sandboxes {
         workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
         // Held until the record exists: another server removes workspaces without a record.
         let held = workspaces.hold(&entry.workspace).await.map_err(|error| Unstarted::from(error).error)?;
-        if let Err(error) = self.store.open_sandbox(record.clone()).await {
+        let opened = self.store.open_sandbox(record.clone(), own_max).await;
+        if opened != Ok(Opened::Yes) {
             remove(workspaces, &entry).await;
-            return Err(error.to_run_error());
+            let refused = || quotas::sandboxes_exceeded(own_max.unwrap_or(OWN_MAX), caller);
+            return Err(opened.map_or_else(|error| error.to_run_error(), |_| refused()));
         }
         drop(held);
         self.entries().insert(record.id.clone(), Arc::clone(&entry));
@@ -251,8 +260,8 @@ impl Sandboxes {
     }
 
     /// Access to the files of a sandbox from outside.
-    async fn files(&self, entry: &SandboxEntry) -> Result<Arc<dyn Workspace>, RunError> {
-        let opened = workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, entry.quota()).await;
+    async fn files(&self, entry: &SandboxEntry, quota: Quota) -> Result<Arc<dyn Workspace>, RunError> {
+        let opened = workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, quota).await;
         let files = opened.map_err(|error| no_folder(&error))?;
         entry.remove_drafts(&*files).await;
         Ok(files)
@@ -401,7 +410,7 @@ impl Workspaces for Sandboxes {
             let principal = self.lookup_of(caller)?;
             let Some(id) = SandboxId::parse(sandbox_id) else { return Ok(None) };
             let Some(entry) = self.entry(principal, &id).await? else { return Ok(None) };
-            self.files(&entry).await.map(Some)
+            self.files_within_quota(caller, entry).await.map(Some)
         })
     }
 }

@@ -25,6 +25,7 @@ use crate::admission::Permit;
 use crate::clock;
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, InterpreterFate, KeptEnd, KeptInterpreter, Said, Stop, StopSignals};
+use crate::damage;
 use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::links::Reach;
@@ -110,11 +111,12 @@ impl Sandboxes {
         let terms = self.engine.judge(&Call { caller, action })?;
         let mut stops = StopSignals::new(stop).or_closing(entry.closing.subscribe(), Some(context.clone()));
         let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut stops).await?;
-        let files = self.files(&entry).await?;
+        let files = self.files(&entry, entry.quota()).await?;
         files.open_up().await;
         let pace = entry.pace();
         let before = files.snapshot(pace).await.map_err(RunError::from)?;
         check_disk(&entry, before.used().bytes, &request)?;
+        self.check_disk_quota(caller, &entry, before.used().bytes).await?;
         let known_before = slot.interpreters.len();
         let own_files = OwnFiles::of(&runtime, &request.code, &*files).await;
         let mut ran = if runtime.is_live() && request.terminal.is_none() {
@@ -227,7 +229,10 @@ impl Sandboxes {
             slot.awake = Some(awake).filter(|_| played.interpreter != InterpreterFate::Gone);
             return Err(refused);
         }
-        Ok(conclude(Concluding { runtime, begun, played, awake, slot, name, terms, permit }).await)
+        let concluding = Concluding { runtime, begun, played, awake, slot, name, terms, permit };
+        let mut result = conclude(concluding).await;
+        damage::advise(&mut result, runtime.name(), &request.code);
+        Ok(result)
     }
 }
 

@@ -101,7 +101,7 @@ impl StoreError {
         error
     }
 
-    pub(super) fn io(step: &'static str) -> impl Fn(std::io::Error) -> Self {
+    pub(crate) fn io(step: &'static str) -> impl Fn(std::io::Error) -> Self {
         use std::io::ErrorKind;
         move |error| match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full,
@@ -112,7 +112,7 @@ impl StoreError {
         }
     }
 
-    pub(super) fn sql(step: &'static str) -> impl Fn(rusqlite::Error) -> Self {
+    pub(crate) fn sql(step: &'static str) -> impl Fn(rusqlite::Error) -> Self {
         move |error| {
             let cause = error.to_string();
             match error.sqlite_error_code() {

@@ -23,7 +23,8 @@ use tokio::sync::{Semaphore, oneshot};
 pub use error::StoreError;
 pub use retention::{Purged, Retention};
 pub(crate) use rows::{NewRun, StoredRun};
-pub(crate) use sandboxes::SandboxUse;
+pub(crate) use sandboxes::{Opened, SandboxUse};
+pub(crate) use servers::Servers;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
 use crate::Principal;

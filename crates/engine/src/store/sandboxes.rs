@@ -26,12 +26,37 @@ pub(crate) struct SandboxTotals {
     pub(crate) all: u64,
     pub(crate) own: u64,
     pub(crate) disk_bytes: u64,
+    /// The part of the principal.
+    pub(crate) own_disk_bytes: u64,
+}
+
+/// Whether a sandbox was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// It is on the disk.
+    Yes,
+    /// The principal has as many as it may.
+    TooMany,
 }
 
 impl Store {
-    /// Stores a sandbox. On success it is on the disk.
-    pub(crate) async fn open_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
-        self.ask(super::Kind::Write, 0, move |database| insert(database, &record)).await
+    /// Stores a sandbox, unless its principal has `own_max` already, counted over all servers.
+    pub(crate) async fn open_sandbox(
+        &self,
+        record: SandboxRecord,
+        own_max: Option<u64>,
+    ) -> Result<Opened, StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| insert(database, &record, own_max)).await
+    }
+
+    /// Records the size of the files of a sandbox. The write is deferred.
+    pub(crate) async fn note_disk(&self, id: SandboxId, disk_bytes: u64) -> Result<(), StoreError> {
+        self.send(super::Kind::WriteLater, 0, move |database| {
+            let text = "UPDATE persistent_sandboxes SET disk_bytes = ?2 WHERE id = ?1";
+            database.connection.prepare_cached(text)?.execute(params![id.as_str(), sql(disk_bytes)]).map(drop)
+        })
+        .await
+        .map(drop)
     }
 
     /// Deletes a sandbox. Returns whether it existed.
@@ -99,37 +124,38 @@ impl Store {
         let principal = principal.as_str().to_owned();
         self.ask(super::Kind::Read, 0, move |database| {
             let mut select = database.connection.prepare_cached(
-                "SELECT count(*), coalesce(sum(principal = ?1), 0), coalesce(sum(disk_bytes), 0) FROM persistent_sandboxes",
+                "SELECT count(*), coalesce(sum(principal = ?1), 0), coalesce(sum(disk_bytes), 0),
+                    coalesce(sum(disk_bytes * (principal = ?1)), 0) FROM persistent_sandboxes",
             )?;
             select.query_row(params![principal], |row| {
-                Ok(SandboxTotals { all: signed(row, 0)?, own: signed(row, 1)?, disk_bytes: signed(row, 2)? })
+                let (all, own) = (signed(row, 0)?, signed(row, 1)?);
+                Ok(SandboxTotals { all, own, disk_bytes: signed(row, 2)?, own_disk_bytes: signed(row, 3)? })
             })
         })
         .await
     }
 }
 
-fn insert(database: &Database, record: &SandboxRecord) -> rusqlite::Result<()> {
+fn insert(database: &Database, record: &SandboxRecord, own_max: Option<u64>) -> rusqlite::Result<Opened> {
     let limits = serde_json::to_string(&record.limits)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let text = format!(
-        "INSERT INTO persistent_sandboxes ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9)"
+        "INSERT INTO persistent_sandboxes ({COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9
+            WHERE ?10 IS NULL OR (SELECT count(*) FROM persistent_sandboxes WHERE principal = ?2) < ?10"
     );
-    database
-        .connection
-        .prepare_cached(&text)?
-        .execute(params![
-            record.id.as_str(),
-            record.principal.as_str(),
-            record.name,
-            record.identity,
-            limits,
-            sql(record.ttl_ms),
-            sql(record.created_ms),
-            sql(record.used_ms),
-            record.wall,
-        ])
-        .map(drop)
+    let added = database.connection.prepare_cached(&text)?.execute(params![
+        record.id.as_str(),
+        record.principal.as_str(),
+        record.name,
+        record.identity,
+        limits,
+        sql(record.ttl_ms),
+        sql(record.created_ms),
+        sql(record.used_ms),
+        record.wall,
+        own_max.map(sql),
+    ])?;
+    Ok(if added == 0 { Opened::TooMany } else { Opened::Yes })
 }
 
 fn update(database: &Database, used: &SandboxUse) -> rusqlite::Result<()> {

@@ -73,7 +73,7 @@ async fn sandboxes_of_the_version_before_are_behind_the_native_wall() {
         wall: "far".to_owned(),
         ..found.clone()
     };
-    store.open_sandbox(new.clone()).await.unwrap();
+    store.open_sandbox(new.clone(), None).await.unwrap();
     assert_eq!(store.find_sandbox(&new.id).await.unwrap().unwrap().wall, "far");
     assert_eq!(store.list_sandboxes(None).await.unwrap().len(), 2);
 }

@@ -18,7 +18,7 @@ const SWEPT_MAX: usize = 1024;
 
 /// This server among the others.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(crate) struct Servers {
     folder: PathBuf,
     own: String,
     /// Locked for as long as it is open.
@@ -27,7 +27,7 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Chooses a new name and locks its file.
-    pub(super) fn join(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn join(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         for _ in 0..ATTEMPTS_MAX {
             let mut bytes = [0_u8; ID_BYTES];
@@ -44,13 +44,13 @@ impl Servers {
     }
 
     /// The name of this server.
-    pub(super) fn own(&self) -> &str {
+    pub(crate) fn own(&self) -> &str {
         &self.own
     }
 
     /// Whether that server is alive. If this cannot be determined it counts as alive, so that no run is closed
     /// by mistake.
-    pub(super) fn is_alive(&self, server: &str) -> bool {
+    pub(crate) fn is_alive(&self, server: &str) -> bool {
         let is_name = server.len() == 2 * ID_BYTES && server.bytes().all(|byte| byte.is_ascii_hexdigit());
         if server == self.own || !is_name {
             return server == self.own;
@@ -62,7 +62,7 @@ impl Servers {
     }
 
     /// Removes the files of dead servers.
-    pub(super) fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten().take(SWEPT_MAX) {
             let Ok(file) = File::open(entry.path()) else { continue };
@@ -84,7 +84,7 @@ impl Drop for Servers {
 }
 
 /// Whether the open file is the one with that name.
-pub(super) fn is_same(file: &File, path: &Path) -> bool {
+pub(crate) fn is_same(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else { return false };
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }

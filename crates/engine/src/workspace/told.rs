@@ -18,6 +18,7 @@ impl From<&FileError> for RunError {
             FileError::NotRegular => "pipes, sockets and devices can be used by programs inside only",
             FileError::TooLarge { .. } => "write it in several parts with append",
             FileError::DiskFull => "remove files, or open a sandbox with a larger disk_mb",
+            FileError::QuotaExceeded { .. } => "close sandboxes that are no longer needed",
             FileError::StateDiskFull => {
                 state_disk::tell_full();
                 "try again later; the operator must free space on the disk of the state directory"

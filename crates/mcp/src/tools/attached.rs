@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use engine::{Caller, FinishedRun, RunError, RunEvent, StartedRun, Stdin, TerminalRequest};
+use engine::{Admitted, Caller, FinishedRun, RunError, RunEvent, StartedRun, Stdin, TerminalRequest};
 use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::Outcome;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{report, resolve_sandbox, run};
-use crate::Server;
+use super::{report, run};
+use crate::{Server, gate};
 
 /// Events that wait for the caller. The program waits for a caller that does not take them.
 const EVENTS_MAX: usize = 16;
@@ -30,13 +30,21 @@ pub struct AttachedRun {
     started: StartedRun,
     /// The output of the run, and its wishes for input. Ends with the run.
     pub events: mpsc::Receiver<RunEvent>,
+    admitted: Admitted,
     _room: OwnedSemaphorePermit,
 }
+
+type Started = (StartedRun, mpsc::Receiver<RunEvent>, OwnedSemaphorePermit);
 
 impl AttachedRun {
     /// The id of the run.
     pub fn id(&self) -> &str {
         self.started.id().as_str()
+    }
+
+    /// Tells the gatekeeper how the run ended.
+    pub async fn settle(self, outcome: Outcome) {
+        self.admitted.settle(Some(outcome)).await;
     }
 
     /// Completes when the run has ended. Borrows nothing.
@@ -53,13 +61,31 @@ impl Server {
     pub async fn attach(
         &self,
         caller: &Caller,
-        mut given: JsonObject,
+        given: JsonObject,
         streams: AttachedStreams,
     ) -> Result<AttachedRun, Value> {
-        let refused = |outcome: Outcome, error: RunError| structured(report::unstarted(self, outcome, error));
-        let resolved = resolve_sandbox(self, caller, &run::TOOL, &mut given).await;
-        resolved.map_err(|error| refused(Outcome::Refused, error))?;
-        let asked = run::asked(given).map_err(|error| refused(Outcome::Refused, *error))?;
+        let admitted = gate::admit(self, caller, &run::TOOL, given).await;
+        let (admitted, given) = admitted.map_err(|error| self.refused(Outcome::Refused, error))?;
+        match self.start_attached(caller, given, streams) {
+            Ok((started, events, room)) => Ok(AttachedRun { started, events, admitted, _room: room }),
+            Err((outcome, error)) => {
+                admitted.settle(Some(outcome)).await;
+                Err(self.refused(outcome, error))
+            }
+        }
+    }
+
+    fn refused(&self, outcome: Outcome, error: RunError) -> Value {
+        structured(report::unstarted(self, outcome, error))
+    }
+
+    fn start_attached(
+        &self,
+        caller: &Caller,
+        given: JsonObject,
+        streams: AttachedStreams,
+    ) -> Result<Started, (Outcome, RunError)> {
+        let asked = run::asked(given).map_err(|error| (Outcome::Refused, *error))?;
         let mut request = asked.request;
         let is_for_a_person = streams.terminal.is_some() || matches!(streams.stdin, Stdin::Prompted(_));
         if is_for_a_person && request.ask.timeout_ms.is_none() {
@@ -67,12 +93,11 @@ impl Server {
         }
         request.stdin = streams.stdin;
         request.terminal = streams.terminal;
-        let room =
-            self.hold(run::weight(&request)).ok_or_else(|| refused(Outcome::Unavailable, run::no_room()))?;
+        let room = self.hold(run::weight(&request)).ok_or((Outcome::Unavailable, run::no_room()))?;
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let started = self.runs.start_attached(caller, request, sender);
-        let started = started.map_err(|error| refused(Outcome::Unavailable, error))?;
-        Ok(AttachedRun { started, events, _room: room })
+        let started = started.map_err(|error| (Outcome::Unavailable, error))?;
+        Ok((started, events, room))
     }
 
     /// The structured result of a run that has ended.

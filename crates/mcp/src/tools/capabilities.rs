@@ -1,6 +1,9 @@
 //! `get_capabilities` and the resource with the same content: the results of the checks of this machine.
 
-use engine::{ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, RunError, Runtime, VARIABLES_BYTES_MAX};
+use engine::{
+    ARGS_MAX, CODE_BYTES_MAX, Caller, INPUT_BYTES_MAX, INPUTS_MAX, QuotaUse, RunError, Runtime,
+    VARIABLES_BYTES_MAX,
+};
 use policy::Policy;
 use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::{Enforcement, Guarantee, Limits};
@@ -72,14 +75,24 @@ defaults and maxima, the isolation really in force, and the policy. Changes noth
     properties: &[],
     input: |_| schema::nothing(),
     output,
-    call: |call| Box::pin(async move { show(call.server, call.given).await.into() }),
+    call: |call| Box::pin(async move { show(call.server, call.caller, call.given).await.into() }),
 };
 
-async fn show(server: &Server, given: JsonObject) -> CallToolResult {
+async fn show(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
     match TOOL.arguments(given) {
         Ok(_) => {
             let findings = server.checks.all().await;
-            answer(&content(server, &findings), summary(server.engine.policy(), &findings), false)
+            let (mut content, mut text) =
+                (content(server, &findings), summary(server.engine.policy(), &findings));
+            match server.runs.sandboxes().quotas_in_use(caller).await {
+                Ok(quotas) if quotas.is_empty() => {}
+                Ok(quotas) => {
+                    content["quotas"] = quotas_view(&quotas);
+                    text.push_str(&format!("\n{}", quotas_line(&quotas)));
+                }
+                Err(error) => text.push_str(&format!("\nquotas: not known ({})", error.code)),
+            }
+            answer(&content, text, false)
         }
         Err(error) => refused(&error),
     }
@@ -117,6 +130,18 @@ fn content(server: &Server, findings: &Findings) -> Value {
             "absence_allowed": policy.absence_allowed.iter().map(|guarantee| guarantee.name()).collect::<Vec<_>>(),
         },
     })
+}
+
+fn quotas_view(quotas: &[QuotaUse]) -> Value {
+    let one = |quota: &QuotaUse| {
+        (quota.amount.name().to_owned(), json!({ "limit": quota.limit, "used": quota.used }))
+    };
+    quotas.iter().map(one).collect::<Map<_, _>>().into()
+}
+
+fn quotas_line(quotas: &[QuotaUse]) -> String {
+    let one = |quota: &QuotaUse| format!("{} {} of {}", quota.amount.name(), quota.used, quota.limit);
+    format!("your quotas: {}", quotas.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 #[derive(Serialize)]
@@ -260,6 +285,7 @@ fn output() -> JsonObject {
             "bounds": { "type": "object" },
             "isolation": { "type": "object" },
             "policy": { "type": "object" },
+            "quotas": { "type": "object" },
             "outcome": { "type": "string" },
             "error": schema::error()
         }

@@ -17,7 +17,10 @@ mod validate;
 mod wait;
 mod write_file;
 
-use engine::{CONTEXT_SEPARATOR, Caller, RunError, SandboxId, SandboxInfo};
+use std::time::Duration;
+
+use engine::{CONTEXT_SEPARATOR, Caller, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, QUOTA_EXCEEDED};
+use engine::{RunError, RunId, SandboxId, SandboxInfo};
 use policy::{Ask, Policy, Scope};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
@@ -101,12 +104,15 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) given: JsonObject,
     pub(crate) context: &'a RequestContext<RoleServer>,
     pub(crate) file_urls: Option<&'a FileUrls>,
+    /// The handle of the run that the call starts, if a record of the call names it. Such a run goes on when its caller
+    /// disconnects, because the caller asks again.
+    pub(crate) run_id: Option<RunId>,
 }
 
 impl<'a> ToolCall<'a> {
     fn files(&self) -> FileAccess<'a> {
-        let Self { server, caller, file_urls, .. } = *self;
-        FileAccess { workspaces: server.workspaces(), caller, file_urls }
+        let Self { server, caller, file_urls, .. } = self;
+        FileAccess { workspaces: server.workspaces(), caller, file_urls: *file_urls }
     }
 }
 
@@ -116,16 +122,16 @@ pub(crate) fn find(name: &str) -> Option<&'static ToolEntry> {
 }
 
 /// The message for a tool that does not exist, with the tools that do.
-pub(crate) fn unknown(name: &str) -> String {
+pub(crate) fn unknown(name: &str, is_shown: impl Fn(&str) -> bool) -> String {
     /// Number of characters of the name that the message repeats.
     const NAME_SHOWN_MAX: usize = 128;
     let shown: String = name.chars().take(NAME_SHOWN_MAX).collect();
-    let known: Vec<&str> = TOOLS.iter().map(|entry| entry.name).collect();
+    let known: Vec<&str> = TOOLS.iter().map(|entry| entry.name).filter(|name| is_shown(name)).collect();
     let runs =
         ["exec", "code", "python", "bash", "shell"].iter().any(|word| name.to_lowercase().contains(word));
     let same_words = |tool: &&str| words(tool) == words(name);
     let meant = known.iter().copied().find(same_words).or_else(|| nearest(name, known.iter().copied()));
-    let meant = meant.or(runs.then_some(run::NAME));
+    let meant = meant.or((runs && is_shown(run::NAME)).then_some(run::NAME));
     let asked = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
     format!("there is no tool `{}`; {asked}the tools are {}", shown.escape_debug(), known.join(", "))
 }
@@ -191,11 +197,21 @@ fn id_of_name<'a>(sandboxes: &'a [SandboxInfo], name: &str) -> Result<Option<&'a
     }
 }
 
+/// How long the caller of a run waits for it.
+pub(crate) fn patience_of(given: &JsonObject) -> Duration {
+    following::patience(given.get("limits").and_then(|limits| limits.get("wait_ms")).and_then(Value::as_u64))
+}
+
 /// The scope that a call of that tool with these arguments needs; `None` for an unknown tool. A tool that works in a
 /// persistent sandbox needs the scope of sandboxes, as policy judges it.
 pub fn scope_needed(tool: &str, given: &JsonObject) -> Option<Scope> {
     let is_in_sandbox = given.contains_key(SANDBOX_ID);
     find(tool).map(|entry| if is_in_sandbox { Scope::Sandbox } else { entry.scope })
+}
+
+/// Names of the arguments of a tool; `None` for an unknown one.
+pub fn arguments_of(tool: &str) -> Option<&'static [&'static str]> {
+    find(tool).map(|entry| entry.properties)
 }
 
 /// Names of all tools, of their arguments and of the limits: the words that messages for models use.
@@ -216,6 +232,11 @@ impl ToolEntry {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn properties(&self) -> &'static [&'static str] {
         self.properties
+    }
+
+    /// Whether a call changes something that it would change again if it were repeated, or that it cannot repeat.
+    pub(crate) fn has_effects(&self) -> bool {
+        !matches!(self.effects, Effects::ReadsOnly | Effects::Repeats)
     }
 
     /// Accepts arguments with known properties, and numbers within the bounds of the schema.
@@ -290,8 +311,15 @@ struct RefusedView<'a> {
 
 /// The result of a refused call.
 pub(crate) fn refused(error: &RunError) -> CallToolResult {
-    let outcome = if error.retryable { Outcome::Unavailable } else { Outcome::Refused }.name();
-    let text = format!("outcome: {outcome}\n{}", text::of_error(error));
+    // A rule or a quota that allows the call later has still refused it.
+    let is_by_rule = error.rule.is_some();
+    let is_refused = is_by_rule || [QUOTA_EXCEEDED, IDEMPOTENCY_CONFLICT].contains(&error.code.as_str());
+    // A store that a newer server has changed is not the caller's fault either.
+    let is_fault = error.code == IDEMPOTENCY_INTERRUPTED || error.code.starts_with("store_");
+    let is_unavailable = !is_refused && (error.retryable || is_fault);
+    let outcome = if is_unavailable { Outcome::Unavailable } else { Outcome::Refused }.name();
+    let told = if is_by_rule { text::of_denial(error) } else { text::of_error(error) };
+    let text = format!("outcome: {outcome}\n{told}");
     answer(&RefusedView { outcome, error }, text, true)
 }
 

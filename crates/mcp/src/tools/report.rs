@@ -1,13 +1,15 @@
 //! A run as the answer of a tool: text, structured content, and links to content that did not fit.
 
-use engine::{Caller, FinishedRun, Lasting, LiveRun, LogRange, RunError, RunResult};
+use engine::{Caller, FinishedRun, Gatekeeper, Lasting, LiveRun, LogRange, RunError, RunResult};
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use sandbox::Outcome;
+use serde_json::json;
 use wire::Stream;
 
 use super::answer;
 use super::files::{self, FileAccess};
 use crate::displays::Shown;
+use crate::doors::Door;
 use crate::file_urls::FileUrls;
 use crate::render::{self, INLINE_BYTES_MAX};
 use crate::view::{ArtifactView, KnownBy, RunView};
@@ -43,7 +45,7 @@ pub(crate) async fn finished(
     let made = match &result.lasting {
         Some(lasting) => {
             let access = FileAccess { workspaces: server.workspaces(), caller, file_urls };
-            made(&access, result, lasting).await
+            made(&access, server.engine.gatekeeper(), (result, lasting)).await
         }
         None => Made::default(),
     };
@@ -71,8 +73,18 @@ struct Made<'a> {
     blocks: Vec<ContentBlock>,
 }
 
-async fn made<'a>(access: &FileAccess<'_>, result: &RunResult, lasting: &'a Lasting) -> Made<'a> {
-    let (listed, mut blocks) = files::artifacts(access, &lasting.sandbox, &lasting.files);
+async fn made<'a>(
+    access: &FileAccess<'_>,
+    gatekeeper: &Gatekeeper,
+    (result, lasting): (&RunResult, &'a Lasting),
+) -> Made<'a> {
+    let (mut listed, mut blocks) = files::artifacts(access, &lasting.sandbox, &lasting.files);
+    for file in listed.iter_mut().filter(|file| file.download_url.is_some()) {
+        let asked = json!({ "sandbox_id": lasting.sandbox.as_str(), "path": file.path });
+        if !Door::Download.may_give(gatekeeper, access.caller, &asked) {
+            file.download_url = None;
+        }
+    }
     blocks.truncate(FILE_LINKS_MAX);
     // The answer already has a program's displays. For a run without displays, it shows the pictures that the
     // program saved.

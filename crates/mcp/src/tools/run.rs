@@ -13,9 +13,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::decoded;
 use super::following::{Follower, OnDisconnect, patience};
-use super::{Effects, Needs, Offer, Scope, ToolEntry, limits_of, report};
+use super::{Effects, Needs, Offer, Scope, ToolCall, ToolEntry, limits_of, report};
 use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
+use crate::doors::Door;
 use crate::{file_urls, languages, program, schema, tasks};
 
 /// Name of the tool.
@@ -50,17 +51,13 @@ fresh and leaves nothing behind.",
     ],
     input,
     output: schema::run_output,
-    call: |call| Box::pin(async move { answer(call.server, call.caller, call.given, call.context).await }),
+    call: |call| Box::pin(async move { answer(call).await }),
 };
 
 /// Runs the program of the arguments. A run that takes longer than its caller waits continues without this
 /// request.
-async fn answer(
-    server: &Server,
-    caller: &Caller,
-    given: JsonObject,
-    context: &RequestContext<RoleServer>,
-) -> CallToolResponse {
+async fn answer(call: ToolCall<'_>) -> CallToolResponse {
+    let ToolCall { server, caller, given, context, run_id, .. } = call;
     let RunArguments { request, wait } = match asked(given) {
         Ok(asked) => asked,
         Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
@@ -68,13 +65,21 @@ async fn answer(
     let Some(room) = server.hold(weight(&request)) else {
         return report::unstarted(server, Outcome::Unavailable, no_room()).into();
     };
-    let mut started = match server.runs.start(caller, request) {
+    let on_disconnect = if run_id.is_some() { OnDisconnect::Detach } else { OnDisconnect::Stop };
+    let started = match run_id {
+        Some(id) => server.runs.start_as(id, caller, request),
+        None => server.runs.start(caller, request),
+    };
+    let mut started = match started {
         Ok(started) => started,
         Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
     };
     tracing::debug!(run_id = started.id().as_str(), "run_began");
     let mut follower = Follower::new(server, context, started.live());
-    let run = match follower.follow(wait, OnDisconnect::Stop).await {
+    // A caller that cannot ask about the run later gets its result here.
+    let can_follow = Door::Log.is_seen(server.engine.gatekeeper(), caller);
+    let wait = if can_follow { wait } else { Duration::MAX };
+    let run = match follower.follow(wait, on_disconnect).await {
         Some(run) => run,
         None => match started.hand_over().await {
             Ok(()) => {

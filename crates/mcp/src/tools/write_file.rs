@@ -86,11 +86,13 @@ fn asked(given: JsonObject) -> Result<WriteArguments, Refusal> {
         (None, false) => What::Url,
         (None, true) => return Err(refusal("`append` needs content".to_owned(), "give text or base64")),
     };
-    Ok(WriteArguments {
-        sandbox: given.required_sandbox()?.id,
-        path: path(&given.required_text("path")?)?,
-        what,
-    })
+    let sandbox = given.required_sandbox()?.id;
+    let asked = given.required_text("path")?;
+    if asked.ends_with('/') {
+        let reason = "the path ends with `/`, which names a folder: add the name of a file";
+        return Err(Box::new(FileError::BadPath(reason.into()).into()));
+    }
+    Ok(WriteArguments { sandbox, path: path(&asked)?, what })
 }
 
 async fn write_asked(caller: &FileAccess<'_>, asked: WriteArguments) -> Result<CallToolResult, Refusal> {

@@ -5,7 +5,9 @@ pub(crate) mod check;
 #[cfg(test)]
 mod help_tests;
 mod inputs;
+pub(crate) mod keys;
 pub(crate) mod mcp;
+pub(crate) mod policy;
 mod program;
 pub(crate) mod run;
 pub(crate) mod sandbox;
@@ -87,6 +89,10 @@ pub(crate) enum Command {
     Setup(setup::SetupArguments),
     /// Measure this machine: fresh sandboxes beside the plain interpreter and other walls
     Bench(::bench::BenchArguments),
+    /// Make, list, revoke and rotate keys for callers of `serve`
+    Keys(keys::KeysArguments),
+    /// Check policies, and explain what they say about a call
+    Policy(policy::PolicyArguments),
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }

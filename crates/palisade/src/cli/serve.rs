@@ -1,7 +1,7 @@
 //! `palisade serve`: checks that the requested settings are safe, and starts the crate `service`.
 //!
 //! The default is loopback with a token. An address that other machines can reach needs a token, and either
-//! TLS or the operator's statement that a proxy terminates TLS. Everything else is refused before a port is
+//! TLS or the addresses of a proxy that terminates TLS, which are then the only peers. Everything else is refused before a port is
 //! opened. The rules check the values in force, so a file or a variable can open nothing that a flag could
 //! not.
 
@@ -34,9 +34,9 @@ pub(crate) struct ServeArguments {
     /// Its private key, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// A proxy in front speaks TLS; allows other addresses than loopback without it here
-    #[arg(long)]
-    pub(crate) behind_proxy: bool,
+    /// A proxy at these addresses speaks TLS; only it may connect where other machines could (repeatable)
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) behind_proxy: Vec<String>,
     /// Another name by which this server is called, repeatable
     #[arg(long = "allow-host", value_name = "HOST")]
     pub(crate) hosts: Vec<String>,
@@ -100,6 +100,7 @@ impl ServeArguments {
         };
         let lists = [
             (ServeKey::Listen, "--listen", &self.listen),
+            (ServeKey::BehindProxy, "--behind-proxy", &self.behind_proxy),
             (ServeKey::Hosts, "--allow-host", &self.hosts),
             (ServeKey::Origins, "--allow-origin", &self.origins),
         ];
@@ -109,9 +110,6 @@ impl ServeArguments {
         flags.extend(self.tls_key.iter().map(|file| (ServeKey::TlsKey, "--tls-key", path(file))));
         if self.no_auth {
             flags.push((ServeKey::Auth, "--no-auth", Raw::Text(Auth::Nobody.name().to_owned())));
-        }
-        if self.behind_proxy {
-            flags.push((ServeKey::BehindProxy, "--behind-proxy", Raw::Boolean(true)));
         }
         flags
     }
@@ -131,6 +129,15 @@ fn fixtures_are_local(are_served: bool, options: &ServeOptions) -> Result<(), St
 fn check(settings: Settings, public_url: Option<String>) -> Result<ServeOptions, String> {
     let connections_max = settings.connections_max();
     let serve = settings.serve;
+    let issuers_from = settings.oauth.issuers.origin.clone();
+    let oauth = settings.oauth.options()?;
+    if oauth.is_some() && serve.auth.value == Auth::Nobody {
+        return Err(format!(
+            "oauth.issuers ({issuers_from}) says whose tokens are accepted, and no token is asked for (serve.auth, {}): \
+             remove one of them",
+            serve.auth.origin
+        ));
+    }
     let tls = match (serve.tls_cert.value, serve.tls_key.value) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         (None, None) => None,
@@ -154,10 +161,10 @@ fn check(settings: Settings, public_url: Option<String>) -> Result<ServeOptions,
                 serve.auth.origin
             ));
         }
-        if tls.is_none() && !serve.behind_proxy.value {
+        if tls.is_none() && serve.behind_proxy.value.is_empty() {
             return Err(format!(
                 "other machines can reach {open} (serve.listen, {from}): give --tls-cert and --tls-key, or \
-                 --behind-proxy if a proxy in front of it speaks TLS"
+                 --behind-proxy ADDRESS if a proxy at that address speaks TLS"
             ));
         }
     }
@@ -165,16 +172,19 @@ fn check(settings: Settings, public_url: Option<String>) -> Result<ServeOptions,
     if let Some(url) = &public_url {
         hosts.push(public_host(url)?);
     }
-    let scheme = if tls.is_some() || serve.behind_proxy.value { "https" } else { "http" };
+    hosts.extend(oauth.iter().map(|oauth| oauth.resource.host().to_owned()));
+    let scheme = if tls.is_some() || !serve.behind_proxy.value.is_empty() { "https" } else { "http" };
     Ok(ServeOptions {
         addresses: serve.listen.value,
         auth: serve.auth.value,
         tls,
+        proxies: serve.behind_proxy.value,
         hosts,
         origins: serve.origins.value,
         connections_max,
         public_url,
         scheme,
+        oauth,
     })
 }
 
@@ -227,7 +237,7 @@ mod tests {
             assert!(check(&format!("--public-url {bad}")).is_err(), "{bad}");
         }
         assert_eq!(check("").unwrap().scheme, "http");
-        assert_eq!(check("--listen 0.0.0.0:1 --behind-proxy").unwrap().scheme, "https");
+        assert_eq!(check("--listen 0.0.0.0:1 --behind-proxy 10.0.0.5").unwrap().scheme, "https");
     }
 
     #[test]
@@ -237,16 +247,18 @@ mod tests {
             "--listen unix:/run/p.sock --no-auth",
             "--listen [::1]:0 --no-auth",
             "--listen 0.0.0.0:1 --tls-cert c --tls-key k",
-            "--listen 0.0.0.0:1 --behind-proxy",
+            "--listen 0.0.0.0:1 --behind-proxy 10.0.0.5",
         ] {
             assert!(check(fine).is_ok(), "{fine}");
         }
         for unsafe_ in [
             "--listen 0.0.0.0:1",
+            "--listen 0.0.0.0:1 --behind-proxy 0.0.0.0/0",
+            "--listen 0.0.0.0:1 --behind-proxy proxy.example",
             "--listen [::]:1",
             "--listen 192.0.2.7:1",
             "--listen 127.0.0.1:1 --listen 0.0.0.0:1",
-            "--listen 0.0.0.0:1 --no-auth --behind-proxy",
+            "--listen 0.0.0.0:1 --no-auth --behind-proxy 10.0.0.5",
             "--listen 0.0.0.0:1 --no-auth --tls-cert c --tls-key k",
             "--listen 0.0.0.0:1 --tls-cert c",
             "--tls-key k",
@@ -260,7 +272,7 @@ mod tests {
     #[test]
     fn fixtures_are_for_this_machine_alone() {
         assert!(check("--listen 127.0.0.1:0 --listen unix:/run/p.sock --conformance-fixtures").is_ok());
-        for open in ["--behind-proxy", "--tls-cert c --tls-key k"] {
+        for open in ["--behind-proxy 10.0.0.5", "--tls-cert c --tls-key k"] {
             let line = format!("--listen 127.0.0.1:0 --listen 0.0.0.0:1 {open} --conformance-fixtures");
             let reason = check(&line).unwrap_err();
             assert!(
@@ -268,7 +280,8 @@ mod tests {
                 "{reason}"
             );
         }
-        let from_setting = [("PALISADE_SERVE_LISTEN", "0.0.0.0:1"), ("PALISADE_SERVE_BEHIND_PROXY", "true")];
+        let from_setting =
+            [("PALISADE_SERVE_LISTEN", "0.0.0.0:1"), ("PALISADE_SERVE_BEHIND_PROXY", "10.0.0.5")];
         assert!(check_with("--conformance-fixtures", &from_setting).is_err());
     }
 
@@ -279,14 +292,14 @@ mod tests {
         let open = (listen, "0.0.0.0:1");
         for (line, variables) in [
             ("", [open].as_slice()),
-            ("--no-auth", &[open, (proxy, "true")]),
-            ("--behind-proxy", &[open, (auth, "none")]),
-            ("--listen 0.0.0.0:1 --behind-proxy", &[(auth, "none")]),
+            ("--no-auth", &[open, (proxy, "10.0.0.5")]),
+            ("--behind-proxy 10.0.0.5", &[open, (auth, "none")]),
+            ("--listen 0.0.0.0:1 --behind-proxy 10.0.0.5", &[(auth, "none")]),
             ("--tls-cert c", &[]),
         ] {
             assert!(check_with(line, variables).is_err(), "{line} {variables:?}");
         }
-        let message = check_with("--behind-proxy", &[open, (auth, "none")]).unwrap_err();
+        let message = check_with("--behind-proxy 10.0.0.5", &[open, (auth, "none")]).unwrap_err();
         assert!(
             message.contains("$PALISADE_SERVE_LISTEN") && message.contains("$PALISADE_SERVE_AUTH"),
             "{message}"
@@ -295,6 +308,18 @@ mod tests {
         assert_eq!(mixed.tls, Some(TlsFiles { certificate: "/c".into(), key: "/k".into() }));
         let local = check_with("--listen 127.0.0.1:2", &[open, (auth, "none")]).unwrap();
         assert_eq!((local.addresses, local.auth), (vec!["127.0.0.1:2".parse().unwrap()], Auth::Nobody));
+    }
+
+    #[test]
+    fn issuers_need_a_resource_and_a_server_that_asks_for_tokens() {
+        let issuers = ("PALISADE_OAUTH_ISSUERS", "https://login.example.com");
+        let resource = ("PALISADE_OAUTH_RESOURCE", "https://tools.example.com/mcp");
+        let options = check_with("", &[issuers, resource]).unwrap();
+        assert_eq!(options.hosts, ["tools.example.com"], "clients call the server by that name");
+        assert_eq!(options.oauth.unwrap().issuers.len(), 1);
+        assert!(check_with("", &[issuers]).unwrap_err().contains("oauth.resource"));
+        assert!(check_with("--no-auth", &[issuers, resource]).unwrap_err().contains("serve.auth"));
+        assert_eq!(check_with("", &[resource]).unwrap().oauth, None);
     }
 
     #[test]

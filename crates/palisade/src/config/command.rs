@@ -99,6 +99,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
                 (value, &found.origin)
             }
             Key::Serve(key) => settings.serve.shown(*key),
+            Key::Oauth(key) => settings.oauth.shown(*key),
             Key::PoolEnabled => (json!(settings.pool_enabled.value), &settings.pool_enabled.origin),
             Key::AllowMissing => {
                 let names: Vec<_> =
@@ -112,6 +113,16 @@ fn rows(settings: &Settings) -> Vec<Row> {
             Key::LogLevel => (json!(settings.log_level.value.name()), &settings.log_level.origin),
             Key::LogFormat => (json!(settings.log_format.value.name()), &settings.log_format.origin),
             Key::OtlpEndpoint => (json!(settings.otlp_endpoint.value), &settings.otlp_endpoint.origin),
+            Key::PolicyFolder => {
+                let path = settings.policy_folder.value.as_ref();
+                (json!(path.map(|path| path.display().to_string())), &settings.policy_folder.origin)
+            }
+            Key::PolicyBind => {
+                let bindings = settings.policy_bind.value.iter();
+                let shown: Vec<_> = bindings.map(|one| format!("{}={}", one.callers, one.policy)).collect();
+                (json!(shown), &settings.policy_bind.origin)
+            }
+            Key::Quota(key) => settings.quota.shown(*key),
             Key::Interpreter(language) => match settings.interpreters.get(language) {
                 Some(found) => (json!(found.value.display().to_string()), &found.origin),
                 None => (Value::Null, &Origin::Default),
@@ -148,8 +159,9 @@ fn written(row: &Row) -> String {
             row.value.as_f64().unwrap_or_default().to_string()
         }
         (Key::Interpreter(_), Value::Null) => "(found on the PATH)".to_owned(),
+        (Key::PolicyFolder, Value::Null) => "(beside the configuration)".to_owned(),
         (Key::StateDir, Value::Null) => "(none can be used)".to_owned(),
-        (Key::Serve(_) | Key::OtlpEndpoint, Value::Null) => "(none)".to_owned(),
+        (Key::Serve(_) | Key::Oauth(_) | Key::OtlpEndpoint, Value::Null) => "(none)".to_owned(),
         (_, Value::Array(names)) if names.is_empty() => "none".to_owned(),
         (_, Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
         (_, Value::String(text)) => text.clone(),

@@ -42,6 +42,11 @@ pub(crate) struct Opened {
 
 /// The text of a file, or `None` if there is no file.
 pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Opened>, ConfigError> {
+    open_bounded(path, trust, FILE_BYTES_MAX)
+}
+
+/// The text of a file of at most that size, or `None` if there is no file.
+pub(crate) fn open_bounded(path: &Path, trust: Trust, bytes_max: u64) -> Result<Option<Opened>, ConfigError> {
     let unfit = |reason: String, remedy: String| ConfigError::Unfit { path: path.to_owned(), reason, remedy };
     // O_NONBLOCK: a named pipe at this path must not block the open.
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -77,9 +82,9 @@ pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Opened>, ConfigEr
             .map_err(|(reason, remedy)| unfit(reason, remedy.replace("FILE", &path.display().to_string())))?;
     }
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unfit(format!("it is larger than {FILE_BYTES_MAX} bytes"), "make it smaller".to_owned()));
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(unfit(format!("it is larger than {bytes_max} bytes"), "make it smaller".to_owned()));
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| unfit("it is not UTF-8 text".to_owned(), "save it as UTF-8".to_owned()))?;
@@ -87,7 +92,7 @@ pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Opened>, ConfigEr
 }
 
 /// Reason and remedy if another user could have written the file.
-fn check_ownership(owner: u32, mode: u32, user: u32) -> Result<(), (String, String)> {
+pub(super) fn check_ownership(owner: u32, mode: u32, user: u32) -> Result<(), (String, String)> {
     const OTHERS_MAY_WRITE: u32 = 0o022;
     if owner != 0 && owner != user {
         let reason =
@@ -204,7 +209,7 @@ fn raw(item: &Item) -> Raw {
         Item::Value(value) => raw_value(value),
         Item::None => Raw::Other("nothing"),
         Item::Table(_) => Raw::Other("a table"),
-        Item::ArrayOfTables(_) => Raw::Other("a list of tables"),
+        Item::ArrayOfTables(list) => Raw::List(list.iter().map(|table| raw_table(table)).collect()),
     }
 }
 
@@ -216,8 +221,12 @@ fn raw_value(value: &Value) -> Raw {
         Value::Array(list) => Raw::List(list.iter().map(raw_value).collect()),
         Value::Boolean(value) => Raw::Boolean(*value.value()),
         Value::Datetime(_) => Raw::Other("a date"),
-        Value::InlineTable(_) => Raw::Other("a table"),
+        Value::InlineTable(table) => raw_table(table),
     }
+}
+
+fn raw_table(table: &dyn TableLike) -> Raw {
+    Raw::Table(table.iter().map(|(name, item)| (name.to_owned(), raw(item))).collect())
 }
 
 /// The path of the configuration file in a folder.
@@ -261,7 +270,7 @@ mod tests {
         let message = mistakes("limit = 1\n");
         assert!(
             message.contains(
-                "allowed here: limits, admission, serve, store, pool, allow_missing, state_dir, log, otlp, interpreters"
+                "allowed here: limits, admission, serve, store, pool, oauth, allow_missing, state_dir, log, otlp, policy, quota, interpreters"
             ),
             "{message}"
         );

@@ -4,6 +4,8 @@
 //! `.` (`PALISADE_LIMITS_MAX_MEMORY_MB`). The only exception is `log.level`, whose variable is
 //! `PALISADE_LOG`. This file has no values.
 
+use super::oauth::OauthKey;
+use super::quota::QuotaKey;
 use super::serve::ServeKey;
 
 /// Whether a limit is a default or a maximum.
@@ -194,12 +196,18 @@ impl Number {
 pub(crate) enum Key {
     Number(Number),
     Serve(ServeKey),
+    Oauth(OauthKey),
     PoolEnabled,
     AllowMissing,
     StateDir,
     LogLevel,
     LogFormat,
     OtlpEndpoint,
+    /// The folder of policy files.
+    PolicyFolder,
+    /// Which callers have which policy.
+    PolicyBind,
+    Quota(QuotaKey),
     /// The interpreter of that language.
     Interpreter(String),
 }
@@ -209,8 +217,11 @@ impl Key {
     pub(crate) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
+        all.extend(OauthKey::ALL.map(Self::Oauth));
         all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir]);
         all.extend([Self::LogLevel, Self::LogFormat, Self::OtlpEndpoint]);
+        all.extend([Self::PolicyFolder, Self::PolicyBind]);
+        all.extend(QuotaKey::all().map(Self::Quota));
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -220,12 +231,16 @@ impl Key {
         match self {
             Self::Number(number) => number.name(),
             Self::Serve(key) => format!("serve.{}", key.name()),
+            Self::Oauth(key) => format!("oauth.{}", key.name()),
             Self::PoolEnabled => "pool.enabled".to_owned(),
             Self::AllowMissing => "allow_missing".to_owned(),
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
             Self::LogFormat => "log.format".to_owned(),
             Self::OtlpEndpoint => "otlp.endpoint".to_owned(),
+            Self::PolicyFolder => "policy.folder".to_owned(),
+            Self::PolicyBind => "policy.bind".to_owned(),
+            Self::Quota(key) => format!("quota.{}", key.name()),
             Self::Interpreter(language) => format!("interpreters.{language}"),
         }
     }
@@ -249,8 +264,21 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// `PALISADE_SERVICE_HOST` and similar ones for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores exclude foreign variables such as PALISADE_SERVER_URL and PALISADE_STOREFRONT_...
-    const MEANT: [&str; 10] =
-        ["LIMIT", "ADMISSION", "ALLOW", "STATE", "LOG", "INTERPRETER", "SERVE_", "STORE_", "POOL_", "OTLP_"];
+    const MEANT: [&str; 13] = [
+        "LIMIT",
+        "ADMISSION",
+        "ALLOW",
+        "STATE",
+        "LOG",
+        "INTERPRETER",
+        "SERVE_",
+        "STORE_",
+        "POOL_",
+        "OTLP_",
+        "OAUTH_",
+        "POLICY_",
+        "QUOTA_",
+    ];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }
 

@@ -9,6 +9,9 @@
 pub(crate) mod command;
 mod file;
 mod key;
+mod oauth;
+pub(crate) mod policies;
+mod quota;
 pub(crate) mod serve;
 mod settings;
 pub(crate) mod value;

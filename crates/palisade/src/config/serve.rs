@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::settings::{Origin, Valued};
 use super::value::{Raw, parse_path};
-use service::{Address, Auth, DEFAULT_ADDRESS};
+use service::{Address, Auth, DEFAULT_ADDRESS, ProxyAddress};
 
 /// A flag of `serve` with its unchecked value.
 pub(crate) type ServeFlag = (ServeKey, &'static str, Raw);
@@ -53,10 +53,7 @@ impl ServeKey {
     /// Interprets the text of a variable.
     pub(crate) fn raw(self, text: &str) -> Raw {
         match self {
-            Self::Listen | Self::Hosts | Self::Origins => Raw::list_from_text(text),
-            Self::BehindProxy => {
-                text.parse().map(Raw::Boolean).unwrap_or_else(|_| Raw::Text(text.to_owned()))
-            }
+            Self::Listen | Self::BehindProxy | Self::Hosts | Self::Origins => Raw::list_from_text(text),
             Self::Auth | Self::TlsCert | Self::TlsKey => Raw::Text(text.to_owned()),
         }
     }
@@ -69,7 +66,7 @@ pub(crate) enum ServeSetting {
     Auth(Auth),
     TlsCert(PathBuf),
     TlsKey(PathBuf),
-    BehindProxy(bool),
+    BehindProxy(Vec<ProxyAddress>),
     Hosts(Vec<String>),
     Origins(Vec<String>),
 }
@@ -93,8 +90,10 @@ impl ServeSetting {
             ServeKey::TlsCert => parse_path(raw).map(Self::TlsCert),
             ServeKey::TlsKey => parse_path(raw).map(Self::TlsKey),
             ServeKey::BehindProxy => match raw {
-                Raw::Boolean(value) => Ok(Self::BehindProxy(*value)),
-                _ => Err(format!("it must be true or false, not {}", raw.shown())),
+                Raw::Boolean(_) => {
+                    Err("it must name the addresses of the proxy, such as [\"10.0.0.5\"]".to_owned())
+                }
+                _ => list(raw, |text| text.parse()).map(Self::BehindProxy),
             },
             ServeKey::Hosts => list(raw, host).map(Self::Hosts),
             ServeKey::Origins => list(raw, page).map(Self::Origins),
@@ -156,7 +155,7 @@ pub(crate) struct ServeSettings {
     pub(crate) auth: Valued<Auth>,
     pub(crate) tls_cert: Valued<Option<PathBuf>>,
     pub(crate) tls_key: Valued<Option<PathBuf>>,
-    pub(crate) behind_proxy: Valued<bool>,
+    pub(crate) behind_proxy: Valued<Vec<ProxyAddress>>,
     pub(crate) hosts: Valued<Vec<String>>,
     pub(crate) origins: Valued<Vec<String>>,
 }
@@ -169,7 +168,7 @@ impl ServeSettings {
             auth: Valued::default(Auth::Token),
             tls_cert: Valued::default(None),
             tls_key: Valued::default(None),
-            behind_proxy: Valued::default(false),
+            behind_proxy: Valued::default(Vec::new()),
             hosts: Valued::default(Vec::new()),
             origins: Valued::default(Vec::new()),
         }
@@ -181,7 +180,7 @@ impl ServeSettings {
             ServeSetting::Auth(auth) => self.auth.set(auth, origin),
             ServeSetting::TlsCert(path) => self.tls_cert.set(Some(path), origin),
             ServeSetting::TlsKey(path) => self.tls_key.set(Some(path), origin),
-            ServeSetting::BehindProxy(value) => self.behind_proxy.set(value, origin),
+            ServeSetting::BehindProxy(proxies) => self.behind_proxy.set(proxies, origin),
             ServeSetting::Hosts(hosts) => self.hosts.set(hosts, origin),
             ServeSetting::Origins(origins) => self.origins.set(origins, origin),
         }
@@ -198,7 +197,10 @@ impl ServeSettings {
             ServeKey::Auth => (json!(self.auth.value.name()), &self.auth.origin),
             ServeKey::TlsCert => (path(&self.tls_cert.value), &self.tls_cert.origin),
             ServeKey::TlsKey => (path(&self.tls_key.value), &self.tls_key.origin),
-            ServeKey::BehindProxy => (json!(self.behind_proxy.value), &self.behind_proxy.origin),
+            ServeKey::BehindProxy => {
+                let proxies: Vec<_> = self.behind_proxy.value.iter().map(ProxyAddress::to_string).collect();
+                (json!(proxies), &self.behind_proxy.origin)
+            }
             ServeKey::Hosts => (json!(self.hosts.value), &self.hosts.origin),
             ServeKey::Origins => (json!(self.origins.value), &self.origins.origin),
         }
@@ -227,12 +229,17 @@ mod tests {
     #[test]
     fn words_and_truths_are_exact() {
         assert_eq!(from_text(ServeKey::Auth, "none"), Ok(ServeSetting::Auth(Auth::Nobody)));
-        assert_eq!(from_text(ServeKey::BehindProxy, "true"), Ok(ServeSetting::BehindProxy(true)));
+        let proxies = ["10.0.0.5", "10.1.0.0/16"].map(|text| text.parse().unwrap());
+        assert_eq!(
+            from_text(ServeKey::BehindProxy, "10.0.0.5, 10.1.0.0/16"),
+            Ok(ServeSetting::BehindProxy(proxies.to_vec()))
+        );
         for (key, bad) in [
             (ServeKey::Auth, "off"),
             (ServeKey::Auth, "Token"),
             (ServeKey::BehindProxy, "yes"),
-            (ServeKey::BehindProxy, "1"),
+            (ServeKey::BehindProxy, "true"),
+            (ServeKey::BehindProxy, "0.0.0.0/0"),
             (ServeKey::TlsCert, "cert.pem"),
         ] {
             assert!(from_text(key, bad).is_err(), "{bad}");

@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{AdmissionLimits, PoolConfig};
-use policy::Policy;
+use policy::{Binding, Policy};
 use sandbox::{Guarantee, Limits};
 
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
+use super::oauth::OauthSettings;
+use super::quota::QuotaSettings;
 use super::serve::ServeSettings;
 use super::value::{LogFormat, LogLevel, Setting};
 use service::SLOTS_MAX;
@@ -97,6 +99,7 @@ pub(crate) struct StoreLimits {
 pub(crate) struct Settings {
     numbers: [Valued<u64>; NUMBERS],
     pub(crate) serve: ServeSettings,
+    pub(crate) oauth: OauthSettings,
     pub(crate) pool_enabled: Valued<bool>,
     pub(crate) allow_missing: Valued<Vec<Guarantee>>,
     /// `None` selects the default directory.
@@ -105,6 +108,10 @@ pub(crate) struct Settings {
     pub(crate) log_format: Valued<LogFormat>,
     /// The collector that spans are sent to.
     pub(crate) otlp_endpoint: Valued<Option<String>>,
+    /// `None` selects the folders beside the configuration.
+    pub(crate) policy_folder: Valued<Option<PathBuf>>,
+    pub(crate) policy_bind: Valued<Vec<Binding>>,
+    pub(crate) quota: QuotaSettings,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
@@ -129,12 +136,16 @@ impl Settings {
         Self {
             numbers: Number::ALL.map(|key| Valued::default(number(key))),
             serve: ServeSettings::built_in(),
+            oauth: OauthSettings::built_in(),
             pool_enabled: Valued::default(true),
             allow_missing: Valued::default(policy.absence_allowed.clone()),
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
             log_format: Valued::default(LogFormat::Auto),
             otlp_endpoint: Valued::default(None),
+            policy_folder: Valued::default(None),
+            policy_bind: Valued::default(Vec::new()),
+            quota: QuotaSettings::built_in(),
             interpreters: BTreeMap::new(),
         }
     }
@@ -157,12 +168,16 @@ impl Settings {
         match setting {
             Setting::Number(number, value) => self.numbers[number.index()].set(value, origin),
             Setting::Serve(setting) => self.serve.apply(setting, origin),
+            Setting::Oauth(setting) => self.oauth.apply(setting, origin),
             Setting::PoolEnabled(value) => self.pool_enabled.set(value, origin),
             Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
             Setting::LogFormat(format) => self.log_format.set(format, origin),
             Setting::OtlpEndpoint(endpoint) => self.otlp_endpoint.set(endpoint, origin),
+            Setting::PolicyFolder(path) => self.policy_folder.set(Some(path), origin),
+            Setting::PolicyBind(bindings) => self.policy_bind.set(bindings, origin),
+            Setting::Quota(setting) => self.quota.apply(setting, origin),
             Setting::Interpreter(language, path) => {
                 self.interpreters.insert(language, Valued { value: path, origin });
             }
@@ -176,7 +191,7 @@ impl Settings {
             Setting::Number(number, _) if number.is_retention() => {
                 "a working directory cannot have records thrown away".to_owned()
             }
-            Setting::Serve(_) => {
+            Setting::Serve(_) | Setting::Oauth(_) => {
                 "a working directory cannot choose who reaches the server, or how".to_owned()
             }
             Setting::Number(number, value) => {
@@ -200,6 +215,9 @@ impl Settings {
                 "a working directory cannot change what is logged".to_owned()
             }
             Setting::OtlpEndpoint(_) => "a working directory cannot choose who hears of the runs".to_owned(),
+            Setting::PolicyFolder(_) | Setting::PolicyBind(_) | Setting::Quota(_) => {
+                "a working directory cannot choose who may do what".to_owned()
+            }
             Setting::Interpreter(..) => {
                 "a working directory cannot choose a program that is started outside the sandbox".to_owned()
             }

@@ -101,7 +101,7 @@ fn a_hostile_working_directory_cannot_weaken_the_wall() {
         "work",
         "allow_missing = ['network_none']\nstate_dir = '/tmp/theirs'\nlog.level = 'error'\n\
          interpreters.python = '/tmp/evil'\nserve.listen = ['0.0.0.0:80']\nserve.auth = 'none'\n\
-         serve.behind_proxy = true\nserve.hosts = ['evil.example']\nserve.origins = ['https://evil.example']\n\
+         serve.behind_proxy = ['10.0.0.5']\nserve.hosts = ['evil.example']\nserve.origins = ['https://evil.example']\n\
          serve.tls_cert = '/tmp/c'\nserve.tls_key = '/tmp/k'\nserve.connections_max = 7\nstore.days = 1\nadmission.runs_max = 4096\nadmission.queue_max = 3\n\
          [limits.max]\nmemory_mb = 2000\nprocesses = 10\n[limits.default]\ntimeout_ms = 600000\nmemory_mb = 100\n",
     );
@@ -172,14 +172,12 @@ fn the_server_is_set_up_in_a_file_of_the_operator() {
     assert_eq!(settings.serve.listen.value, ["0.0.0.0:8443".parse().unwrap()]);
     assert_eq!(settings.serve.listen.origin, Origin::File { path: path.clone(), line: 2 });
     assert_eq!(settings.store_limits().age_max.as_secs(), 30 * 24 * 60 * 60);
-    scene.write(
-        "etc",
-        "[serve]\nauth = 'token'\nlisten = ['example.com:1']\nbehind_proxy = 'yes'\nport = 1\n",
-    );
+    scene
+        .write("etc", "[serve]\nauth = 'token'\nlisten = ['example.com:1']\nbehind_proxy = true\nport = 1\n");
     let message = scene.error();
     for (line, part) in [
         (3, "serve.listen: `example.com:1` is no address"),
-        (4, "serve.behind_proxy"),
+        (4, "serve.behind_proxy: it must name the addresses of the proxy"),
         (5, "unknown key `serve.port`"),
     ] {
         assert!(message.contains(&format!("{}:{line}: {part}", path.display())), "{message}");
@@ -279,4 +277,145 @@ fn the_variables_of_opentelemetry_are_honoured_below_our_own_and_are_never_a_mis
     assert_eq!(endpoint(&[standard, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]), (None, 1));
     assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector")]), (None, 1));
     assert_eq!(endpoint(&[]), (None, 0));
+}
+
+#[test]
+fn bindings_are_tables_in_order_and_a_working_directory_has_no_say() {
+    let mut scene = Scene::new();
+    scene.write(
+        "user",
+        "[[policy.bind]]\nmatch = \"key:ci-*\"\npolicy = \"ci\"\n[[policy.bind]]\nmatch = \"*\"\npolicy = \"team\"\n",
+    );
+    scene.write("work", "policy.bind = [{ match = \"*\", policy = \"open\" }]\n");
+    let loaded = scene.load().unwrap();
+    let shown = |settings: &Settings| -> Vec<String> {
+        settings.policy_bind.value.iter().map(|one| format!("{}={}", one.callers, one.policy)).collect()
+    };
+    assert_eq!(shown(&loaded.settings), ["key:ci-*=ci", "*=team"]);
+    assert_eq!(loaded.ignored.len(), 1);
+    scene.variable("PALISADE_POLICY_BIND", "local=locked-down");
+    assert_eq!(shown(&scene.load().unwrap().settings), ["local=locked-down"]);
+    for (bad, part) in [
+        ("policy.bind = \"ci\"", "tables with match and policy"),
+        ("policy.bind = [{ match = \"a\" }]", "policy is missing"),
+        ("policy.bind = [{ match = \"a\", policy = 1 }]", "policy must be a text"),
+        ("policy.bind = [{ match = \"a\", policy = \"b\", for = 1 }]", "unknown key `for`"),
+    ] {
+        scene.write("user", bad);
+        assert!(scene.error().contains(part), "{bad}: {}", scene.error());
+    }
+}
+
+#[test]
+fn changed_policies_and_bindings_are_read_when_they_have_settled() {
+    let scene = Scene::new();
+    let write = |place: &str, text: &str| {
+        let path = scene.folder.file(place, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    fs::create_dir(scene.folder.path().join("user/policies")).unwrap();
+    write("user/policies/own.yaml", "version: '1'\ndefault: deny\n");
+    scene.write("user", "[[policy.bind]]\nmatch = \"local\"\npolicy = \"own\"\n");
+    let settings = scene.load().unwrap().settings;
+    let mut watch = policies::Watch::of(scene.surroundings.clone(), scene.options.clone(), &settings);
+    assert!(watch.poll(false).is_none() && watch.poll(false).is_none(), "nothing changed");
+    write("user/policies/own.yaml", "version: '1'\ndefault: maybe\n");
+    assert!(watch.poll(false).is_none(), "not settled yet");
+    let error = watch.poll(false).unwrap().unwrap_err();
+    assert!(error.starts_with("own.yaml: line 2, column 10"), "without its folder: {error}");
+    assert!(watch.poll(false).is_none(), "told once");
+    assert!(watch.poll(true).unwrap().is_err(), "on demand");
+    write("user/policies/own.yaml", "version: '1'\ndefault: allow\ndescription: new\n");
+    scene.write("user", "[[policy.bind]]\nmatch = \"*\"\npolicy = \"own\"\n");
+    assert!(watch.poll(false).is_none());
+    let book = watch.poll(false).unwrap().unwrap();
+    assert_eq!(book.bindings()[0].callers, "*");
+    assert_eq!(book.get("own").unwrap().rules.description.as_deref(), Some("new"));
+    assert!(watch.poll(false).is_none());
+    fs::remove_file(scene.folder.path().join("user/policies/own.yaml")).unwrap();
+    watch.poll(false);
+    assert!(watch.poll(false).unwrap().unwrap_err().contains("does not exist"));
+}
+
+#[test]
+fn policies_are_files_beside_the_configuration() {
+    let scene = Scene::new();
+    let put = |place: &str, text: &str| {
+        let path = scene.folder.file(place, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        path
+    };
+    let book = || {
+        let settings = scene.load().unwrap().settings;
+        policies::load_from(&scene.surroundings, &settings).map_err(|error| error.to_string())
+    };
+    scene.write("user", "[[policy.bind]]\nmatch = \"*\"\npolicy = \"own\"\n");
+    assert!(book().unwrap_err().contains("palisade.toml:1"), "{}", book().unwrap_err());
+    for folder in ["etc/policies", "user/policies"] {
+        fs::create_dir(scene.folder.path().join(folder)).unwrap();
+    }
+    put("etc/policies/own.yaml", "version: '1'\ndefault: deny\n");
+    put("etc/policies/README.md", "not a policy");
+    assert!(book().unwrap().get("own").is_some());
+    let bad =
+        put("user/policies/own.json", "{\"version\": \"1\", \"default\": \"deny\", \"default\": \"allow\"}");
+    let error = book().unwrap_err();
+    assert!(error.contains("own.json: line 1, column 37") && error.contains("second time"), "{error}");
+    fs::set_permissions(&bad, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(book().unwrap_err().contains("others than its owner may write it"));
+    fs::remove_file(&bad).unwrap();
+    assert!(book().is_ok());
+    let folder = scene.folder.path().join("user/policies");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(
+        book().unwrap_err().contains("others than its owner may write it"),
+        "they could exchange the files"
+    );
+}
+
+#[test]
+fn quotas_have_a_usual_amount_and_rules_for_callers_that_match() {
+    use policy::{Amount, Caller, Principal};
+    let mut scene = Scene::new();
+    let caller =
+        |label: &str| Caller { label: label.into(), ..Caller::owner(Principal::new(label).unwrap()) };
+    scene.write(
+        "user",
+        "[quota]\nparallel_runs = 4\ncpu_s_per_day = 60\n[[quota.for]]\nmatch = \"key:ci-*\"\nparallel_runs = 1\ncpu_s_per_day = \"none\"\n",
+    );
+    scene.write("work", "quota.parallel_runs = 1\n");
+    let loaded = scene.load().unwrap();
+    assert_eq!(loaded.ignored.len(), 1, "a working directory has no say");
+    let quotas = loaded.settings.quota.quotas();
+    let of = |label: &str, amount| quotas.of(&caller(label)).get(amount);
+    assert_eq!((of("key:x", Amount::ParallelRuns), of("key:x", Amount::CpuSPerDay)), (Some(4), Some(60)));
+    assert_eq!((of("key:ci-a", Amount::ParallelRuns), of("key:ci-a", Amount::CpuSPerDay)), (Some(1), None));
+    assert!(quotas.of(&Caller::local()).is_none());
+    scene.variable("PALISADE_QUOTA_PARALLEL_RUNS", "none");
+    scene.variable("PALISADE_QUOTA_FOR", "claim:groups=ops-*=sandboxes:3;disk_mb:100,key:*=sandboxes:none");
+    let quotas = scene.load().unwrap().settings.quota.quotas();
+    assert_eq!(quotas.usual.get(Amount::ParallelRuns), None);
+    assert_eq!(quotas.rules[0].callers, "claim:groups=ops-*");
+    assert_eq!(quotas.rules[0].get(Amount::DiskMb), Some(Some(100)));
+    assert_eq!(quotas.rules[1].get(Amount::Sandboxes), Some(None));
+}
+
+#[test]
+fn a_quota_that_is_no_amount_is_refused() {
+    let scene = Scene::new();
+    for (bad, part) in [
+        ("quota.parallel_runs = -1", "from 0 to 1000000000"),
+        ("quota.parallel_runs = 1.5", "from 0 to 1000000000"),
+        ("quota.parallel_runs = \"many\"", "or \"none\""),
+        ("quota.cpu_s_per_day = 99999999999999", "from 0 to 1000000000"),
+        ("quota.runs = 1", "unknown key `quota.runs`"),
+        ("quota.for = \"ci\"", "tables with match and amounts"),
+        ("quota.for = [{ parallel_runs = 1 }]", "match is missing"),
+        ("quota.for = [{ match = 1 }]", "match must be a text"),
+        ("quota.for = [{ match = \"a\", runs = 1 }]", "unknown key `runs`"),
+        ("quota.for = [{ match = \"a\", disk_mb = -1 }]", "disk_mb: it must be"),
+    ] {
+        scene.write("user", bad);
+        assert!(scene.error().contains(part), "{bad}: {}", scene.error());
+    }
 }

@@ -2,10 +2,17 @@
 
 use std::path::PathBuf;
 
+use policy::Binding;
 use sandbox::Guarantee;
 
 use super::key::{Key, Number};
+use super::oauth::OauthSetting;
+use super::quota::QuotaSetting;
 use super::serve::ServeSetting;
+
+/// Fields of a binding.
+const MATCH: &str = "match";
+const POLICY: &str = "policy";
 
 /// The level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +67,7 @@ pub(crate) enum Raw {
     Float(f64),
     Text(String),
     List(Vec<Raw>),
+    Table(Vec<(String, Raw)>),
     /// A type that no setting accepts; its name.
     Other(&'static str),
 }
@@ -75,11 +83,17 @@ impl Raw {
                 whole.or_else(|| text.parse().map(Self::Float).ok()).unwrap_or_else(as_text)
             }
             Key::Serve(key) => key.raw(text),
+            Key::Oauth(key) => key.raw(text),
             Key::AllowMissing => Self::list_from_text(text),
+            Key::PolicyBind => Self::bindings_from_text(text),
+            Key::Quota(key) => key.raw(text),
             Key::PoolEnabled => text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text()),
-            Key::StateDir | Key::LogLevel | Key::LogFormat | Key::OtlpEndpoint | Key::Interpreter(_) => {
-                as_text()
-            }
+            Key::StateDir
+            | Key::LogLevel
+            | Key::LogFormat
+            | Key::OtlpEndpoint
+            | Key::PolicyFolder
+            | Key::Interpreter(_) => as_text(),
         }
     }
 
@@ -89,6 +103,18 @@ impl Raw {
         Self::List(words.map(|word| Self::Text(word.trim().to_owned())).collect())
     }
 
+    /// Bindings separated by commas, each `CALLERS=POLICY`; or `none`.
+    fn bindings_from_text(text: &str) -> Self {
+        let binding = |word: &str| match word.trim().split_once('=') {
+            Some((callers, policy)) => Self::Table(vec![
+                (MATCH.to_owned(), Self::Text(callers.to_owned())),
+                (POLICY.to_owned(), Self::Text(policy.to_owned())),
+            ]),
+            None => Self::Text(word.trim().to_owned()),
+        };
+        Self::List(text.split(',').filter(|_| text != "none").map(binding).collect())
+    }
+
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Boolean(value) => value.to_string(),
@@ -96,6 +122,7 @@ impl Raw {
             Self::Float(number) => number.to_string(),
             Self::Text(text) => format!("\"{}\"", terminal::plain(text)),
             Self::List(_) => "a list".to_owned(),
+            Self::Table(_) => "a table".to_owned(),
             Self::Other(word) => (*word).to_owned(),
         }
     }
@@ -107,6 +134,7 @@ pub(crate) enum Setting {
     /// In the unit of the name; in thousandths if it is a fraction.
     Number(Number, u64),
     Serve(ServeSetting),
+    Oauth(OauthSetting),
     PoolEnabled(bool),
     AllowMissing(Vec<Guarantee>),
     StateDir(PathBuf),
@@ -114,6 +142,9 @@ pub(crate) enum Setting {
     LogFormat(LogFormat),
     /// `None`: spans are not exported.
     OtlpEndpoint(Option<String>),
+    PolicyFolder(PathBuf),
+    PolicyBind(Vec<Binding>),
+    Quota(QuotaSetting),
     Interpreter(String, PathBuf),
 }
 
@@ -123,6 +154,7 @@ impl Setting {
         match key {
             Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
             Key::Serve(key) => ServeSetting::parse(*key, raw).map(Self::Serve),
+            Key::Oauth(key) => OauthSetting::parse(*key, raw).map(Self::Oauth),
             Key::PoolEnabled => match raw {
                 Raw::Boolean(value) => Ok(Self::PoolEnabled(*value)),
                 _ => Err(format!("it must be true or false, not {}", raw.shown())),
@@ -134,6 +166,9 @@ impl Setting {
             }
             Key::LogLevel => parse_word(raw, LogLevel::ALL, LogLevel::name).map(Self::LogLevel),
             Key::OtlpEndpoint => parse_endpoint(raw).map(Self::OtlpEndpoint),
+            Key::PolicyFolder => parse_path(raw).map(Self::PolicyFolder),
+            Key::PolicyBind => parse_bindings(raw).map(Self::PolicyBind),
+            Key::Quota(key) => QuotaSetting::parse(*key, raw).map(Self::Quota),
             Key::LogFormat => parse_word(raw, LogFormat::ALL, LogFormat::name).map(Self::LogFormat),
         }
     }
@@ -142,12 +177,16 @@ impl Setting {
         match self {
             Self::Number(number, _) => Key::Number(*number),
             Self::Serve(setting) => Key::Serve(setting.key()),
+            Self::Oauth(setting) => Key::Oauth(setting.key()),
             Self::PoolEnabled(_) => Key::PoolEnabled,
             Self::AllowMissing(_) => Key::AllowMissing,
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,
             Self::LogFormat(_) => Key::LogFormat,
             Self::OtlpEndpoint(_) => Key::OtlpEndpoint,
+            Self::PolicyFolder(_) => Key::PolicyFolder,
+            Self::PolicyBind(_) => Key::PolicyBind,
+            Self::Quota(setting) => Key::Quota(setting.key()),
             Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
         }
     }
@@ -186,6 +225,30 @@ fn parse_guarantees(raw: &Raw) -> Result<Vec<Guarantee>, String> {
     guarantees.sort_unstable();
     guarantees.dedup();
     Ok(guarantees)
+}
+
+/// Which callers have which policy: tables with `match` and `policy`, in their order.
+fn parse_bindings(raw: &Raw) -> Result<Vec<Binding>, String> {
+    let wrong = |found: &Raw| {
+        let found = found.shown();
+        format!(
+            "it must be tables with match and policy, such as match = \"key:ci-*\", policy = \"ci\", not {found}"
+        )
+    };
+    let Raw::List(list) = raw else { return Err(wrong(raw)) };
+    let binding = |raw: &Raw| {
+        let Raw::Table(fields) = raw else { return Err(wrong(raw)) };
+        if let Some((name, _)) = fields.iter().find(|(name, _)| name != MATCH && name != POLICY) {
+            return Err(format!("unknown key `{}`; allowed here: {MATCH}, {POLICY}", terminal::plain(name)));
+        }
+        let text = |wanted: &str| match fields.iter().find(|(name, _)| name == wanted) {
+            Some((_, Raw::Text(text))) if !text.is_empty() => Ok(text.clone()),
+            Some((_, other)) => Err(format!("{wanted} must be a text, not {}", other.shown())),
+            None => Err(format!("{wanted} is missing")),
+        };
+        Ok(Binding { callers: text(MATCH)?, policy: text(POLICY)? })
+    };
+    list.iter().map(binding).collect()
 }
 
 pub(crate) fn parse_path(raw: &Raw) -> Result<PathBuf, String> {

@@ -103,7 +103,7 @@ async fn examine(machine: &Machine) -> Findings {
             Some(_) => look_for(&machine.engine, &name).await,
         };
         if !finding.works && wall_problem.is_none() {
-            remedies.extend(remedies::for_language(&machine.engine, &name));
+            remedies.extend(remedies::for_language(&machine.engine, &finding));
         }
         languages.push(finding);
     }

@@ -3,7 +3,11 @@
 use engine::{Engine, WallFailure};
 use sandbox::BackendError;
 
+use super::LanguageFinding;
 use crate::machine::Machine;
+
+/// What rustup's shims ask for when they have no toolchain.
+const RUSTUP_DEFAULT: &str = "rustup default stable";
 
 /// Remedies for the machine as a whole.
 pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>) -> Vec<String> {
@@ -32,7 +36,28 @@ pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>
 }
 
 /// The remedy for a language that does not work.
-pub(super) fn for_language(engine: &Engine, name: &str) -> Option<String> {
-    let command = engine.runtimes().install_command(name)?;
-    Some(format!("{name}: {command}"))
+pub(super) fn for_language(engine: &Engine, finding: &LanguageFinding) -> Option<String> {
+    let install = engine.runtimes().install_command(&finding.name)?;
+    let problem = finding.problem.as_deref().unwrap_or_default();
+    Some(format!("{}: {}", finding.name, command(&install, problem)))
+}
+
+/// The command that repairs a language. Where rustup is installed without a default toolchain, the language itself need
+/// not be installed.
+fn command<'a>(install: &'a str, problem: &str) -> &'a str {
+    if problem.contains(RUSTUP_DEFAULT) { RUSTUP_DEFAULT } else { install }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rustup_without_a_toolchain_needs_a_toolchain() {
+        let shim = "rustup could not choose a version of rustc to run, because one wasn't specified explicitly, and no default is configured.\n\
+                    help: run 'rustup default stable' to download the latest stable release of Rust and set it as your default toolchain.";
+        assert_eq!(command("apt-get install rustc gcc", shim), RUSTUP_DEFAULT);
+        let none = "no rustc on the PATH";
+        assert_eq!(command("apt-get install rustc gcc", none), "apt-get install rustc gcc");
+    }
 }

@@ -28,6 +28,14 @@ pub enum FileError {
     /// The quota of the workspace is exhausted.
     #[error("the workspace is full")]
     DiskFull,
+    /// The owner's quota for all workspaces together is exhausted.
+    #[error("the quota disk_mb is used up: {used_mb} of {limit_mb} MB")]
+    QuotaExceeded {
+        /// The quota.
+        limit_mb: u64,
+        /// What all workspaces of the owner hold.
+        used_mb: u64,
+    },
     /// The disk that has the files is full; the caller's files need not be the cause.
     #[error("the disk of the server is full")]
     StateDiskFull,
@@ -58,6 +66,7 @@ impl FileError {
             Self::NotRegular => "not_a_file",
             Self::TooLarge { .. } => "too_large",
             Self::DiskFull => "disk_full",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
             Self::StateDiskFull => "state_disk_full",
             Self::NoPermission => "no_permission",
             Self::Disturbed => "disturbed",

@@ -30,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::frame::{Frame, FrameReader, FromRun, ToRun, WINDOW_BYTES};
 use super::App;
+use super::callers::Credential;
 use super::connections::Connection;
 use super::control::FromOwner;
 use super::gate::refusal_of;
@@ -49,6 +50,7 @@ pub(crate) async fn upgrade(State(app): State<Arc<App>>, mut request: Request) -
     let extensions = request.extensions();
     let (owner, caller) = (extensions.get::<FromOwner>(), extensions.get::<Caller>().cloned());
     let connection = extensions.get::<Connection>().cloned();
+    let credential = extensions.get::<Credential>().cloned().unwrap_or_default();
     let (Some(_), Some(caller), Some(connection)) = (owner, caller, connection) else {
         return refusal_of(StatusCode::FORBIDDEN, "this path belongs to the control socket");
     };
@@ -59,7 +61,10 @@ pub(crate) async fn upgrade(State(app): State<Arc<App>>, mut request: Request) -
     tokio::spawn(async move {
         // A command that is gone by now has nothing to end.
         if let Ok(upgraded) = upgraded.await {
-            serve(&app, &caller, &connection, upgraded).await;
+            tokio::select! {
+                () = serve(&app, &caller, &connection, upgraded) => {}
+                () = credential.ended() => {}
+            }
         }
     });
     let answer = Response::builder()
@@ -134,7 +139,9 @@ async fn tell(
         };
         send(&mut writer, &message).await?;
     }
-    let ended = app.server.result_of(caller, &*finished.await).await;
+    let finished = finished.await;
+    run.settle(finished.result.outcome).await;
+    let ended = app.server.result_of(caller, &finished).await;
     send(&mut writer, &FromRun::Ended(ended.to_string().into_bytes())).await
 }
 
