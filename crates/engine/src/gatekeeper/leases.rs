@@ -18,6 +18,9 @@ pub const QUOTA_EXCEEDED: &str = "quota_exceeded";
 /// How often the time of a run in progress is noted.
 const REPORT_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long the end of a run waits to be written. Writing it at once would take the processor from the answer.
+const SETTLE_PAUSE: Duration = Duration::from_millis(20);
+
 /// A quota and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaUse {
@@ -140,17 +143,27 @@ impl RunLease {
 impl Held {
     fn end(self, cpu_us: u64, unbegun: Option<u64>) {
         self.desk.kept().ended().push(EndedLease { id: self.id, cpu_us, unbegun });
-        self.desk.nudge(|ledger| {
-            if let Err(error) = ledger.settle_ended(unix_ms() / 1000) {
-                // The place stays taken until a later transaction writes it.
-                tracing::warn!(?error, "lease_not_ended");
-            }
-        });
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move {
+                tokio::time::sleep(SETTLE_PAUSE).await;
+                settle(&self.desk);
+            })),
+            Err(_) => settle(&self.desk),
+        }
     }
 
     fn spent_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
+}
+
+fn settle(desk: &Desk<Ledger>) {
+    desk.nudge(|ledger| {
+        if let Err(error) = ledger.settle_ended(unix_ms() / 1000) {
+            // The place stays taken until a later transaction writes it.
+            tracing::warn!(?error, "lease_not_ended");
+        }
+    });
 }
 
 impl Drop for RunLease {
