@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::{Amount, Caller, Quota, Quotas};
+use policy::{Amount, Caller, Principal, Quota, Quotas};
 use sandbox::Outcome;
 
 use super::desk::Desk;
@@ -19,7 +19,7 @@ pub const QUOTA_EXCEEDED: &str = "quota_exceeded";
 const REPORT_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long the end of a run waits to be written. Writing it at once would take the processor from the answer.
-const SETTLE_PAUSE: Duration = Duration::from_millis(20);
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A quota and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,21 @@ impl Gatekeeper {
             Ok(RunLease::new(desk, id, minute))
         });
         leased.await.map_err(|error| refusal(caller, &error))
+    }
+
+    /// Charges the processor time of processes that a program left in a persistent sandbox. Nothing is written where no
+    /// caller has quotas.
+    pub(crate) fn charge_between_runs(&self, principal: &Principal, cpu_us: u64) {
+        let is_limited = !self.quotas.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !is_limited || cpu_us == 0 {
+            return;
+        }
+        let principal = principal.clone();
+        self.desk.nudge(move |ledger| {
+            if let Err(error) = ledger.charge(&principal, cpu_us, unix_ms() / 1000) {
+                tracing::warn!(?error, "processor_time_not_charged");
+            }
+        });
     }
 
     /// The quotas of runs of a caller, with what is used of them.
