@@ -1,6 +1,20 @@
 # Compiles the workspace: $1 the go command, $2 where the product goes. All files of package main are at the top.
 set -eu
 if [ -f /palisade/vars.go ]; then cp /palisade/vars.go palisade_vars.go; fi
+# Any other package compiles to a library, which cannot be executed.
+awk '
+    FNR == 1 { is_found = 0 }
+    !is_found && /^[ \t]*package[ \t]+[A-Za-z_]/ {
+        is_found = 1
+        name = $2
+        sub(/[^A-Za-z0-9_].*/, "", name)
+        if (name == "main") { is_program = 1; exit }
+        if (FILENAME !~ /_test\.go$/ && place == "") {
+            place = sprintf("./%s:%d:%d: package %s is not a program; use package main", FILENAME, FNR, index($0, name), name)
+        }
+    }
+    END { if (!is_program && place != "") { print place; exit 1 } }
+' *.go >&2
 if [ -f go.mod ]; then
     exec "$1" build -ldflags="-s -w" -o "$2/program" .
 fi

@@ -16,8 +16,8 @@ const NETWORK_WORDS: [&str; 12] = [
     "UnknownHostException",
     "failed to lookup address",
 ];
-/// How package managers say that they could not fetch anything.
-const PACKAGE_WORDS: [&str; 7] = [
+/// How package managers say that they could not fetch anything, and interpreters that a package is not there.
+const PACKAGE_WORDS: [&str; 14] = [
     "No matching distribution found for",
     "ENOTCACHED",
     "/var/lib/apt/lists",
@@ -25,6 +25,13 @@ const PACKAGE_WORDS: [&str; 7] = [
     "Could not find a valid gem",
     "--offline was specified",
     "module lookup disabled",
+    "/var/lib/dpkg/lock",
+    "/var/lib/apt/lists/lock",
+    "No module named '",
+    "cannot load such file -- ",
+    "there is no package called",
+    ".pm in @INC",
+    "no required module provides package",
 ];
 const NO_PACKAGES: &str = "a sandbox has no network to install from: see get_capabilities for what is installed, or send the \
 package's files with the program";
@@ -80,6 +87,15 @@ mod tests {
         assert_eq!(remedy("the program exited with status 1", npm), Some(NO_PACKAGES));
         let pip = b"WARNING: Name or service not known\nERROR: No matching distribution found for left-pad";
         assert_eq!(remedy("the program exited with status 1", pip), Some(NO_PACKAGES));
+        for missing in [
+            "ModuleNotFoundError: No module named 'numpy'",
+            "cannot load such file -- nokogiri (LoadError)",
+            "Error in library(dplyr) : there is no package called \u{2018}dplyr\u{2019}",
+            "Can't locate JSON/XS.pm in @INC (you may need to install the JSON::XS module)",
+            "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)",
+        ] {
+            assert_eq!(remedy("the program exited with status 1", missing.as_bytes()), Some(NO_PACKAGES));
+        }
         assert_eq!(remedy("EOFError: EOF when reading a line", b""), Some(NO_INPUT));
         assert_eq!(remedy("SyntaxError: 'return' outside function", b""), Some(NO_RETURN));
         let file = "FileNotFoundError: [Errno 2] No such file or directory: '/home/user/data.csv'";

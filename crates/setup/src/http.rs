@@ -95,7 +95,8 @@ impl Remote {
                  file that only you can read"
             ),
             TokenFrom::Header(..) | TokenFrom::Field(_) => format!(
-                "start {title} with {name} set to the server's token (the file `token` of its state directory)"
+                "start {title} with {name} set to a key of `palisade keys create`, or on your own machine to the \
+                 server's token (the file `token` of its state directory)"
             ),
         })
     }

@@ -341,6 +341,7 @@ impl Gatekeeper {
     fn deny(&self, call: &JudgedCall<'_>, denied: &Denied, retry_after: Option<Duration>) -> RunError {
         let times = self.count_denial(call, &denied.rule);
         let remedy = match (times >= DENIALS_TOLERATED, retry_after) {
+            _ if denied.rule == NO_POLICY => "ask the operator to bind a policy to this caller".to_owned(),
             (true, None) => {
                 "the same call was refused before; do not try it again, and tell the user".to_owned()
             }
@@ -392,7 +393,10 @@ fn unusable(error: &StoreError) -> RunError {
 }
 
 fn unbound(caller: &Caller) -> Denied {
-    let reason = format!("no policy is bound to {caller}, so it may do nothing");
+    let reason = match &caller.policy {
+        Some(policy) => format!("the policy `{policy}` of {caller} does not exist, so it may do nothing"),
+        None => format!("no policy is bound to {caller}, so it may do nothing"),
+    };
     Denied { rule: NO_POLICY.to_owned(), reason }
 }
 

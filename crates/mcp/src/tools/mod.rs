@@ -6,6 +6,7 @@
 pub(crate) mod attached;
 mod bounds;
 pub(crate) mod capabilities;
+mod doubts;
 pub(crate) mod files;
 mod following;
 mod list_files;
@@ -29,6 +30,7 @@ use sandbox::{BoxFuture, Outcome};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::doubts::{doubt_argument, doubt_tool};
 use self::files::FileAccess;
 use super::arguments::{Arguments, Refusal, refusal};
 use super::file_urls::FileUrls;
@@ -190,7 +192,7 @@ fn id_of_name<'a>(sandboxes: &'a [SandboxInfo], name: &str) -> Result<Option<&'a
     match (named.next(), named.next()) {
         (Some(_), Some(_)) => {
             let message = format!("several sandboxes are named `{}`", name.escape_debug());
-            let remedy = "use a sandbox_id; sandbox_list shows them";
+            let remedy = "use the id of one instead of the name; sandbox_list shows them";
             Err(RunError::new("ambiguous_sandbox", message).remedy(remedy))
         }
         (one, _) => Ok(one.map(|one| &one.id)),

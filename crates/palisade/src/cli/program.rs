@@ -70,9 +70,13 @@ impl ProgramArguments {
 fn no_program(language: &str) -> RunError {
     let error = RunError::new("bad_code", "there is no program");
     let looks_like_file = Path::new(language).is_file();
-    error.remedy(match looks_like_file {
-        true => format!("give the language before the file: palisade run python {language}"),
-        false => "give a FILE, - for standard input, or -c CODE".to_owned(),
+    error.remedy(match (looks_like_file, mcp::languages::canonical(language).is_ok()) {
+        (true, _) => format!("give the language before the file: palisade run python {language}"),
+        (false, true) => "give a FILE, - for standard input, or -c CODE".to_owned(),
+        (false, false) => {
+            let command = terminal::plain(language);
+            format!("`{command}` is not a language; a command of a shell is a program: bash -c '{command}'")
+        }
     })
 }
 

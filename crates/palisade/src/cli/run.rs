@@ -277,8 +277,7 @@ fn explain(result: &RunResult, is_saved: bool) {
         complain(&words::of_command_line(&format!("warning: {warning}")), None);
     }
     for clamp in &result.clamped {
-        let limit = words::option_of(&clamp.limit);
-        complain(&format!("{limit} is {} instead of the {} asked for", clamp.given, clamp.asked), None);
+        complain(&words::clamped(&clamp.limit, &clamp.given.to_string(), &clamp.asked.to_string()), None);
     }
     if let (Outcome::Failed, Some(Exit::Signal(signal))) = (result.outcome, result.execution().exit) {
         complain(&render::killed_by(signal), None);

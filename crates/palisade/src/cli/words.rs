@@ -46,6 +46,14 @@ pub(crate) fn option_of(limit: &str) -> String {
     }
 }
 
+/// What is said about a limit that is other than asked for. The unit is the end of its name.
+pub(crate) fn clamped(limit: &str, given: &str, asked: &str) -> String {
+    let unit = limit.rsplit('_').next().filter(|unit| matches!(*unit, "ms" | "s" | "mb" | "kb"));
+    let unit =
+        unit.map(|unit| format!(" {}", unit.replace("mb", "MB").replace("kb", "kB"))).unwrap_or_default();
+    format!("{} is {given}{unit} instead of the {asked}{unit} asked for", option_of(limit))
+}
+
 /// Replaces a word where it stands alone, together with backquotes around it.
 fn replace_word(text: &str, word: &str, own: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');

@@ -14,6 +14,8 @@ const NAME_BYTES_MAX: usize = 255;
 const NAMES_MAX: usize = 40;
 /// Where programs see the workspace. A path may begin with it.
 const MOUNT: &str = "/workspace";
+/// A link to it, for programs that were written for other sandboxes.
+const LINK: &str = "/mnt/data";
 
 /// A path relative to the workspace, such as `data/in.csv`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,7 +37,7 @@ impl From<FilePath> for String {
 }
 
 impl FilePath {
-    /// Parses a path of a caller, relative or beginning with `/workspace/`. Drops empty names and `.`; refuses
+    /// Parses a path of a caller, relative or beginning with `/workspace/` or its link. Drops empty names and `.`; refuses
     /// `..` even where it would stay inside.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         Self::of_directory(text)?
@@ -50,7 +52,8 @@ impl FilePath {
         if text.contains('\0') {
             return Err(FileError::BadPath("it contains a NUL character".into()));
         }
-        let relative = match text.strip_prefix(MOUNT) {
+        let mounted = text.strip_prefix(MOUNT).or_else(|| text.strip_prefix(LINK));
+        let relative = match mounted {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
             _ if text.starts_with('/') => {
                 return Err(FileError::BadPath("it leads out of the workspace".into()));
@@ -109,6 +112,7 @@ mod tests {
             ("./a//b.txt", "a/b.txt"),
             ("/workspace/a", "a"),
             ("/workspace//a/", "a"),
+            ("/mnt/data/a.csv", "a.csv"),
             ("ünï/ñ ...", "ünï/ñ ..."),
             ("workspace/a", "workspace/a"),
         ] {
@@ -129,6 +133,9 @@ mod tests {
             "/workspace/",
             "/etc/passwd",
             "/workspaces/a",
+            "/mnt/data",
+            "/mnt/database/a",
+            "/mnt/data/../a",
             "..",
             "../a",
             "a/../b",

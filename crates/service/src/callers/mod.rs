@@ -30,11 +30,11 @@ use super::token::Token;
 
 /// A longer bearer is no credential of any kind.
 const BEARER_BYTES_MAX: usize = 8 << 10;
-const NO_BEARER: &str =
-    "a bearer token is needed; the operator finds it in the file `token` of the state directory";
-const WRONG_BEARER: &str = "another bearer token is needed: the one shown is not valid here; the operator finds the \
-                            server's own in the file `token` of the state directory, and makes others with \
-                            `palisade keys create`";
+const NO_BEARER: &str = "a bearer token is needed: a key that the operator makes with `palisade keys create`, or the server's own \
+     token (the file `token` of the state directory)";
+const WRONG_BEARER: &str = "another bearer token is needed: the one shown is not valid here; the operator makes keys \
+                            with `palisade keys create`, and finds the server's own token in the file `token` of \
+                            the state directory";
 /// The code for a credential that is shown and does not count (RFC 6750, section 3.1).
 const INVALID_TOKEN: &str = "invalid_token";
 

@@ -69,7 +69,7 @@ pub(crate) fn main(options: &Options, arguments: &PolicyArguments) -> ExitCode {
             for file in files {
                 match read(file) {
                     Ok(rules) => notes_of(&rules).iter().for_each(|note| {
-                        complain(&format!("{}: {}", file.display(), plain(&note.to_string())), None);
+                        complain(&format!("{}: {note}", file.display()), None);
                     }),
                     Err(message) => refused.push(message),
                 }
@@ -119,21 +119,24 @@ fn with_settings(options: &Options) -> Result<(Book, Settings), String> {
     Ok((book, loaded.settings))
 }
 
-/// What a policy says and is not enforced, and what it compares that no call has.
-fn notes_of(rules: &Rules) -> Vec<Flaw> {
-    let doubted = rules.doubts("args.language", |text| match mcp::languages::canonical(text) {
+/// What a policy says and is not enforced, and what it names that no call has.
+fn notes_of(rules: &Rules) -> Vec<String> {
+    let of_languages = rules.doubts("args.language", |text| match mcp::languages::canonical(text) {
         Ok(name) if name == text => None,
         Ok(name) => {
             Some(format!("rules see the name `{name}` of this language: write it instead of `{text}`"))
         }
         Err(error) => Some(format!("{}: no call can have it", error.message)),
     });
-    rules.notes().iter().cloned().chain(doubted).collect()
+    let of_paths = rules.doubted_paths(mcp::doubt_argument);
+    let flaws = rules.notes().iter().chain(&of_languages).chain(&of_paths).map(Flaw::to_string);
+    let of_tools = rules.tools_named().into_iter().filter_map(mcp::doubt_tool);
+    flaws.chain(of_tools).map(|note| plain(&note)).collect()
 }
 
 fn notes(book: &Book, name: &str) -> String {
     let notes = book.get(name).map(|named| notes_of(&named.rules)).unwrap_or_default();
-    notes.iter().map(|note| format!("{name}: {}\n", plain(&note.to_string()))).collect()
+    notes.iter().map(|note| format!("{name}: {note}\n")).collect()
 }
 
 /// The keys of the state directory, so that a caller named after a key has its principal and its policy.

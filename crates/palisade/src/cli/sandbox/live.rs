@@ -184,8 +184,8 @@ impl Watched<'_> {
 /// Tells which limits are other than asked for.
 pub(crate) fn tell_clamps(result: &Value) {
     for clamp in result["clamped"].as_array().into_iter().flatten() {
-        let limit = words::option_of(clamp["limit"].as_str().unwrap_or_default());
-        complain(&format!("{limit} is {} instead of the {} asked for", clamp["given"], clamp["asked"]), None);
+        let limit = clamp["limit"].as_str().unwrap_or_default();
+        complain(&words::clamped(limit, &clamp["given"].to_string(), &clamp["asked"].to_string()), None);
     }
 }
 
