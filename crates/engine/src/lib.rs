@@ -9,6 +9,7 @@
 //!
 //! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
+pub mod admin;
 mod admission;
 mod advice;
 mod builds;

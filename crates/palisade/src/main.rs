@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
-    if let Some(status) = die_with_parent::take_role().or_else(mcp::manifest::take_role) {
+    let take_role =
+        || die_with_parent::take_role().or_else(mcp::manifest::take_role).or_else(service::take_openapi_role);
+    if let Some(status) = take_role() {
         return status;
     }
     let cli = Cli::parse_from(cli::words_given());

@@ -103,6 +103,8 @@ pub struct Gatekeeper {
     changes: watch::Sender<u64>,
     /// Why the newest policies are not in force.
     flaw: Mutex<Option<String>>,
+    /// Changes whenever policy files were read, whether they can be used or not.
+    reads: watch::Sender<u64>,
     is_reload_wanted: AtomicBool,
 }
 
@@ -132,6 +134,7 @@ impl Gatekeeper {
             record: Record::new(state_dir),
             changes: watch::Sender::new(0),
             flaw: Mutex::default(),
+            reads: watch::Sender::new(0),
             is_reload_wanted: AtomicBool::new(false),
         }
     }
@@ -141,16 +144,33 @@ impl Gatekeeper {
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
         *self.flaw.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.changes.send_modify(|number| *number += 1);
+        self.reads.send_modify(|number| *number += 1);
     }
 
     /// Keeps the policies in force, because newer ones cannot be used.
     pub fn keep(&self, reason: String) {
         *self.flaw.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.reads.send_modify(|number| *number += 1);
     }
 
     /// Why the newest policies are not in force; `None` if they are.
     pub fn flaw(&self) -> Option<String> {
         self.flaw.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The policies in force.
+    pub fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the policy files read again, and waits until that is done. `None` if it takes too long; else why the files
+    /// cannot be used, if they cannot.
+    pub async fn reload(&self, patience: Duration) -> Option<Result<(), String>> {
+        let mut reads = self.reads.subscribe();
+        reads.mark_unchanged();
+        self.want_reload();
+        tokio::time::timeout(patience, reads.changed()).await.ok()?.ok()?;
+        Some(self.flaw().map_or(Ok(()), Err))
     }
 
     /// Notifies when other policies are put in force.

@@ -345,14 +345,7 @@ impl Runs {
         let limit = limit.min(LIST_MAX);
         let mut list = self.store.list(principal, limit).await.map_err(|error| error.to_run_error())?;
         for entry in self.registry().entries.values().filter(|entry| entry.run.principal == *principal) {
-            let ended = entry.peek();
-            let listed = ListedRun {
-                id: entry.run.id.clone(),
-                language: entry.run.language.clone(),
-                outcome: ended.as_ref().map_or(Outcome::Running, |run| run.result.outcome),
-                created_ms: entry.run.created_ms,
-                ended_ms: ended.map(|run| run.ended_ms),
-            };
+            let listed = entry.listed();
             match list.iter_mut().find(|known| known.id == listed.id) {
                 Some(known) => *known = listed,
                 None => list.push(listed),
@@ -361,6 +354,12 @@ impl Runs {
         list.sort_by_key(|run| std::cmp::Reverse(run.created_ms));
         list.truncate(limit);
         Ok(list)
+    }
+
+    /// The runs of all principals that are in memory, with their owners.
+    pub(crate) fn live_across(&self) -> Vec<(Principal, ListedRun)> {
+        let registry = self.registry();
+        registry.entries.values().map(|entry| (entry.run.principal.clone(), entry.listed())).collect()
     }
 
     /// Cancels the runs of a principal that are in progress in this server, also those in persistent sandboxes.

@@ -4,6 +4,7 @@
 //! Acknowledged data is on the disk. Several servers may use one state directory at once ([`servers`]). The
 //! store opens nothing before the first request, so that the start of a server does not wait for a disk.
 
+mod across;
 mod error;
 mod keeper;
 mod record;

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::policy::{Book, Bound, Scope, Scopes};
+use ::policy::{Scope, Scopes};
 use chrono::{DateTime, NaiveDate};
 use clap::{Args, Subcommand};
+use engine::admin::{self, KeyView, NotCreated, may_do_nothing};
 use engine::{Key, KeyError, KeyState, KeyText, Keys, NewKey};
-use serde_json::{Value, json};
 use terminal::{BAD_USAGE, complain, plain};
 
 use super::time::parse_time_ms;
@@ -130,6 +130,15 @@ impl From<KeyError> for Failure {
     }
 }
 
+impl From<NotCreated> for Failure {
+    fn from(error: NotCreated) -> Self {
+        match error {
+            NotCreated::Key(error) => error.into(),
+            NotCreated::UnknownPolicy { .. } => Self(BAD_USAGE, plain(&error.to_string())),
+        }
+    }
+}
+
 pub(crate) fn main(options: &Options, arguments: KeysArguments) -> ExitCode {
     // Only the owner can access files created from here on.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
@@ -152,10 +161,6 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
     let loaded = config::load(options).map_err(|error| Failure(FAILED, error.to_string()))?;
     let book =
         config::policies::load(&loaded.settings).map_err(|error| Failure(FAILED, error.to_string()))?;
-    if let Some(policy) = create.policy.as_ref().filter(|policy| book.get(policy).is_none()) {
-        let known = book.names().join(", ");
-        return Err(Failure(BAD_USAGE, format!("no policy is named `{}`; there are {known}", plain(policy))));
-    }
     let now_ms = unix_ms();
     let new = NewKey {
         name: create.name,
@@ -164,7 +169,7 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
         expires_ms: create.expires.map(|expires| expires.unix_ms(now_ms)),
     };
     let keys = Keys::new(&made_directory(loaded.settings.state_dir.value.as_deref())?);
-    let (key, text) = keys.create(&new, now_ms)?;
+    let (key, text) = admin::create_key(&keys, &book, &new, now_ms)?;
     hand_over(&keys, &key, &text)?;
     eprintln!("{}", created(&key));
     if may_do_nothing(&book, &key) {
@@ -174,11 +179,6 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
         );
     }
     Ok(())
-}
-
-fn may_do_nothing(book: &Book, key: &Key) -> bool {
-    let calls_tools = key.scopes.contain(Scope::Run);
-    calls_tools && key.policy.is_none() && matches!(book.of(&key.caller()), Bound::Nothing)
 }
 
 fn created(key: &Key) -> String {
@@ -211,7 +211,7 @@ fn list(options: &Options, all: bool, as_json: bool) -> Result<(), Failure> {
     keys.retain(|key| all || key.state(now_ms) == KeyState::InForce);
     let text = match as_json {
         true => {
-            let keys: Vec<Value> = keys.iter().map(|key| described(key, now_ms)).collect();
+            let keys: Vec<KeyView> = keys.iter().map(|key| KeyView::new(key, now_ms)).collect();
             serde_json::to_string_pretty(&keys).unwrap_or_default()
         }
         false => table(&keys, now_ms),
@@ -223,22 +223,6 @@ fn list(options: &Options, all: bool, as_json: bool) -> Result<(), Failure> {
     // The reader of standard output may be gone.
     writeln!(std::io::stdout().lock(), "{}", text.trim_end()).ok();
     Ok(())
-}
-
-fn described(key: &Key, now_ms: u64) -> Value {
-    json!({
-        "name": key.name,
-        "id": key.id.as_str(),
-        "principal": key.id.principal().as_str(),
-        "scopes": key.scopes.iter().map(Scope::name).collect::<Vec<_>>(),
-        "policy": key.policy,
-        "state": key.state(now_ms).name(),
-        "created_ms": key.created_ms,
-        "expires_ms": key.expires_ms,
-        "rotated_ms": key.rotated_ms,
-        "last_used_ms": key.used_ms,
-        "revoked_ms": key.revoked_ms,
-    })
 }
 
 fn table(keys: &[Key], now_ms: u64) -> String {
