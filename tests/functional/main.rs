@@ -4,6 +4,8 @@
 //! (`.config/nextest.toml`). The tests of every language are another binary, `languages/`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod admin;
+mod admin_hostile;
 mod archives;
 mod attached;
 mod attacks_service;

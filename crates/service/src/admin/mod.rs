@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
@@ -101,12 +102,16 @@ async fn carry_out(
     route: &'static Route,
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    given: RawPathParams,
+    given: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
 ) -> Response {
     if !route.needs.iter().any(|scope| caller.may(*scope)) {
         return Refusal::scope(route.needs).into_response();
     }
+    let Ok(given) = given else {
+        return Refusal::bad("bad_id", "the id in the path is not UTF-8", "give an id of a list")
+            .into_response();
+    };
     let id = given.iter().next().map(|(_, value)| value.to_owned());
     let done = match Ask::read(route, caller, id, request).await {
         Ok(ask) => (route.handle)(admin, ask).await,
