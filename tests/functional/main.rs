@@ -26,6 +26,7 @@ mod http_slots;
 mod http_wall;
 mod http_websocket;
 mod idempotency;
+mod inventory;
 mod javascript;
 mod keys;
 mod keys_hostile;

@@ -66,6 +66,11 @@ impl StoreConfig {
     }
 }
 
+/// The version of the SQLite library that is linked in.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
 /// A handle to the store. Clones refer to the same store.
 #[derive(Clone)]
 pub struct Store {

@@ -12,6 +12,7 @@ mod program;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
+pub(crate) mod sbom;
 mod screen;
 pub(crate) mod serve;
 pub(crate) mod shell;
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Keys(keys::KeysArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Print the inventory of this program: every crate that is compiled in (CycloneDX)
+    Sbom,
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }
