@@ -12,6 +12,7 @@
 pub mod admin;
 mod admission;
 mod advice;
+pub mod backup;
 mod builds;
 #[cfg(any(test, fuzzing))]
 pub mod checks;

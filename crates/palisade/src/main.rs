@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
+        Command::Backup(arguments) => cli::backup::back_up(&cli.options, &arguments),
+        Command::Restore(arguments) => cli::backup::restore(&cli.options, &arguments),
         Command::Sbom => cli::sbom::main(),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }

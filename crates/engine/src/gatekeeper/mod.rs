@@ -58,6 +58,12 @@ use crate::store::StoreError;
 
 /// The folder of the gate in the state directory.
 const FOLDER: &str = "gate";
+/// The newest layouts of the databases of the gate that this program knows.
+pub(crate) mod layouts {
+    pub(crate) use super::keys::LAYOUT as KEYS;
+    pub(crate) use super::ledger::LAYOUT as LEDGER;
+}
+
 /// The code of a refusal by policy.
 pub const POLICY_DENIED: &str = "policy_denied";
 /// The code of a call that needs a human's approval.

@@ -25,6 +25,7 @@ pub use error::StoreError;
 pub use retention::{Purged, Retention};
 pub(crate) use rows::{NewRun, StoredRun};
 pub(crate) use sandboxes::{Opened, SandboxUse};
+pub(crate) use schema::KNOWN as LAYOUT;
 pub(crate) use servers::Servers;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};

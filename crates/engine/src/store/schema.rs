@@ -22,7 +22,7 @@ const MIGRATIONS: [&str; 5] = [
     include_str!("0005_display_data.sql"),
 ];
 /// The layout that this program reads and writes.
-const KNOWN: i64 = MIGRATIONS.len() as i64;
+pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// How long another process may hold the database.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);

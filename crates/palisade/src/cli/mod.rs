@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
 #[cfg(test)]
@@ -94,6 +95,10 @@ pub(crate) enum Command {
     Keys(keys::KeysArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Copy the state directory to a folder, while servers run
+    Backup(backup::BackupArguments),
+    /// Make a state directory of a backup
+    Restore(backup::RestoreArguments),
     /// Print the inventory of this program: every crate that is compiled in (CycloneDX)
     Sbom,
     /// Show or check the configuration
