@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         }
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
+        Command::Approvals(arguments) => cli::approvals::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use ::policy::{Bound, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules, Step};
+use ::policy::{
+    ApproveBy, Bound, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules, Step,
+};
 use clap::Args;
 use engine::Caller;
 use serde_json::{Map, Value, json};
@@ -60,6 +62,8 @@ struct Findings {
     policy: String,
     file: Option<String>,
     steps: Vec<Told>,
+    /// Who is asked, if the call needs an approval.
+    asks: Option<ApproveBy>,
     declared: Declared,
 }
 
@@ -88,7 +92,8 @@ pub(super) fn explain(
         Some(file) => {
             let name = file.display().to_string();
             let findings = Findings { file: Some(name.clone()), policy: name, ..Findings::default() };
-            judged(findings, &read(file)?, asked, (&given, |_: &Reservation| None))
+            let caller = caller(&asked.principal, &[])?;
+            judged(findings, (&read(file)?, &caller), asked, (&given, |_: &Reservation| None))
         }
         None => in_force(options, asked, &given)?,
     };
@@ -118,20 +123,23 @@ fn in_force(options: &Options, asked: &ExplainArguments, given: &Value) -> Resul
             let file = found.map(|(path, _)| path.display().to_string());
             let findings = Findings { policy: named.name.clone(), file, ..findings };
             let count = |reservation: &Reservation| counter(&settings, &named, &caller, reservation);
-            judged(findings, &named.rules, asked, (given, count))
+            judged(findings, (&named.rules, &caller), asked, (given, count))
         }
     })
 }
 
 fn judged(
     mut findings: Findings,
-    rules: &Rules,
+    (rules, caller): (&Rules, &Caller),
     asked: &ExplainArguments,
     (given, counter): (&Value, impl Fn(&Reservation) -> Option<Counter>),
 ) -> Findings {
     let names = [asked.tool.as_str()];
     let (judgement, steps) = rules.explain(&names, given);
     findings.declared = rules.declared(&names);
+    if let Judgement::Allowed { approval: Some(approval), .. } = &judgement {
+        findings.asks = Some(approval.asks(caller));
+    }
     let mut counters: Vec<_> = match &judgement {
         Judgement::Allowed { reserve, .. } => reserve.iter().map(&counter).collect(),
         Judgement::Denied(_) => Vec::new(),
@@ -188,7 +196,10 @@ impl Findings {
                 (Effect::Denies(reason), _) => format!("denies: {}", plain(reason)),
                 (Effect::Counts(amount), Some(counter)) => counter.as_text(*amount),
                 (Effect::Counts(amount), None) => format!("counts {amount}"),
-                (Effect::Asks, _) => "asks a human".to_owned(),
+                (Effect::Asks, _) => match self.asks {
+                    Some(ApproveBy::Caller) => "asks the caller, at the client; else the operator".to_owned(),
+                    _ => "asks the operator".to_owned(),
+                },
             };
             let line = line.map(|line| format!("  (line {line})")).unwrap_or_default();
             text.push_str(&format!("  {}  {effect}{line}\n", plain(rule)));
@@ -209,7 +220,9 @@ impl Findings {
                 Effect::Counts(amount) => {
                     json!({"rule": rule, "effect": "counts", "amount": amount.to_string()})
                 }
-                Effect::Asks => json!({"rule": rule, "effect": "asks"}),
+                Effect::Asks => {
+                    json!({"rule": rule, "effect": "asks", "approve_by": self.asks.map(ApproveBy::name)})
+                }
             };
             if let Some(line) = line {
                 told["line"] = json!(line);
