@@ -4,6 +4,7 @@
 //! (`.config/nextest.toml`). The tests of every language are another binary, `languages/`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod approvals;
 mod archives;
 mod attached;
 mod attacks_service;
