@@ -178,14 +178,14 @@ impl Question<'_> {
                     None => Err(NotAdmitted::NeedsInput(Box::new(self.input_required(&codec)?))),
                 }
             }
-            Some(context) if asks_caller => match self.elicit(context).await {
-                Some(form) => {
-                    self.wait(FORM_PATIENCE, Some(form)).await;
-                    Ok(())
-                }
-                None => Ok(self.wait(HOLD, None).await),
-            },
-            _ => Ok(self.wait(HOLD, None).await),
+            context => {
+                let shown = match context.filter(|_| asks_caller) {
+                    Some(context) => self.elicit(context).await,
+                    None => None,
+                };
+                self.wait(if shown.is_some() { FORM_PATIENCE } else { HOLD }, shown).await;
+                Ok(())
+            }
         }
         .map_err(|ended| match ended {
             // A form without a choice: the question stays with the operator.

@@ -49,7 +49,7 @@ const WAITING_MAX: usize = 256;
 /// What happened to an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    Asked,
+    Requested,
     Decided,
     Consumed,
 }
@@ -57,7 +57,7 @@ pub(super) enum Event {
 /// Every event of an approval passes here, in the process that caused it, after it is on the disk.
 pub(super) fn note(event: Event, approval: &Approval) {
     let name = match event {
-        Event::Asked => "approval_asked",
+        Event::Requested => "approval_asked",
         Event::Decided => "approval_decided",
         Event::Consumed => "approval_consumed",
     };

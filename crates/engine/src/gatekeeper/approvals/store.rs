@@ -204,7 +204,7 @@ impl ApprovalStore {
             Ok((true, read(change, &id)?))
         })?;
         if is_new {
-            note(Event::Asked, &asked);
+            note(Event::Requested, &asked);
         }
         Ok(asked)
     }
