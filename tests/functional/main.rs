@@ -6,6 +6,7 @@
 
 mod admin;
 mod admin_hostile;
+mod approvals;
 mod archives;
 mod attached;
 mod attacks_service;

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         }
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
+        Command::Approvals(arguments) => cli::approvals::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
         Command::Backup(arguments) => cli::backup::back_up(&cli.options, &arguments),
         Command::Restore(arguments) => cli::backup::restore(&cli.options, &arguments),

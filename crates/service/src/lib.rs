@@ -199,7 +199,7 @@ impl App {
     }
 }
 
-/// Ends the runs and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
+/// Ends the runs, the open approvals and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
 fn ending_principals(app: &Arc<App>) -> OnEnd {
     let app = Arc::downgrade(app);
     Box::new(move |principal| {
@@ -207,6 +207,10 @@ fn ending_principals(app: &Arc<App>) -> OnEnd {
         app.server.runs().cancel_of(principal);
         let principal = principal.clone();
         tokio::spawn(async move {
+            let approvals = app.server.runs().engine().gatekeeper().approvals();
+            if let Err(error) = approvals.void_of(&principal).await {
+                tracing::warn!(reason = %error, "approvals_not_voided");
+            }
             app.sessions.close_of(&principal).await;
             // A program may have left processes behind in a sandbox.
             app.server.runs().sandboxes().sleep_of(&principal).await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use policy::{
-    Book, Bound, Caller, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules, Step,
+    ApproveBy, Book, Bound, Caller, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules, Step,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,8 @@ pub struct Explanation {
     pub file: Option<String>,
     /// The rules that were looked at.
     pub steps: Vec<ExplainedStep>,
+    /// Who is asked, if the call needs an approval.
+    pub asks: Option<ApproveBy>,
     /// What the rules say and is not enforced.
     pub declared: Declared,
 }
@@ -102,6 +104,9 @@ impl Explanation {
         let names = [call.tool];
         let (judgement, steps) = rules.explain(&names, call.arguments);
         self.declared = rules.declared(&names);
+        if let Judgement::Allowed { approval: Some(approval), .. } = &judgement {
+            self.asks = Some(approval.asks(call.caller));
+        }
         let mut counters: Vec<_> = match &judgement {
             Judgement::Allowed { reserve, .. } => reserve.iter().map(&counter).collect(),
             Judgement::Denied(_) => Vec::new(),
@@ -137,20 +142,22 @@ impl Explanation {
             "verdict": self.verdict,
             "binding": self.binding,
             "file": self.file,
-            "rules": self.steps.iter().map(ExplainedStep::to_json).collect::<Vec<_>>(),
+            "rules": self.steps.iter().map(|step| step.to_json(self.asks)).collect::<Vec<_>>(),
             "not_enforced": {"access": self.declared.access, "walls": self.declared.walls},
         })
     }
 }
 
 impl ExplainedStep {
-    fn to_json(&self) -> Value {
+    fn to_json(&self, asks: Option<ApproveBy>) -> Value {
         let Self { step: Step { rule, effect }, line, counter } = self;
         let mut told = match effect {
             Effect::Passes => json!({"rule": rule, "effect": "passes"}),
             Effect::Denies(reason) => json!({"rule": rule, "effect": "denies", "reason": reason}),
             Effect::Counts(amount) => json!({"rule": rule, "effect": "counts", "amount": amount.to_string()}),
-            Effect::Asks => json!({"rule": rule, "effect": "asks"}),
+            Effect::Asks => {
+                json!({"rule": rule, "effect": "asks", "approve_by": asks.map(ApproveBy::name)})
+            }
         };
         if let Some(line) = line {
             told["line"] = json!(line);

@@ -16,6 +16,8 @@ mod sandboxes;
 
 use policy::{Caller, Principal, Scope};
 
+use crate::gatekeeper::Approval;
+
 pub use self::explain::{Counter, ExplainedCall, ExplainedStep, Explanation, explain};
 pub use self::keys::{KeyView, NotCreated, caller_named, create_key, may_do_nothing};
 pub use self::quotas::{PrincipalQuotas, QuotaView};
@@ -70,6 +72,11 @@ impl<T> Page<T> {
         let next = keyed.last().filter(|_| is_more).map(|(key, _)| key.clone());
         Self { items: keyed.into_iter().map(|(_, item)| item).collect(), next }
     }
+}
+
+/// A part of a list of approvals, newest first.
+pub fn approvals_in_order(all: Vec<Approval>, ask: &PageAsk) -> Page<Approval> {
+    Page::of(all, ask, |approval| newest_first(approval.created_ms, approval.id.as_str()))
 }
 
 /// The text that orders a list by time, newest first, and then by id.

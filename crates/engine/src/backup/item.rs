@@ -14,10 +14,14 @@ pub(super) struct DatabaseItem {
     pub(super) void: &'static str,
 }
 
+pub(super) const APPROVALS: &str = "gate/approvals.db";
+
 /// The databases of a backup, in the order in which they are copied.
-pub(super) fn databases() -> [DatabaseItem; 3] {
+pub(super) fn databases() -> [DatabaseItem; 4] {
     [
         DatabaseItem { path: "gate/keys.db", layout: layouts::KEYS, void: "" },
+        // What is open in it is voided by its own module.
+        DatabaseItem { path: APPROVALS, layout: layouts::APPROVALS, void: "" },
         // Runs of the servers of before are not in progress, and their places are free.
         DatabaseItem { path: "gate/ledger.db", layout: layouts::LEDGER, void: "DELETE FROM leases;" },
         // The files of persistent sandboxes are not in the backup.

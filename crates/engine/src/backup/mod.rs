@@ -9,8 +9,8 @@
 //! A backup is taken while servers run: each database is copied by `VACUUM INTO`, which sees one moment of it. The audit
 //! is copied last, so it contains every decision whose effect is in the databases. Both directions are all or nothing.
 //!
-//! Not in a backup: approvals and idempotency records, because after a restore none of before may count; the files of
-//! persistent sandboxes, which programs change at any time, and therefore their records; caches; locks and sockets.
+//! After a restore, no approval and no idempotency record of before counts: open approvals are voided, and idempotency
+//! records are not in a backup. Not in a backup either: the files of persistent sandboxes, which programs change at any time, and therefore their records; caches; locks and sockets.
 
 mod copy;
 mod item;

@@ -8,10 +8,10 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 use super::copy::{check_layout, write};
-use super::item::{DatabaseItem, databases};
+use super::item::{self, DatabaseItem, databases};
 use super::manifest::{BackedUp, Manifest};
 use super::{BackupError, Draft, io_error};
-use crate::gatekeeper::{KeyState, Keys};
+use crate::gatekeeper::{ApprovalStore, KeyState, Keys};
 use crate::store::StoreError;
 
 /// What a restore brought back.
@@ -38,6 +38,10 @@ pub fn restore(backup: &Path, state_dir: &Path, now_ms: u64) -> Result<Restored,
         if manifest.files.iter().any(|file| file.path == item.path) {
             sandboxes_left_out += void(&draft.path, item)?;
         }
+    }
+    if manifest.files.iter().any(|file| file.path == item::APPROVALS) {
+        let voided = ApprovalStore::new(&draft.path).void_all(now_ms);
+        voided.map_err(|error| BackupError::Damaged(item::APPROVALS.to_owned(), error.to_string()))?;
     }
     let keys = Keys::new(&draft.path)
         .list()

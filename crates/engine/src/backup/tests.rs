@@ -10,10 +10,19 @@ use policy::Scopes;
 use rusqlite::Connection;
 
 use super::*;
-use crate::gatekeeper::{Keys, NewKey};
+use crate::gatekeeper::{ApprovalStore, Keys, Listed, NewKey};
 use crate::store::{Store, StoreConfig};
 
 const NOW_MS: u64 = 1_000_000;
+
+/// A call that was approved and not made yet.
+const APPROVED: &str = "INSERT INTO approvals (id, fingerprint, principal, label, tool, policy, rule, by_caller, timeout_s,
+    arguments, preview, state, created, expires)
+    VALUES ('apr_1', x'00', 'token', 'owner', 'run', 'p', '/', 0, 60, '{}', 'run', 1, 0, ?1)";
+
+fn approvals(state_dir: &Path) -> Connection {
+    Connection::open(state_dir.join("gate/approvals.db")).unwrap()
+}
 
 /// A state directory with a key, a run, a lease, an idempotency record and a chain, beside a place for backups.
 struct State {
@@ -36,7 +45,8 @@ impl State {
             INSERT INTO leases VALUES ('x', 1, 'y', 0); PRAGMA user_version = 2";
         ledger.execute_batch(leases).unwrap();
         fs::write(own.join("gate/idempotency.db"), "records").unwrap();
-        fs::write(own.join("gate/approvals.db"), "approvals").unwrap();
+        ApprovalStore::new(&own).list(Listed::All, NOW_MS).unwrap();
+        approvals(&own).execute(APPROVED, [NOW_MS as i64 * 1000]).unwrap();
         fs::create_dir_all(own.join("runtimes")).unwrap();
         state
     }
@@ -61,7 +71,7 @@ fn names(manifest: &Manifest) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_backup_comes_back_without_approvals_idempotency_records_and_leases() {
+async fn a_backup_comes_back_without_open_approvals_idempotency_records_and_leases() {
     let state = State::new().await;
     let backup = state.backed_up();
     let to = state.beside("new");
@@ -78,7 +88,9 @@ async fn a_backup_comes_back_without_approvals_idempotency_records_and_leases() 
         ]
     );
     assert_eq!(restored.keys_in_force, 1);
-    assert!(!to.join("gate/idempotency.db").exists() && !to.join("gate/approvals.db").exists());
+    assert!(!to.join("gate/idempotency.db").exists());
+    let state: i64 = approvals(&to).query_row("SELECT state FROM approvals", [], |row| row.get(0)).unwrap();
+    assert_eq!(state, 4, "an approval of before is over");
     let leases: i64 = Connection::open(to.join("gate/ledger.db"))
         .unwrap()
         .query_row("SELECT count(*) FROM leases", [], |row| row.get(0))
@@ -166,7 +178,7 @@ async fn a_damaged_or_forged_backup_restores_nothing() {
 
 #[tokio::test]
 async fn a_database_of_a_newer_version_is_neither_backed_up_nor_restored() {
-    for path in ["gate/keys.db", "gate/ledger.db", "store/palisade.db"] {
+    for path in ["gate/keys.db", "gate/approvals.db", "gate/ledger.db", "store/palisade.db"] {
         let state = State::new().await;
         let newer = |folder: &Path| {
             let connection = Connection::open(folder.join(path)).unwrap();

@@ -382,7 +382,7 @@ fn failed(error: rusqlite::Error) -> StoreError {
 }
 
 /// The digest of a value in which the order of properties does not matter.
-fn digest(value: &Value) -> [u8; 32] {
+pub(super) fn digest(value: &Value) -> [u8; 32] {
     let mut hasher = Sha256::new();
     feed(&mut hasher, value);
     hasher.finalize().into()

@@ -6,6 +6,7 @@
 //! known, the opening of a sandbox, a check of a program, and each lookup of a run, a sandbox or its files. Nothing else
 //! in this crate calls [`policy::judge`] or [`policy::Rules::judge`].
 
+mod approvals;
 mod counters;
 mod database;
 mod desk;
@@ -27,13 +28,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use policy::{
-    Approval, Book, Bound, Call, Caller, Denial, Denied, Judgement, Limit, NamedRules, Principal, Quota,
-    Quotas, Reservation, Terms, Verdict,
+    Book, Bound, Call, Caller, Denial, Denied, Judgement, Limit, NamedRules, Principal, Quota, Quotas,
+    Reservation, Terms, Verdict,
 };
 use sandbox::Outcome;
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use self::approvals::{
+    Approval, ApprovalDecision, ApprovalError, ApprovalId, ApprovalState, ApprovalStore, Approvals, Approver,
+    Choice, Fold, Listed, Shown, shown_arguments, visible,
+};
+use self::approvals::{Question, UsedApproval};
 pub use self::counters::counted;
 use self::desk::Desk;
 use self::idempotency::Memory;
@@ -60,6 +66,7 @@ use crate::store::StoreError;
 const FOLDER: &str = "gate";
 /// The newest layouts of the databases of the gate that this program knows.
 pub(crate) mod layouts {
+    pub(crate) use super::approvals::LAYOUT as APPROVALS;
     pub(crate) use super::keys::LAYOUT as KEYS;
     pub(crate) use super::ledger::LAYOUT as LEDGER;
 }
@@ -68,6 +75,8 @@ pub(crate) mod layouts {
 pub const POLICY_DENIED: &str = "policy_denied";
 /// The code of a call that needs a human's approval.
 pub const APPROVAL_REQUIRED: &str = "approval_required";
+/// The code of a call that a human denied.
+pub const APPROVAL_DENIED: &str = "approval_denied";
 /// The rule of a denial because no policy binds the caller.
 const NO_POLICY: &str = "(no policy)";
 /// From this identical denial on, the answer says not to try again.
@@ -103,6 +112,7 @@ pub struct Gatekeeper {
     desk: Arc<Desk<Ledger>>,
     prepaid: Arc<Prepaid>,
     memory: Memory,
+    approvals: Approvals,
     denials: Mutex<HashMap<u64, u32>>,
     record: Record,
     /// Changes whenever other policies are put in force.
@@ -121,6 +131,8 @@ pub struct Admitted {
     reserved: Option<(Arc<Desk<Ledger>>, Reserved)>,
     /// The place of the run that the call starts; free again if no run took it.
     deposit: Option<Deposit>,
+    /// The approval that the call has used.
+    approval: Option<UsedApproval>,
 }
 
 impl Gatekeeper {
@@ -136,6 +148,7 @@ impl Gatekeeper {
             desk: Arc::new(Desk::with_hasty(ledger, hasty)),
             prepaid: Arc::default(),
             memory: Memory::new(&gate, roll),
+            approvals: Approvals::new(state_dir),
             denials: Mutex::default(),
             record: Record::new(state_dir),
             changes: watch::Sender::new(0),
@@ -197,6 +210,11 @@ impl Gatekeeper {
     /// The record of decisions.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// The questions to humans, and their answers.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// Whether a policy that binds this caller hides a tool. Such a tool does not exist for the caller.
@@ -305,17 +323,10 @@ impl Gatekeeper {
             Judgement::Denied(denied) => return Err(self.deny(call, &denied, None)),
             Judgement::Allowed { reserve, approval } => (reserve, approval),
         };
-        let admitted = match reserve.is_empty() {
-            true => Admitted::default(),
-            false => self.count(call, rules, reserve, run.filter(|_| approval.is_none())).await?,
-        };
         match approval {
-            None => Ok(admitted),
-            // A limit that is reached denies the call before a human is asked. Nothing happens yet, so nothing counts.
-            Some(approval) => {
-                admitted.settle(Some(Outcome::Refused)).await;
-                Err(needs_approval(approval))
-            }
+            Some(rule) => self.admit_approved(call, Question { rules, rule, reserve, run }).await,
+            None if reserve.is_empty() => Ok(Admitted::default()),
+            None => self.count(call, rules, reserve, run).await,
         }
     }
 
@@ -351,7 +362,7 @@ impl Gatekeeper {
         let Some(quota) = run else {
             let reserve = move |ledger: &Ledger| ledger.reserve(&rules, &owner, &reserve, now);
             let reserved = self.desk.ask(reserve).await?;
-            return Ok(Admitted { reserved: Some((desk, reserved)), deposit: None });
+            return Ok(Admitted { reserved: Some((desk, reserved)), ..Admitted::default() });
         };
         let held = Arc::clone(&desk);
         let reserve = move |ledger: &Ledger| {
@@ -360,7 +371,7 @@ impl Gatekeeper {
         };
         let (reserved, lease) = self.desk.ask(reserve).await?;
         let deposit = Some(self.prepaid.put(principal, lease));
-        Ok(Admitted { reserved: Some((desk, reserved)), deposit })
+        Ok(Admitted { reserved: Some((desk, reserved)), deposit, approval: None })
     }
 
     /// The refusal for the model. It says so when the same call was refused before for the same reason.
@@ -397,6 +408,9 @@ impl Gatekeeper {
 impl Admitted {
     /// Tells how the call ended. What was refused, or was not possible, is not counted.
     pub async fn settle(self, outcome: Option<Outcome>) {
+        if let Some(used) = self.approval {
+            used.settle(outcome).await;
+        }
         let Some((desk, reserved)) = self.reserved else { return };
         // The place of a run that was not started is free before the answer.
         drop(self.deposit);
@@ -420,14 +434,6 @@ fn unusable(error: &StoreError) -> RunError {
 fn unbound(caller: &Caller) -> Denied {
     let reason = format!("no policy is bound to {caller}, so it may do nothing");
     Denied { rule: NO_POLICY.to_owned(), reason }
-}
-
-/// A call that a human must approve. Nobody can be asked yet, so it does not happen.
-fn needs_approval(approval: &Approval) -> RunError {
-    let reason = approval.reason.clone().unwrap_or_else(|| "the policy asks for an approval".to_owned());
-    let mut error = RunError::new(APPROVAL_REQUIRED, reason);
-    error.rule = Some(approval.rule.clone());
-    error.remedy("this server cannot ask for approvals; ask the operator to change the policy")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::{report, run};
+use crate::approvals::Client;
 use crate::{Server, gate};
 
 /// Events that wait for the caller. The program waits for a caller that does not take them.
@@ -64,8 +65,9 @@ impl Server {
         given: JsonObject,
         streams: AttachedStreams,
     ) -> Result<AttachedRun, Value> {
-        let admitted = gate::admit(self, caller, &run::TOOL, given).await;
-        let (admitted, given) = admitted.map_err(|error| self.refused(Outcome::Refused, error))?;
+        let admitted = gate::admit(self, (caller, Client::NONE), &run::TOOL, given).await;
+        let (admitted, given) =
+            admitted.map_err(|error| self.refused(Outcome::Refused, error.into_error()))?;
         match self.start_attached(caller, given, streams) {
             Ok((started, events, room)) => Ok(AttachedRun { started, events, admitted, _room: room }),
             Err((outcome, error)) => {

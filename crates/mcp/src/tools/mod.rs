@@ -30,6 +30,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::files::FileAccess;
+use super::approvals::GivenInput;
 use super::arguments::{Arguments, Refusal, refusal};
 use super::file_urls::FileUrls;
 use super::message::IllTypedArguments;
@@ -104,6 +105,8 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) given: JsonObject,
     pub(crate) context: &'a RequestContext<RoleServer>,
     pub(crate) file_urls: Option<&'a FileUrls>,
+    /// What the client answered to an earlier answer to this call.
+    pub(crate) input: &'a GivenInput,
     /// The handle of the run that the call starts, if a record of the call names it. Such a run goes on when its caller
     /// disconnects, because the caller asks again.
     pub(crate) run_id: Option<RunId>,

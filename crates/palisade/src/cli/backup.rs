@@ -15,14 +15,14 @@ use crate::{config, state};
 
 const FAILED: u8 = 1;
 const BACKUP_HELP: &str = "\
-The folder has the keys (as digests), counters, runs with their logs, the audit with its key, the server's token and the
-key of file URLs. It does not have approvals and idempotency records, which do not count after a restore, the files of
-persistent sandboxes, the configuration or the policies. Whoever can read it can act as the server: keep it private.
+The folder has the keys (as digests), approvals, counters, runs with their logs, the audit with its key, the server's
+token and the key of file URLs. It does not have idempotency records, the files of persistent sandboxes, the
+configuration or the policies. Whoever can read it can act as the server: keep it private.
 
 Example:
   palisade backup /backups/palisade-2026-11-18";
 const RESTORE_HELP: &str = "\
-The state directory must be empty or absent, so no server uses it. Keys that were revoked after the backup, and a token
+The state directory must be empty or absent, so no server uses it. Open approvals are voided. Keys that were revoked after the backup, and a token
 that was replaced after it, count again: revoke and replace them before a server starts.
 
 Example:
@@ -99,8 +99,8 @@ fn whole(path: &std::path::Path) -> Result<PathBuf, Failure> {
 fn backed_up(manifest: &Manifest, arguments: &BackupArguments) -> String {
     let bytes: u64 = manifest.files.iter().map(|file| file.size_bytes).sum();
     format!(
-        "Backed up {} files, {bytes} bytes, to {}. Approvals, idempotency records and the files of persistent \
-         sandboxes are not in it.",
+        "Backed up {} files, {bytes} bytes, to {}. Idempotency records and the files of persistent sandboxes are not \
+         in it.",
         manifest.files.len(),
         arguments.target.display()
     )

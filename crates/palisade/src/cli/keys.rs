@@ -13,7 +13,7 @@ use ::policy::{Scope, Scopes};
 use chrono::{DateTime, NaiveDate};
 use clap::{Args, Subcommand};
 use engine::admin::{self, KeyView, NotCreated, may_do_nothing};
-use engine::{Key, KeyError, KeyState, KeyText, Keys, NewKey};
+use engine::{ApprovalStore, Key, KeyError, KeyState, KeyText, Keys, NewKey};
 use terminal::{BAD_USAGE, complain, plain};
 
 use super::time::parse_time_ms;
@@ -252,6 +252,11 @@ fn table(keys: &[Key], now_ms: u64) -> String {
 
 fn revoke(options: &Options, key: &str) -> Result<(), Failure> {
     let key = existing(options, key)?.revoke(key, unix_ms())?;
+    // A running server does the same; without one, nobody else would.
+    let approvals = expected_directory(options)?.map(|directory| ApprovalStore::new(&directory));
+    if let Some(Err(error)) = approvals.map(|store| store.void_of(&key.id.principal(), unix_ms())) {
+        complain(&format!("the approvals of the key were not voided: {error}"), Some(error.remedy()));
+    }
     eprintln!("Key `{}` (id {}) is revoked.", key.name, key.id);
     Ok(())
 }

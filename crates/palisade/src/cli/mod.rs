@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Bench(::bench::BenchArguments),
     /// Make, list, revoke and rotate keys for callers of `serve`
     Keys(keys::KeysArguments),
+    /// Show the calls that wait for a human, and approve or deny them
+    Approvals(approvals::ApprovalsArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
     /// Copy the state directory to a folder, while servers run

@@ -9,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICA
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::admin::{NotCreated, Page};
-use engine::{KeyError, RunError, StoreError};
+use engine::{ApprovalError, KeyError, RunError, StoreError};
 use policy::Scope;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -182,6 +182,28 @@ impl From<NotCreated> for Refusal {
                 Self::bad("unknown_policy", error.to_string(), "see GET /admin/v1/policies")
             }
         }
+    }
+}
+
+impl From<ApprovalError> for Refusal {
+    fn from(error: ApprovalError) -> Self {
+        let status = match &error {
+            ApprovalError::Unknown(_) => StatusCode::NOT_FOUND,
+            ApprovalError::Decided { .. } => StatusCode::CONFLICT,
+            ApprovalError::OwnCall(_) | ApprovalError::MissingScope | ApprovalError::OperatorOnly(_) => {
+                StatusCode::FORBIDDEN
+            }
+            ApprovalError::LongReason => StatusCode::BAD_REQUEST,
+            ApprovalError::Exposed(_) => {
+                // The reason names paths of the server.
+                tracing::error!(reason = %error, "approvals_exposed");
+                let message = "others can change the files of the approvals, so no approval counts";
+                return Self::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), message, error.remedy());
+            }
+            ApprovalError::TooMany { .. } | ApprovalError::TooLarge { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            ApprovalError::Store(error) => return error.into(),
+        };
+        Self::new(status, error.code(), error.to_string(), error.remedy())
     }
 }
 

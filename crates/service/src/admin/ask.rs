@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::answer::Refusal;
 use super::table::{Route, Verb};
+use crate::control::FromOwner;
 
 /// The longest body.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -34,6 +35,8 @@ pub(super) const CURSOR_BYTES_MAX: usize = 512;
 pub(super) struct Ask {
     /// Who asks.
     pub(super) caller: Caller,
+    /// Whether it is the user of the server, on the control socket.
+    pub(super) is_from_owner: bool,
     id: Option<String>,
     query: BTreeMap<String, String>,
     body: Bytes,
@@ -50,6 +53,7 @@ impl Ask {
         if id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
             return Err(Refusal::bad("bad_id", "the id in the path is too long", "give an id of a list"));
         }
+        let is_from_owner = request.extensions().get::<FromOwner>().is_some();
         let query = parse_query(route, request.uri().query().unwrap_or_default())?;
         let body = match route.verb {
             Verb::Get => Bytes::new(),
@@ -58,7 +62,7 @@ impl Ask {
                 read_body(request).await?
             }
         };
-        Ok(Self { caller, id, query, body })
+        Ok(Self { caller, is_from_owner, id, query, body })
     }
 
     /// The id in the path.

@@ -9,6 +9,7 @@
 //! that change something are POST with a JSON body, which no form of a web page can send.
 
 mod answer;
+mod approvals;
 mod ask;
 mod keys;
 mod openapi;

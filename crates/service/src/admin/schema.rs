@@ -1,5 +1,6 @@
 //! The schemas of the admin API, by name. Tests hold every answer of a running server against them.
 
+use engine::ApprovalState;
 use policy::{Amount, Scope};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ pub(super) fn all() -> Map<String, Value> {
         .chain(keys())
         .chain(policies())
         .chain(runs())
-        .chain(sandboxes())
+        .chain(sandboxes()).chain(approvals())
         .chain(general())
     {
         all.insert(name.to_owned(), schema);
@@ -174,6 +175,7 @@ fn policies() -> Vec<Named> {
             "rule": text(),
             "effect": { "type": "string", "enum": ["passes", "denies", "counts", "asks"] },
             "reason": text(),
+            "approve_by": { "type": ["string", "null"], "enum": ["operator", "caller", null] },
             "amount": text(),
             "line": count(),
             "counted": text(),
@@ -258,5 +260,43 @@ fn sandboxes() -> Vec<Named> {
         ("Sandbox", object(sandbox)),
         ("SandboxPage", page("Sandbox")),
         ("Closed", object(json!({ "sandbox_id": text(), "closed": { "type": "boolean" } }))),
+    ]
+}
+
+fn approvals() -> Vec<Named> {
+    let states: Vec<_> = ApprovalState::ALL.into_iter().map(ApprovalState::name).collect();
+    let approval = json!({
+        "id": text(),
+        "state": { "type": "string", "enum": states },
+        "principal": text(),
+        "label": text(),
+        "tool": text(),
+        "policy": text(),
+        "rule": text(),
+        "reason": nullable("string"),
+        "approve_by": { "type": "string", "enum": ["operator", "caller"] },
+        "preview": { "type": "string", "description": "The call in one line, with invisible characters made visible" },
+        "created_ms": time(),
+        "expires_ms": time(),
+        "decided_ms": maybe_time(),
+        "decided_by": nullable("string"),
+        "decision_reason": nullable("string"),
+        "consumed_ms": maybe_time(),
+    });
+    let mut detail = approval.clone();
+    detail["arguments"] = json!({ "type": "object", "description": "The arguments of the call, exactly" });
+    detail["shown"] = json!({ "type": "string", "description": "The arguments for people; nothing in it is invisible" });
+    vec![
+        ("ApprovalFilter", json!({ "type": "string", "enum": ["open", "all"] })),
+        (
+            "Reason",
+            json!({
+                "type": "object", "additionalProperties": false,
+                "properties": { "reason": { "type": ["string", "null"], "maxLength": 500 } },
+            }),
+        ),
+        ("Approval", object(approval)),
+        ("ApprovalPage", page("Approval")),
+        ("ApprovalDetail", object(detail)),
     ]
 }

@@ -6,7 +6,7 @@ use policy::Scope;
 
 use super::answer::Answering;
 use super::ask::Ask;
-use super::{Admin, keys, openapi, policies, quotas, runs, sandboxes};
+use super::{Admin, approvals, keys, openapi, policies, quotas, runs, sandboxes};
 
 /// The method of a route. What changes something is a POST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,7 @@ pub(super) struct Route {
 }
 
 const ADMIN: &[Scope] = &[Scope::Admin];
+const APPROVE: &[Scope] = &[Scope::Approve];
 const ANY: &[Scope] = &[Scope::Approve, Scope::Audit, Scope::Admin];
 
 const LIMIT: Parameter = Parameter { name: "limit", schema: "Limit", about: "The most items of the answer" };
@@ -66,6 +67,8 @@ const PRINCIPAL: Parameter =
     Parameter { name: "principal", schema: "Principal", about: "Only what belongs to this principal" };
 const STATE: Parameter =
     Parameter { name: "state", schema: "KeyFilter", about: "Keys in force (the default), or all" };
+const OPEN: Parameter =
+    Parameter { name: "state", schema: "ApprovalFilter", about: "Open approvals (the default), or all" };
 const PAGE: &[Parameter] = &[LIMIT, CURSOR];
 const OWNED: &[Parameter] = &[PRINCIPAL, LIMIT, CURSOR];
 
@@ -85,7 +88,7 @@ const READ: Route = Route {
 /// A POST.
 const CHANGE: Route = Route { verb: Verb::Post, body: Some("Empty"), ..READ };
 
-pub(super) static ROUTES: [Route; 15] = [
+pub(super) static ROUTES: [Route; 19] = [
     Route {
         path: "/openapi.json",
         needs: ANY,
@@ -168,6 +171,49 @@ pub(super) static ROUTES: [Route; 15] = [
         answer: (200, "Reloaded"),
         refusals: &[503],
         handle: policies::reload,
+        ..CHANGE
+    },
+    Route {
+        path: "/approvals",
+        needs: APPROVE,
+        name: "list_approvals",
+        about: "Lists calls that wait for a human or for their caller, newest first",
+        query: &[OPEN, LIMIT, CURSOR],
+        answer: (200, "ApprovalPage"),
+        refusals: &[503],
+        handle: approvals::list,
+        ..READ
+    },
+    Route {
+        path: "/approvals/{approval_id}",
+        needs: APPROVE,
+        name: "get_approval",
+        about: "Shows an approval with the arguments of its call",
+        answer: (200, "ApprovalDetail"),
+        refusals: &[404, 503],
+        handle: approvals::get,
+        ..READ
+    },
+    Route {
+        path: "/approvals/{approval_id}/approve",
+        needs: APPROVE,
+        name: "approve",
+        about: "Lets the call pass once. No caller approves its own call",
+        body: Some("Reason"),
+        answer: (200, "Approval"),
+        refusals: &[404, 409, 503],
+        handle: approvals::approve,
+        ..CHANGE
+    },
+    Route {
+        path: "/approvals/{approval_id}/deny",
+        needs: APPROVE,
+        name: "deny",
+        about: "Denies the call, or takes back an approval that no call has used yet",
+        body: Some("Reason"),
+        answer: (200, "Approval"),
+        refusals: &[404, 409, 503],
+        handle: approvals::deny,
         ..CHANGE
     },
     Route {

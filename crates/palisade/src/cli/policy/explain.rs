@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ::policy::{Decimal, Effect, Step};
+use ::policy::{ApproveBy, Decimal, Effect, Step};
 use clap::Args;
 use engine::Caller;
 use engine::admin::{self, Counter, ExplainedCall, ExplainedStep, Explanation};
@@ -63,7 +63,8 @@ pub(super) fn explain(
         Some(file) => {
             let name = file.display().to_string();
             let begun = Explanation { file: Some(name.clone()), policy: name, ..Explanation::default() };
-            let call = ExplainedCall { caller: &Caller::local(), tool: &asked.tool, arguments: &given };
+            let caller = caller(&asked.principal, &[])?;
+            let call = ExplainedCall { caller: &caller, tool: &asked.tool, arguments: &given };
             begun.judged(&read(file)?, call, |_| None)
         }
         None => in_force(options, asked, &given)?,
@@ -108,7 +109,10 @@ fn as_text(told: &Explanation) -> String {
             (Effect::Denies(reason), _) => format!("denies: {}", plain(reason)),
             (Effect::Counts(amount), Some(counter)) => counter_text(counter, *amount),
             (Effect::Counts(amount), None) => format!("counts {amount}"),
-            (Effect::Asks, _) => "asks a human".to_owned(),
+            (Effect::Asks, _) => match told.asks {
+                Some(ApproveBy::Caller) => "asks the caller, at the client; else the operator".to_owned(),
+                _ => "asks the operator".to_owned(),
+            },
         };
         let line = line.map(|line| format!("  (line {line})")).unwrap_or_default();
         text.push_str(&format!("  {}  {effect}{line}\n", plain(rule)));
