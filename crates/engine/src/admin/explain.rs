@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use policy::{
-    ApproveBy, Book, Bound, Caller, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules, Step,
+    ApproveBy, Book, Bound, Caller, Decimal, Declared, Effect, Judgement, NamedRules, Reservation, Rules,
+    Step,
 };
 use serde_json::{Value, json};
 

@@ -16,7 +16,8 @@ use crate::store::{Store, StoreConfig};
 const NOW_MS: u64 = 1_000_000;
 
 /// A call that was approved and not made yet.
-const APPROVED: &str = "INSERT INTO approvals (id, fingerprint, principal, label, tool, policy, rule, by_caller, timeout_s,
+const APPROVED: &str =
+    "INSERT INTO approvals (id, fingerprint, principal, label, tool, policy, rule, by_caller, timeout_s,
     arguments, preview, state, created, expires)
     VALUES ('apr_1', x'00', 'token', 'owner', 'run', 'p', '/', 0, 60, '{}', 'run', 1, 0, ?1)";
 

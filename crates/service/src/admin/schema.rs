@@ -14,7 +14,8 @@ pub(super) fn all() -> Map<String, Value> {
         .chain(keys())
         .chain(policies())
         .chain(runs())
-        .chain(sandboxes()).chain(approvals())
+        .chain(sandboxes())
+        .chain(approvals())
         .chain(general())
     {
         all.insert(name.to_owned(), schema);
@@ -285,7 +286,8 @@ fn approvals() -> Vec<Named> {
     });
     let mut detail = approval.clone();
     detail["arguments"] = json!({ "type": "object", "description": "The arguments of the call, exactly" });
-    detail["shown"] = json!({ "type": "string", "description": "The arguments for people; nothing in it is invisible" });
+    detail["shown"] =
+        json!({ "type": "string", "description": "The arguments for people; nothing in it is invisible" });
     vec![
         ("ApprovalFilter", json!({ "type": "string", "enum": ["open", "all"] })),
         (
