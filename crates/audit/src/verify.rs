@@ -199,6 +199,10 @@ impl ChainVerifier {
             Some(removal) if removal.through_seq + 1 == entry.seq && removal.hash == entry.prev => {
                 self.report.add_gap(Gap::Retired { through_seq: removal.through_seq });
             }
+            // A server was killed between the statement and the removal.
+            Some(removal) if removal.through_seq >= entry.seq => {
+                self.report.add_gap(Gap::Retired { through_seq: entry.seq - 1 });
+            }
             _ => self.report.add_gap(Gap::NoBeginning { first_seq: entry.seq }),
         }
     }

@@ -11,6 +11,7 @@
 
 mod admission;
 mod advice;
+pub mod audit;
 mod builds;
 #[cfg(any(test, fuzzing))]
 pub mod checks;

@@ -159,6 +159,7 @@ impl ServerHandler for Server {
             context: &context,
             file_urls: file_urls.as_ref(),
             run_id: None,
+            decision: None,
         };
         let response = match key {
             Ok(Some(key)) => idempotency::call(entry, call, &key).await,

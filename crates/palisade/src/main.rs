@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
+        Command::Audit(arguments) => cli::audit::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

@@ -31,8 +31,8 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     (
         "palisade",
         &[
-            "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp", "service",
-            "setup", "bench", "terminal",
+            "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp",
+            "service", "setup", "bench", "terminal",
         ],
     ),
 ];

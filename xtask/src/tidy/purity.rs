@@ -9,7 +9,8 @@ use crate::tree::Tree;
 
 const RULE: &str = "purity";
 
-const PURE: [&str; 4] = ["crates/wire/src/", "crates/sandbox/src/", "crates/policy/src/", "crates/audit/src/"];
+const PURE: [&str; 4] =
+    ["crates/wire/src/", "crates/sandbox/src/", "crates/policy/src/", "crates/audit/src/"];
 
 const EXEMPT: [&str; 2] = ["crates/sandbox/src/conformance/", "crates/sandbox/src/fake.rs"];
 

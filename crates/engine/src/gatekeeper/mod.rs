@@ -37,6 +37,7 @@ use tokio::sync::watch;
 pub use self::counters::counted;
 use self::desk::Desk;
 use self::idempotency::Memory;
+pub(crate) use self::idempotency::feed;
 pub use self::idempotency::{
     Claim, ClaimEnd, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_RUNNING, IdempotencyKey, KeyedCall, Recalled,
@@ -50,8 +51,10 @@ use self::ledger::{Ledger, NotReserved, Reserved};
 use self::prepaid::{Deposit, Prepaid};
 pub(crate) use self::quota::Exceeded;
 pub use self::record::{Decided, Decision, Record, decisions};
+pub(crate) use self::record::{language as language_of, names as argument_names};
 use self::roll::Roll;
 use crate::Engine;
+use crate::audit::{Audit, DecisionRef, OpenCall};
 use crate::clock::unix_ms;
 use crate::result::RunError;
 use crate::store::StoreError;
@@ -99,6 +102,7 @@ pub struct Gatekeeper {
     memory: Memory,
     denials: Mutex<HashMap<u64, u32>>,
     record: Record,
+    audit: Audit,
     /// Changes whenever other policies are put in force.
     changes: watch::Sender<u64>,
     /// Why the newest policies are not in force.
@@ -113,6 +117,10 @@ pub struct Admitted {
     reserved: Option<(Arc<Desk<Ledger>>, Reserved)>,
     /// The place of the run that the call starts; free again if no run took it.
     deposit: Option<Deposit>,
+    /// The approval that let the call pass, and the rule that asked for it.
+    passed: Option<(String, String)>,
+    /// Its entry in the audit.
+    audited: Option<OpenCall>,
 }
 
 impl Gatekeeper {
@@ -130,6 +138,7 @@ impl Gatekeeper {
             memory: Memory::new(&gate, roll),
             denials: Mutex::default(),
             record: Record::new(state_dir),
+            audit: Audit::new(state_dir),
             changes: watch::Sender::new(0),
             flaw: Mutex::default(),
             is_reload_wanted: AtomicBool::new(false),
@@ -166,6 +175,11 @@ impl Gatekeeper {
     /// Whether a reload was asked for since the last time.
     pub fn take_reload_wish(&self) -> bool {
         self.is_reload_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// The audit of this process.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// The record of decisions.
@@ -261,7 +275,28 @@ impl Gatekeeper {
         if let Some(noted) = noted {
             self.record.note(&call, name, noted);
         }
-        admitted
+        self.enter(&call, name, admitted).await
+    }
+
+    /// Records the decision before it has an effect. What cannot be recorded does not happen.
+    async fn enter(
+        &self,
+        call: &JudgedCall<'_>,
+        policy: &str,
+        decided: Result<Admitted, RunError>,
+    ) -> Result<Admitted, RunError> {
+        let mut admitted = decided.inspect_err(|error| self.audit.refuse(call, policy, error))?;
+        let passed = admitted.passed.as_ref().map(|(approval, rule)| (approval.as_str(), rule.as_str()));
+        match self.audit.allow(call, policy, passed) {
+            Ok(audited) => {
+                admitted.audited = audited;
+                Ok(admitted)
+            }
+            Err(error) => {
+                admitted.settle(Some(Outcome::Unavailable)).await;
+                Err(error)
+            }
+        }
     }
 
     async fn decide(
@@ -325,7 +360,7 @@ impl Gatekeeper {
         let Some(quota) = run else {
             let reserve = move |ledger: &Ledger| ledger.reserve(&rules, &owner, &reserve, now);
             let reserved = self.desk.ask(reserve).await?;
-            return Ok(Admitted { reserved: Some((desk, reserved)), deposit: None });
+            return Ok(Admitted { reserved: Some((desk, reserved)), ..Admitted::default() });
         };
         let held = Arc::clone(&desk);
         let reserve = move |ledger: &Ledger| {
@@ -334,7 +369,7 @@ impl Gatekeeper {
         };
         let (reserved, lease) = self.desk.ask(reserve).await?;
         let deposit = Some(self.prepaid.put(principal, lease));
-        Ok(Admitted { reserved: Some((desk, reserved)), deposit })
+        Ok(Admitted { reserved: Some((desk, reserved)), deposit, ..Admitted::default() })
     }
 
     /// The refusal for the model. It says so when the same call was refused before for the same reason.
@@ -369,8 +404,16 @@ impl Gatekeeper {
 }
 
 impl Admitted {
+    /// The decision in the audit, for the receipt of the run that the call starts.
+    pub fn decision(&self) -> Option<Arc<DecisionRef>> {
+        self.audited.as_ref().map(|audited| Arc::clone(audited.decision()))
+    }
+
     /// Tells how the call ended. What was refused, or was not possible, is not counted.
-    pub async fn settle(self, outcome: Option<Outcome>) {
+    pub async fn settle(mut self, outcome: Option<Outcome>) {
+        if let Some(audited) = self.audited.take() {
+            audited.end(outcome);
+        }
         let Some((desk, reserved)) = self.reserved else { return };
         // The place of a run that was not started is free before the answer.
         drop(self.deposit);

@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod check;
 #[cfg(test)]
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Keys(keys::KeysArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Read, verify and export the record of calls
+    Audit(audit::AuditArguments),
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }
