@@ -12,6 +12,7 @@
 pub mod admin;
 mod admission;
 mod advice;
+pub mod audit;
 pub mod backup;
 mod builds;
 #[cfg(any(test, fuzzing))]

@@ -15,7 +15,7 @@ pub(crate) async fn call(entry: &ToolEntry, mut call: ToolCall<'_>) -> CallToolR
     match admit(call.server, (call.caller, client), entry, std::mem::take(&mut call.given)).await {
         Err(not_admitted) => not_admitted.into_response(),
         Ok((admitted, given)) => {
-            let response = (entry.call)(ToolCall { given, ..call }).await;
+            let response = (entry.call)(ToolCall { given, decision: admitted.decision(), ..call }).await;
             admitted.settle(outcome(&response)).await;
             response
         }

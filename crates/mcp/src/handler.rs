@@ -162,6 +162,7 @@ impl ServerHandler for Server {
             file_urls: file_urls.as_ref(),
             input: &input,
             run_id: None,
+            decision: None,
         };
         let response = match key {
             Ok(Some(key)) => idempotency::call(entry, call, &key).await,

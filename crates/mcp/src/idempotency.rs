@@ -98,7 +98,8 @@ async fn answer(
                 return Err(error.into());
             }
         };
-        let response = (entry.call)(ToolCall { given: arguments, run_id, ..call }).await;
+        let response =
+            (entry.call)(ToolCall { given: arguments, run_id, decision: admitted.decision(), ..call }).await;
         let outcome = gate::outcome(&response);
         admitted.settle(outcome).await;
         claim.end(end_of(&response, outcome)).await;

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
         Command::Approvals(arguments) => cli::approvals::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
+        Command::Audit(arguments) => cli::audit::main(&cli.options, &arguments),
         Command::Backup(arguments) => cli::backup::back_up(&cli.options, &arguments),
         Command::Restore(arguments) => cli::backup::restore(&cli.options, &arguments),
         Command::Sbom => cli::sbom::main(),

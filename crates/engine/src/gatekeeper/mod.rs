@@ -43,6 +43,7 @@ use self::approvals::{Question, UsedApproval};
 pub use self::counters::counted;
 use self::desk::Desk;
 use self::idempotency::Memory;
+pub(crate) use self::idempotency::feed;
 pub use self::idempotency::{
     Claim, ClaimEnd, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_RUNNING, IdempotencyKey, KeyedCall, Recalled,
@@ -56,8 +57,10 @@ use self::ledger::{Ledger, NotReserved, Reserved};
 use self::prepaid::{Deposit, Prepaid};
 pub(crate) use self::quota::Exceeded;
 pub use self::record::{Decided, Decision, Record, decisions};
+pub(crate) use self::record::{language as language_of, names as argument_names};
 use self::roll::Roll;
 use crate::Engine;
+use crate::audit::{Audit, DecisionRef, OpenCall};
 use crate::clock::unix_ms;
 use crate::result::RunError;
 use crate::store::StoreError;
@@ -115,6 +118,7 @@ pub struct Gatekeeper {
     approvals: Approvals,
     denials: Mutex<HashMap<u64, u32>>,
     record: Record,
+    audit: Audit,
     /// Changes whenever other policies are put in force.
     changes: watch::Sender<u64>,
     /// Why the newest policies are not in force.
@@ -133,6 +137,10 @@ pub struct Admitted {
     deposit: Option<Deposit>,
     /// The approval that the call has used.
     approval: Option<UsedApproval>,
+    /// The approval that let the call pass, and the rule that asked for it.
+    passed: Option<(String, String)>,
+    /// Its entry in the audit.
+    audited: Option<OpenCall>,
 }
 
 impl Gatekeeper {
@@ -151,6 +159,7 @@ impl Gatekeeper {
             approvals: Approvals::new(state_dir),
             denials: Mutex::default(),
             record: Record::new(state_dir),
+            audit: Audit::new(state_dir),
             changes: watch::Sender::new(0),
             flaw: Mutex::default(),
             reads: watch::Sender::new(0),
@@ -205,6 +214,11 @@ impl Gatekeeper {
     /// Whether a reload was asked for since the last time.
     pub fn take_reload_wish(&self) -> bool {
         self.is_reload_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// The audit of this process.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// The record of decisions.
@@ -305,7 +319,28 @@ impl Gatekeeper {
         if let Some(noted) = noted {
             self.record.note(&call, name, noted);
         }
-        admitted
+        self.enter(&call, name, admitted).await
+    }
+
+    /// Records the decision before it has an effect. What cannot be recorded does not happen.
+    async fn enter(
+        &self,
+        call: &JudgedCall<'_>,
+        policy: &str,
+        decided: Result<Admitted, RunError>,
+    ) -> Result<Admitted, RunError> {
+        let mut admitted = decided.inspect_err(|error| self.audit.refuse(call, policy, error))?;
+        let passed = admitted.passed.as_ref().map(|(approval, rule)| (approval.as_str(), rule.as_str()));
+        match self.audit.allow(call, policy, passed) {
+            Ok(audited) => {
+                admitted.audited = audited;
+                Ok(admitted)
+            }
+            Err(error) => {
+                admitted.settle(Some(Outcome::Unavailable)).await;
+                Err(error)
+            }
+        }
     }
 
     async fn decide(
@@ -371,7 +406,7 @@ impl Gatekeeper {
         };
         let (reserved, lease) = self.desk.ask(reserve).await?;
         let deposit = Some(self.prepaid.put(principal, lease));
-        Ok(Admitted { reserved: Some((desk, reserved)), deposit, approval: None })
+        Ok(Admitted { reserved: Some((desk, reserved)), deposit, ..Admitted::default() })
     }
 
     /// The refusal for the model. It says so when the same call was refused before for the same reason.
@@ -406,8 +441,16 @@ impl Gatekeeper {
 }
 
 impl Admitted {
+    /// The decision in the audit, for the receipt of the run that the call starts.
+    pub fn decision(&self) -> Option<Arc<DecisionRef>> {
+        self.audited.as_ref().map(|audited| Arc::clone(audited.decision()))
+    }
+
     /// Tells how the call ended. What was refused, or was not possible, is not counted.
-    pub async fn settle(self, outcome: Option<Outcome>) {
+    pub async fn settle(mut self, outcome: Option<Outcome>) {
+        if let Some(audited) = self.audited.take() {
+            audited.end(outcome);
+        }
         if let Some(used) = self.approval {
             used.settle(outcome).await;
         }

@@ -33,6 +33,7 @@ pub use news::RunNews;
 
 use self::follow::Beginning;
 use self::live::Entry;
+use crate::audit::RunProof;
 use crate::clock;
 use crate::conversation::{RunEvent, Stop};
 use policy::{Action, Call};
@@ -104,6 +105,8 @@ pub struct FinishedRun {
     pub ended_ms: u64,
     /// The result.
     pub result: RunResult,
+    /// What its receipt needs; `None` if nothing recorded the run.
+    pub proof: Option<Arc<RunProof>>,
 }
 
 /// The result of a lookup.

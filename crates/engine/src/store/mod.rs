@@ -7,6 +7,7 @@
 mod across;
 mod error;
 mod keeper;
+mod proof;
 mod record;
 mod retention;
 mod rows;
@@ -21,6 +22,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use sandbox::{FailureKind, Failures};
 use tokio::sync::{Semaphore, oneshot};
 
+pub(crate) use self::proof::proof_of;
 pub use error::StoreError;
 pub use retention::{Purged, Retention};
 pub(crate) use rows::{NewRun, StoredRun};
@@ -271,6 +273,7 @@ mod tests {
             created_ms: 1,
             ended_ms: 2,
             result,
+            proof: None,
         }
     }
 

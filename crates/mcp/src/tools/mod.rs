@@ -17,8 +17,10 @@ mod validate;
 mod wait;
 mod write_file;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use engine::audit::DecisionRef;
 use engine::{CONTEXT_SEPARATOR, Caller, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, QUOTA_EXCEEDED};
 use engine::{RunError, RunId, SandboxId, SandboxInfo};
 use policy::{Ask, Policy, Scope};
@@ -110,6 +112,8 @@ pub(crate) struct ToolCall<'a> {
     /// The handle of the run that the call starts, if a record of the call names it. Such a run goes on when its caller
     /// disconnects, because the caller asks again.
     pub(crate) run_id: Option<RunId>,
+    /// The decision that allowed the call, for the receipt of its run.
+    pub(crate) decision: Option<Arc<DecisionRef>>,
 }
 
 impl<'a> ToolCall<'a> {

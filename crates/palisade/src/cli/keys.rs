@@ -5,7 +5,7 @@
 //! to standard error.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,10 +13,12 @@ use ::policy::{Scope, Scopes};
 use chrono::{DateTime, NaiveDate};
 use clap::{Args, Subcommand};
 use engine::admin::{self, KeyView, NotCreated, may_do_nothing};
+use engine::audit::Event;
 use engine::{ApprovalStore, Key, KeyError, KeyState, KeyText, Keys, NewKey};
 use terminal::{BAD_USAGE, complain, plain};
 
 use super::time::parse_time_ms;
+use crate::config::Settings;
 use crate::options::Options;
 use crate::{config, state};
 
@@ -111,7 +113,7 @@ impl Expiry {
 }
 
 /// A time span in milliseconds; beside the usual units, `d` for days and `w` for weeks.
-fn parse_span_ms(text: &str) -> Result<u64, String> {
+pub(super) fn parse_span_ms(text: &str) -> Result<u64, String> {
     let whole = |unit: char| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
     let days = whole('d').or_else(|| whole('w').and_then(|weeks| weeks.checked_mul(7)));
     match days.and_then(|days| days.checked_mul(DAY_MS)) {
@@ -168,8 +170,14 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
         policy: create.policy,
         expires_ms: create.expires.map(|expires| expires.unix_ms(now_ms)),
     };
-    let keys = Keys::new(&made_directory(loaded.settings.state_dir.value.as_deref())?);
+    let directory = made_directory(loaded.settings.state_dir.value.as_deref())?;
+    let keys = Keys::new(&directory);
     let (key, text) = admin::create_key(&keys, &book, &new, now_ms)?;
+    // A key that is not in the audit is not handed out.
+    if let Err(Failure(status, message)) = record(&directory, &loaded.settings, "key_created", &key) {
+        keys.revoke(key.id.as_str(), now_ms)?;
+        return Err(Failure(status, format!("{message}, so `{}` was revoked", key.name)));
+    }
     hand_over(&keys, &key, &text)?;
     eprintln!("{}", created(&key));
     if may_do_nothing(&book, &key) {
@@ -257,6 +265,7 @@ fn revoke(options: &Options, key: &str) -> Result<(), Failure> {
     if let Some(Err(error)) = approvals.map(|store| store.void_of(&key.id.principal(), unix_ms())) {
         complain(&format!("the approvals of the key were not voided: {error}"), Some(error.remedy()));
     }
+    tell(options, "key_revoked", &key);
     eprintln!("Key `{}` (id {}) is revoked.", key.name, key.id);
     Ok(())
 }
@@ -264,12 +273,37 @@ fn revoke(options: &Options, key: &str) -> Result<(), Failure> {
 fn rotate(options: &Options, key: &str, overlap_ms: u64) -> Result<(), Failure> {
     let keys = existing(options, key)?;
     let (key, text) = keys.rotate(key, Duration::from_millis(overlap_ms), unix_ms())?;
+    tell(options, "key_rotated", &key);
     hand_over(&keys, &key, &text)?;
     let old = key.previous.map_or("The old secret does not count any more.".to_owned(), |(_, until)| {
         format!("The old secret counts until {}.", time(until))
     });
     eprintln!("Key `{}` (id {}) has a new secret, shown only now. {old}", key.name, key.id);
     Ok(())
+}
+
+/// Records what was done with a key.
+fn record(directory: &Path, settings: &Settings, kind: &'static str, key: &Key) -> Result<(), Failure> {
+    let scopes: Vec<&str> = key.scopes.iter().map(Scope::name).collect();
+    let event = Event::new(kind)
+        .with("key", key.id.as_str())
+        .with("name", key.name.as_str())
+        .with("scopes", scopes.join(","))
+        .with("policy", key.policy.clone())
+        .with("expires_ms", key.expires_ms);
+    let noted = engine::audit::note_once(directory, "keys", settings.audit(), event);
+    noted.map_err(|error| Failure(FAILED, format!("the audit cannot be written ({})", error.code)))
+}
+
+/// The same for what has taken effect already.
+fn tell(options: &Options, kind: &'static str, key: &Key) {
+    let told = config::load(options).map_err(|error| Failure(FAILED, error.to_string())).and_then(|loaded| {
+        let directory = loaded.settings.state_dir.value.clone().or_else(state::expected);
+        directory.map_or(Ok(()), |directory| record(&directory, &loaded.settings, kind, key))
+    });
+    if let Err(Failure(_, message)) = told {
+        complain(&message, None);
+    }
 }
 
 /// The keys of a state directory that exists.

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     Approvals(approvals::ApprovalsArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Read, verify and export the record of calls
+    Audit(audit::AuditArguments),
     /// Copy the state directory to a folder, while servers run
     Backup(backup::BackupArguments),
     /// Make a state directory of a backup
