@@ -2,7 +2,7 @@
 
 use functional::admin::{AdminClient, Operation, V1, json_request};
 use functional::http::{Answer, Request, Server, Wire};
-use functional::keys::{SECOND, call, create, revoke, showing, status, time_until};
+use functional::keys::{SECOND, call, create, printed, revoke, showing, status, time_until};
 use functional::{SOON, marked, marker, until};
 use harness::{Build, Palisade, state_dir, users};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn request_of(operation: &Operation) -> Request {
 }
 
 /// The good request of every operation, and the status of its answer.
-fn good_request(client: &AdminClient<'_>, operation: &Operation, things: &Things) -> Answer {
+fn good_request(client: &AdminClient<'_>, operation: &Operation, things: &Things<'_>) -> Answer {
     let post = |path: &str, body: Value| client.post(path, &body);
     match operation.name.as_str() {
         "describe" => client.get("/openapi.json"),
@@ -80,29 +80,96 @@ fn good_request(client: &AdminClient<'_>, operation: &Operation, things: &Things
         "cancel_run" => post(&format!("/runs/{}/cancel", things.run_id), json!({})),
         "list_sandboxes" => client.get("/sandboxes"),
         "close_sandbox" => post(&format!("/sandboxes/{}/close", things.sandbox_id), json!({})),
+        "list_approvals" => client.get("/approvals?state=all"),
+        "get_approval" => client.get(&format!("/approvals/{}", things.approvals[0])),
+        "approve" => things.approver.post(&format!("/approvals/{}/approve", things.approvals[0]), &json!({})),
+        "deny" => things
+            .approver
+            .post(&format!("/approvals/{}/deny", things.approvals[1]), &json!({"reason": "no"})),
+        "tail_audit" => client.get("/audit/entries?limit=5"),
+        "export_audit" => client.get("/audit/export?format=ocsf&since_ms=1"),
+        "verify_audit" => post("/audit/verify", json!({})),
+        "list_audit_keys" => client.get("/audit/keys"),
+        "get_checkpoint" => client.get("/audit/checkpoint"),
+        "get_receipt" => client.get(&format!("/audit/receipts/{}", things.ended_id)),
         "list_quotas" => client.get("/quotas"),
         other => panic!("the operation {other} has no test"),
     }
 }
 
 /// What operations work on.
-struct Things {
+struct Things<'s> {
     run_id: String,
+    ended_id: String,
     sandbox_id: String,
+    /// Two that are pending.
+    approvals: Vec<String>,
+    approver: AdminClient<'s>,
+}
+
+/// A server whose policy asks an operator about each `sandbox_open` with a name that begins with `ask`.
+fn asking_server() -> (Server, functional::policies::Policies) {
+    let user = users()[0];
+    let asks = json!({"when": {"args.name": {"regex": "^ask"}}, "approve_by": "operator"});
+    let tool = json!({ "require_approval": asks });
+    let rules = json!({"version": "1", "default": "allow", "tools": {"sandbox_open": tool}});
+    let policies = functional::policies::Policies::new(user, "asking", &rules);
+    let serve = policies
+        .palisade(user, &["serve", "--listen", "127.0.0.1:0"])
+        .env("PALISADE_LOG", "info")
+        .env("PALISADE_QUOTA_FOR", "*=runs_per_minute:100;sandboxes:5");
+    (Server::start_command(user, serve.into_command()), policies)
+}
+
+/// Calls that wait for an operator; their connections stay open.
+fn ask_for_approvals(server: &Server, key: &str, names: &[&str]) -> (Vec<String>, Vec<Wire>) {
+    let mut wires = Vec::new();
+    for name in names {
+        let call = json!({"name": "sandbox_open", "arguments": {"name": name}});
+        let mut wire = server.connect();
+        wire.send(&showing(Request::modern("tools/call", call), key).bytes(server));
+        wires.push(wire);
+    }
+    let client = AdminClient::owner(server);
+    let ids = until(SOON, "the calls wait", || {
+        let listed = client.read("/approvals");
+        let items = listed["items"].as_array().unwrap();
+        (items.len() == names.len()).then(|| {
+            let id_of =
+                |name: &&str| items.iter().find(|one| one["preview"].as_str().unwrap().contains(name));
+            names.iter().map(|name| id_of(name).unwrap()["id"].as_str().unwrap().to_owned()).collect()
+        })
+    });
+    (ids, wires)
+}
+
+/// A key without a policy of its own, so that the binding of the server counts.
+fn bound_key(server: &Server, name: &str, scopes: &str) -> String {
+    let key = printed(&["create", name, "--scope", scopes]);
+    time_until(server, &key, 200);
+    key
 }
 
 #[test]
 fn every_documented_route_answers_as_documented() {
-    let server = server();
-    let key = known_key(&server, "worker", "run,sandbox");
+    let (server, _policies) = asking_server();
+    let key = bound_key(&server, "worker", "run,sandbox");
     create("spare", "run");
     create("rotating", "run");
     let run_id = endless_run(&server, &key, &marker("documented"));
+    let ended = call(&server, &key, "run", json!({"language": "bash", "code": "true"}));
     let sandbox_id = call(&server, &key, "sandbox_open", json!({"name": "theirs"}))["sandbox_id"].clone();
-    let things = Things { run_id, sandbox_id: sandbox_id.as_str().unwrap().to_owned() };
+    let (approvals, _wires) = ask_for_approvals(&server, &key, &["ask-1", "ask-2"]);
+    let things = Things {
+        run_id,
+        ended_id: ended["run_id"].as_str().unwrap().to_owned(),
+        sandbox_id: sandbox_id.as_str().unwrap().to_owned(),
+        approvals,
+        approver: AdminClient::with_key(&server, &known_key(&server, "approver", "approve")),
+    };
     let client = AdminClient::owner(&server);
     let operations = client.operations();
-    assert!(operations.len() >= 15, "{operations:?}");
+    assert!(operations.len() >= 25, "{operations:?}");
     for operation in &operations {
         let answer = good_request(&client, operation, &things);
         assert!((200..300).contains(&answer.status), "{operation:?}: {answer:?}");
@@ -178,7 +245,7 @@ fn a_key_made_here_works_is_shown_once_and_ends_when_it_is_revoked() {
     let made = client.post("/keys", &wanted);
     assert_eq!((made.status, made.header("cache-control")), (201, Some("no-store")));
     let secret = made.message()["secret"].as_str().unwrap().to_owned();
-    assert!(time_until(&server, &secret, 200) < SECOND);
+    assert!(time_until(&server, &secret, 200) < SECOND * 10);
     let ran = call(&server, &secret, "run", json!({"language": "bash", "code": "echo well"}));
     assert_eq!(ran["stdout"], "well\n");
     let listed = client.get("/keys").text();
@@ -188,11 +255,13 @@ fn a_key_made_here_works_is_shown_once_and_ends_when_it_is_revoked() {
     assert_eq!((again.status, &error_of(&again)["code"]), (409, &json!("name_taken")));
     let rotated =
         client.post("/keys/made/rotate", &json!({})).message()["secret"].as_str().unwrap().to_owned();
-    assert!(time_until(&server, &secret, 401) < SECOND && time_until(&server, &rotated, 200) < SECOND);
+    assert!(
+        time_until(&server, &secret, 401) < SECOND * 10 && time_until(&server, &rotated, 200) < SECOND * 10
+    );
     let id = client.read("/keys")["items"][0]["id"].as_str().unwrap().to_owned();
     let revoked = client.post(&format!("/keys/{id}/revoke"), &json!({})).message();
     assert_eq!(revoked["state"], "revoked");
-    assert!(time_until(&server, &rotated, 401) < SECOND);
+    assert!(time_until(&server, &rotated, 401) < SECOND * 10);
     assert_eq!(client.post("/keys/made/rotate", &json!({})).status, 409);
     assert_eq!(client.read("/keys")["items"], json!([]));
     assert_eq!(client.read("/keys?state=all")["items"][0]["state"], "revoked");
@@ -340,4 +409,48 @@ fn a_call_is_explained_as_the_command_line_explains_it() {
     let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(printed["rules"], told["rules"], "{}", ended.stderr);
     assert_eq!(client.read("/policies/bindings")["items"][0]["match"], "key:bound-*");
+}
+
+#[test]
+fn an_approval_given_here_lets_the_call_pass_once_and_nobody_approves_its_own() {
+    let (server, _policies) = asking_server();
+    let worker = bound_key(&server, "worker", "sandbox,approve");
+    let (ids, mut wires) = ask_for_approvals(&server, &worker, &["ask-me"]);
+    let path = format!("/approvals/{}", ids[0]);
+    let own = AdminClient::with_key(&server, &worker).post(&format!("{path}/approve"), &json!({}));
+    assert_eq!((own.status, &error_of(&own)["code"]), (403, &json!("approval_own_call")));
+    let approver = AdminClient::with_key(&server, &known_key(&server, "approver", "approve"));
+    let shown = approver.read(&path);
+    assert_eq!((&shown["state"], &shown["arguments"]["name"]), (&json!("pending"), &json!("ask-me")));
+    let approved = approver.post(&format!("{path}/approve"), &json!({"reason": "fine"}));
+    assert_eq!(approved.message()["state"], "approved", "{approved:?}");
+    let passed = wires[0].answer().result()["structuredContent"].clone();
+    assert!(passed["sandbox_id"].is_string(), "{passed:#}");
+    let used = approver.read(&path);
+    assert_eq!((&used["state"], &used["decided_by"]), (&json!("consumed"), &json!("key:approver")));
+    let late = approver.post(&format!("{path}/deny"), &json!({}));
+    assert_eq!((late.status, &error_of(&late)["code"]), (409, &json!("approval_decided")));
+    let long = approver.post(&format!("{path}/deny"), &json!({"reason": "x".repeat(501)}));
+    assert_eq!(long.status, 400, "{long:?}");
+}
+
+#[test]
+fn the_audit_tells_what_operators_did_here_and_verifies() {
+    let server = Server::start();
+    let client = AdminClient::owner(&server);
+    client.post("/keys", &json!({"name": "made", "scopes": ["run"], "policy": "open"}));
+    client.post("/keys/made/revoke", &json!({}));
+    let reader = AdminClient::with_key(&server, &known_key(&server, "reader", "audit"));
+    let entries = reader.read("/audit/entries?limit=200");
+    let kinds: Vec<_> =
+        entries["items"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"key_created") && kinds.contains(&"key_revoked"), "{kinds:?}");
+    let exported = reader.get("/audit/export").text();
+    assert!(exported.lines().count() >= kinds.len());
+    let report = reader.post("/audit/verify", &json!({})).message();
+    assert_ne!(report["verdict"], "broken", "{report:#}");
+    assert!(reader.read("/audit/keys")["keys"][0].as_str().unwrap().starts_with("palisade-audit+"));
+    for bad in ["/audit/export?format=xml", "/audit/export?since_ms=x", "/audit/entries?cursor=eA"] {
+        assert_eq!(reader.get(bad).status, 400, "{bad}");
+    }
 }

@@ -26,6 +26,9 @@ fn check(document: &Value, schema: &Value, (place, value): (&str, &Value), found
             "enum" => wanted.as_array().unwrap().contains(value),
             "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().unwrap()),
             "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().unwrap()),
+            "maxLength" => {
+                value.as_str().is_none_or(|text| text.chars().count() as u64 <= wanted.as_u64().unwrap())
+            }
             "minItems" => value.as_array().is_none_or(|list| list.len() as u64 >= wanted.as_u64().unwrap()),
             "maxItems" => value.as_array().is_none_or(|list| list.len() as u64 <= wanted.as_u64().unwrap()),
             "required" => value.as_object().is_none_or(|fields| {

@@ -3,6 +3,7 @@
 use policy::{Book, Bound, Caller, Principal, Scope};
 use serde::Serialize;
 
+use crate::audit::Event;
 use crate::gatekeeper::{Key, KeyError, KeyText, Keys, NewKey};
 
 /// A key without its secret.
@@ -79,6 +80,17 @@ pub fn create_key(keys: &Keys, book: &Book, new: &NewKey, now_ms: u64) -> Result
         return Err(NotCreated::UnknownPolicy { name, known: book.names().join(", ") });
     }
     Ok(keys.create(new, now_ms)?)
+}
+
+/// What the audit tells of a change of a key: `key_created`, `key_revoked`, `key_rotated`.
+pub fn key_event(kind: &'static str, key: &Key) -> Event {
+    let scopes: Vec<&str> = key.scopes.iter().map(Scope::name).collect();
+    Event::new(kind)
+        .with("key", key.id.as_str())
+        .with("name", key.name.as_str())
+        .with("scopes", scopes.join(","))
+        .with("policy", key.policy.clone())
+        .with("expires_ms", key.expires_ms)
 }
 
 /// Whether a key may call tools by its scopes, but none by policy.

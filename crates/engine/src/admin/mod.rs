@@ -19,7 +19,7 @@ use policy::{Caller, Principal, Scope};
 use crate::gatekeeper::Approval;
 
 pub use self::explain::{Counter, ExplainedCall, ExplainedStep, Explanation, explain};
-pub use self::keys::{KeyView, NotCreated, caller_named, create_key, may_do_nothing};
+pub use self::keys::{KeyView, NotCreated, caller_named, create_key, key_event, may_do_nothing};
 pub use self::quotas::{PrincipalQuotas, QuotaView};
 pub use self::runs::{RunDetail, RunView};
 pub use self::sandboxes::SandboxView;

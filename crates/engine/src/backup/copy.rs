@@ -125,7 +125,7 @@ fn copy_audit(from: &Path, to: &Path, folder: &str, paths: &mut Vec<String>) -> 
     for (path, kind) in names {
         if kind.is_dir() && path.matches('/').count() < AUDIT_DEPTH_MAX {
             copy_audit(from, to, &path, paths)?;
-        } else if kind.is_file() && super::item::is_known(&path) && copy_file(from, to, &path, u64::MAX)? {
+        } else if kind.is_file() && super::item::is_of_audit(&path) && copy_file(from, to, &path, u64::MAX)? {
             paths.push(path);
         }
         if paths.len() > AUDIT_FILES_MAX {

@@ -59,3 +59,9 @@ pub(super) fn is_known(path: &str) -> bool {
         && path.matches('/').count() <= AUDIT_DEPTH_MAX
         && parts.all(is_plain)
 }
+
+/// Whether a file of the audit is copied: not the lock of a server, and not the room that it keeps free.
+pub(super) fn is_of_audit(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    is_known(path) && !["lock", "reserve"].contains(&name)
+}

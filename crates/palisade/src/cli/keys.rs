@@ -13,7 +13,6 @@ use ::policy::{Scope, Scopes};
 use chrono::{DateTime, NaiveDate};
 use clap::{Args, Subcommand};
 use engine::admin::{self, KeyView, NotCreated, may_do_nothing};
-use engine::audit::Event;
 use engine::{ApprovalStore, Key, KeyError, KeyState, KeyText, Keys, NewKey};
 use terminal::{BAD_USAGE, complain, plain};
 
@@ -284,14 +283,7 @@ fn rotate(options: &Options, key: &str, overlap_ms: u64) -> Result<(), Failure> 
 
 /// Records what was done with a key.
 fn record(directory: &Path, settings: &Settings, kind: &'static str, key: &Key) -> Result<(), Failure> {
-    let scopes: Vec<&str> = key.scopes.iter().map(Scope::name).collect();
-    let event = Event::new(kind)
-        .with("key", key.id.as_str())
-        .with("name", key.name.as_str())
-        .with("scopes", scopes.join(","))
-        .with("policy", key.policy.clone())
-        .with("expires_ms", key.expires_ms);
-    let noted = engine::audit::note_once(directory, "keys", settings.audit(), event);
+    let noted = engine::audit::note_once(directory, "keys", settings.audit(), admin::key_event(kind, key));
     noted.map_err(|error| Failure(FAILED, format!("the audit cannot be written ({})", error.code)))
 }
 

@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 
+use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,16 +19,19 @@ use super::ask::cursor_text;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// The work of a handler.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Refusal>> + Send>>;
 
 /// A good answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
-    status: StatusCode,
-    body: Value,
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A value.
+    Json(StatusCode, Value),
+    /// Lines of JSON that come one after the other.
+    Lines(Body),
 }
 
 impl Answer {
@@ -43,7 +47,7 @@ impl Answer {
 
     fn of(status: StatusCode, value: &impl Serialize) -> Result<Self, Refusal> {
         let body = serde_json::to_value(value).map_err(|_| Refusal::own("the answer cannot be written"))?;
-        Ok(Self { status, body })
+        Ok(Self::Json(status, body))
     }
 
     /// A part of a list.
@@ -53,7 +57,14 @@ impl Answer {
     }
 
     pub(super) fn into_response(self) -> Response {
-        respond(self.status, &self.body)
+        match self {
+            Self::Json(status, body) => respond(status, &body),
+            Self::Lines(body) => {
+                let headers =
+                    [(CONTENT_TYPE, LINES), (CACHE_CONTROL, NO_STORE), (X_CONTENT_TYPE_OPTIONS, NO_SNIFF)];
+                (StatusCode::OK, headers, body).into_response()
+            }
+        }
     }
 }
 

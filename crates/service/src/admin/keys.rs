@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use engine::admin::{KeyView, Page, create_key, may_do_nothing};
+use engine::admin::{KeyView, Page, create_key, key_event, may_do_nothing};
+use engine::audit::Event;
 use engine::{Key, KeyError, KeyState, KeyText, Keys, NewKey};
 use policy::{Scope, Scopes};
 use serde::Deserialize;
@@ -77,6 +78,7 @@ pub(super) fn create(admin: Arc<Admin>, ask: Ask) -> Answering {
         let book = admin.runs.engine().gatekeeper().book();
         let made_by = Arc::clone(&book);
         let (key, text) = blocking(&admin, move |keys| create_key(keys, &made_by, &new, now_ms)).await??;
+        record_made(&admin, &ask, &key).await?;
         tracing::info!(principal = %ask.caller, key = key.id.as_str(), scopes = %key.scopes, "key_created");
         let warning = may_do_nothing(&book, &key).then(|| {
             format!(
@@ -96,6 +98,7 @@ pub(super) fn revoke(admin: Arc<Admin>, ask: Ask) -> Answering {
         let Empty {} = ask.body()?;
         let (name, now_ms) = (ask.id().to_owned(), unix_ms());
         let key = of_keys(&admin, move |keys| keys.revoke(&name, now_ms)).await?;
+        tell(&admin, key_event("key_revoked", &key).by(&ask.caller));
         tracing::info!(principal = %ask.caller, key = key.id.as_str(), "key_revoked");
         Answer::ok(&KeyView::new(&key, now_ms))
     })
@@ -107,11 +110,29 @@ pub(super) fn rotate(admin: Arc<Admin>, ask: Ask) -> Answering {
         let Rotation { overlap_s } = ask.body()?;
         let (name, now_ms, overlap) = (ask.id().to_owned(), unix_ms(), Duration::from_secs(overlap_s));
         let (key, text) = of_keys(&admin, move |keys| keys.rotate(&name, overlap, now_ms)).await?;
+        tell(&admin, key_event("key_rotated", &key).by(&ask.caller));
         tracing::info!(principal = %ask.caller, key = key.id.as_str(), "key_rotated");
         let mut told = with_secret(&key, &text);
         told["warning"] = json!(null);
         Answer::ok(&told)
     })
+}
+
+/// A key that is not in the audit is not handed out.
+async fn record_made(admin: &Admin, ask: &Ask, key: &Key) -> Result<(), Refusal> {
+    let event = key_event("key_created", key).by(&ask.caller);
+    let recorded = admin.runs.engine().gatekeeper().audit().note_before(event);
+    if let Err(error) = recorded {
+        let (id, now_ms) = (key.id.as_str().to_owned(), unix_ms());
+        of_keys(admin, move |keys| keys.revoke(&id, now_ms)).await?;
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+/// Records what an operator did.
+pub(super) fn tell(admin: &Admin, event: Event) {
+    admin.runs.engine().gatekeeper().audit().note(event);
 }
 
 fn with_secret(key: &Key, text: &KeyText) -> serde_json::Value {

@@ -11,6 +11,7 @@
 mod answer;
 mod approvals;
 mod ask;
+mod audit;
 mod keys;
 mod openapi;
 mod policies;
@@ -33,6 +34,7 @@ use axum::routing::{MethodFilter, MethodRouter, any, on};
 use axum::{Extension, Router};
 use engine::{Caller, Keys, Runs};
 use policy::Principal;
+use tokio::sync::Semaphore;
 
 use self::answer::Refusal;
 pub(crate) use self::answer::in_own_form;
@@ -53,12 +55,15 @@ pub(crate) struct Admin {
     runs: Arc<Runs>,
     keys: Arc<Keys>,
     state_dir: PathBuf,
+    /// Places for work on the whole audit.
+    audit_places: Arc<Semaphore>,
 }
 
 impl Admin {
     pub(crate) fn new(runs: &Arc<Runs>, state_dir: &Path) -> Arc<Self> {
         let keys = Arc::new(Keys::new(state_dir));
-        Arc::new(Self { runs: Arc::clone(runs), keys, state_dir: state_dir.to_owned() })
+        let audit_places = Arc::new(Semaphore::new(audit::AT_ONCE_MAX));
+        Arc::new(Self { runs: Arc::clone(runs), keys, state_dir: state_dir.to_owned(), audit_places })
     }
 }
 

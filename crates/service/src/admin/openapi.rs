@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answering;
 use super::ask::Ask;
-use super::table::{ROUTES, Route, Verb};
+use super::table::{LINES, ROUTES, Route, Verb};
 use super::{Admin, V1, schema};
 
 /// First argument that chooses the role of the binary.
@@ -104,7 +104,8 @@ fn responses(route: &Route) -> Map<String, Value> {
 }
 
 fn content(schema: &str) -> Value {
-    json!({ "application/json": { "schema": schema::reference(schema) } })
+    let media = if schema == LINES { "application/x-ndjson" } else { "application/json" };
+    json!({ media: { "schema": schema::reference(schema) } })
 }
 
 fn meaning(status: u16) -> &'static str {

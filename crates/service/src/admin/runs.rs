@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use engine::RunId;
+use engine::audit::Event;
 
 use super::Admin;
 use super::answer::{Answer, Answering, Refusal};
 use super::ask::Ask;
-use super::keys::Empty;
+use super::keys::{Empty, tell};
 
 /// `GET /runs`.
 pub(super) fn list(admin: Arc<Admin>, ask: Ask) -> Answering {
@@ -27,7 +28,9 @@ pub(super) fn cancel(admin: Arc<Admin>, ask: Ask) -> Answering {
     Box::pin(async move {
         let Empty {} = ask.body()?;
         let ended = admin.runs.end_across(&ask.operator()?, &id(&ask)?).await?;
-        Answer::ok(&ended.ok_or_else(unknown)?)
+        let ended = ended.ok_or_else(unknown)?;
+        tell(&admin, Event::new("run_ended_by_operator").with("run_id", ask.id()).by(&ask.caller));
+        Answer::ok(&ended)
     })
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use engine::SandboxId;
+use engine::audit::Event;
 use serde_json::json;
 
 use super::Admin;
 use super::answer::{Answer, Answering, Refusal};
 use super::ask::Ask;
-use super::keys::Empty;
+use super::keys::{Empty, tell};
 
 /// `GET /sandboxes`.
 pub(super) fn list(admin: Arc<Admin>, ask: Ask) -> Answering {
@@ -23,7 +24,11 @@ pub(super) fn close(admin: Arc<Admin>, ask: Ask) -> Answering {
         let Empty {} = ask.body()?;
         let id = SandboxId::parse(ask.id()).ok_or_else(unknown)?;
         match admin.runs.sandboxes().close_across(&ask.operator()?, &id).await? {
-            true => Answer::ok(&json!({ "sandbox_id": id.as_str(), "closed": true })),
+            true => {
+                let event = Event::new("sandbox_closed_by_operator").with("sandbox_id", id.as_str());
+                tell(&admin, event.by(&ask.caller));
+                Answer::ok(&json!({ "sandbox_id": id.as_str(), "closed": true }))
+            }
             false => Err(unknown()),
         }
     })

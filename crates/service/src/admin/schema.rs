@@ -16,6 +16,7 @@ pub(super) fn all() -> Map<String, Value> {
         .chain(runs())
         .chain(sandboxes())
         .chain(approvals())
+        .chain(audit())
         .chain(general())
     {
         all.insert(name.to_owned(), schema);
@@ -300,5 +301,32 @@ fn approvals() -> Vec<Named> {
         ("Approval", object(approval)),
         ("ApprovalPage", page("Approval")),
         ("ApprovalDetail", object(detail)),
+    ]
+}
+
+fn audit() -> Vec<Named> {
+    let entry = json!({
+        "ms": time(),
+        "instance": { "type": "string", "description": "The chain of one server" },
+        "seq": count(),
+        "kind": text(),
+        "data": { "type": "object" },
+    });
+    let report = json!({
+        "verdict": { "type": "string", "enum": ["whole", "incomplete", "broken"] },
+        "chains": { "type": "array", "items": { "type": "object" } },
+        "receipts": { "type": "array", "items": { "type": "object" } },
+        "false_checkpoints": { "type": "array", "items": text() },
+    });
+    vec![
+        ("Time", time()),
+        ("ExportFormat", json!({ "type": "string", "enum": ["jsonl", "ocsf"] })),
+        ("Lines", text()),
+        ("AuditEntry", object(entry)),
+        ("AuditTail", object(json!({ "items": { "type": "array", "items": reference("AuditEntry") } }))),
+        ("AuditReport", object(report)),
+        ("AuditKeys", object(json!({ "keys": { "type": "array", "items": text() } }))),
+        ("AuditCheckpoint", object(json!({ "note": nullable("string") }))),
+        ("Receipt", object(json!({ "run_id": text(), "receipt": text() }))),
     ]
 }

@@ -6,7 +6,7 @@ use policy::Scope;
 
 use super::answer::Answering;
 use super::ask::Ask;
-use super::{Admin, approvals, keys, openapi, policies, quotas, runs, sandboxes};
+use super::{Admin, approvals, audit, keys, openapi, policies, quotas, runs, sandboxes};
 
 /// The method of a route. What changes something is a POST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +56,12 @@ pub(super) struct Route {
     pub(super) handle: Handle,
 }
 
+/// The schema of an answer that is a stream of lines.
+pub(super) const LINES: &str = "Lines";
+
 const ADMIN: &[Scope] = &[Scope::Admin];
 const APPROVE: &[Scope] = &[Scope::Approve];
+const AUDIT: &[Scope] = &[Scope::Audit];
 const ANY: &[Scope] = &[Scope::Approve, Scope::Audit, Scope::Admin];
 
 const LIMIT: Parameter = Parameter { name: "limit", schema: "Limit", about: "The most items of the answer" };
@@ -69,6 +73,13 @@ const STATE: Parameter =
     Parameter { name: "state", schema: "KeyFilter", about: "Keys in force (the default), or all" };
 const OPEN: Parameter =
     Parameter { name: "state", schema: "ApprovalFilter", about: "Open approvals (the default), or all" };
+const SINCE: Parameter =
+    Parameter { name: "since_ms", schema: "Time", about: "Only entries of this time or later" };
+const FORMAT: Parameter = Parameter {
+    name: "format",
+    schema: "ExportFormat",
+    about: "Lines of the chain (the default), or OCSF events",
+};
 const PAGE: &[Parameter] = &[LIMIT, CURSOR];
 const OWNED: &[Parameter] = &[PRINCIPAL, LIMIT, CURSOR];
 
@@ -88,7 +99,7 @@ const READ: Route = Route {
 /// A POST.
 const CHANGE: Route = Route { verb: Verb::Post, body: Some("Empty"), ..READ };
 
-pub(super) static ROUTES: [Route; 19] = [
+pub(super) static ROUTES: [Route; 25] = [
     Route {
         path: "/openapi.json",
         needs: ANY,
@@ -262,6 +273,69 @@ pub(super) static ROUTES: [Route; 19] = [
         refusals: &[404, 409, 503],
         handle: sandboxes::close,
         ..CHANGE
+    },
+    Route {
+        path: "/audit/entries",
+        needs: AUDIT,
+        name: "tail_audit",
+        about: "The newest entries of the audit of all servers, oldest first; nothing is verified",
+        query: &[LIMIT],
+        answer: (200, "AuditTail"),
+        refusals: &[503],
+        handle: audit::tail,
+        ..READ
+    },
+    Route {
+        path: "/audit/export",
+        needs: AUDIT,
+        name: "export_audit",
+        about: "Streams entries, one JSON object per line (application/x-ndjson)",
+        query: &[FORMAT, SINCE],
+        answer: (200, LINES),
+        refusals: &[503],
+        handle: audit::export,
+        ..READ
+    },
+    Route {
+        path: "/audit/verify",
+        needs: AUDIT,
+        name: "verify_audit",
+        about: "Verifies the audit with the server's own keys; integrity and completeness are told apart. A copy and a \
+                key that were kept elsewhere prove more",
+        answer: (200, "AuditReport"),
+        refusals: &[503],
+        handle: audit::verify,
+        ..CHANGE
+    },
+    Route {
+        path: "/audit/keys",
+        needs: AUDIT,
+        name: "list_audit_keys",
+        about: "The public keys that verify checkpoints and receipts, the newest last",
+        answer: (200, "AuditKeys"),
+        refusals: &[503],
+        handle: audit::keys,
+        ..READ
+    },
+    Route {
+        path: "/audit/checkpoint",
+        needs: AUDIT,
+        name: "get_checkpoint",
+        about: "The newest signed checkpoint, to be kept elsewhere",
+        answer: (200, "AuditCheckpoint"),
+        refusals: &[503],
+        handle: audit::checkpoint,
+        ..READ
+    },
+    Route {
+        path: "/audit/receipts/{run_id}",
+        needs: AUDIT,
+        name: "get_receipt",
+        about: "The signed receipt of an ended run of any principal",
+        answer: (200, "Receipt"),
+        refusals: &[404, 503],
+        handle: audit::receipt,
+        ..READ
     },
     Route {
         path: "/quotas",

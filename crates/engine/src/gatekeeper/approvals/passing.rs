@@ -104,6 +104,7 @@ impl Gatekeeper {
         match self.approvals.consume(id).await {
             Ok(Some(consumed)) => {
                 let desk = Arc::clone(&self.approvals.desk);
+                admitted.passed = Some((consumed.id.to_string(), consumed.rule));
                 admitted.approval = Some(UsedApproval { desk, id: consumed.id });
                 Ok(Some(admitted))
             }
