@@ -17,7 +17,7 @@ const FEATURES: [(&str, &str); 2] =
 
 /// A crate: its licence, and what it depends on.
 #[derive(Default)]
-struct Found {
+struct ListedCrate {
     licence: String,
     dependencies: BTreeSet<String>,
 }
@@ -27,7 +27,7 @@ pub(crate) fn write(crates: &Path, file: &Path) -> io::Result<()> {
     let tree = tree(crates)?;
     let checksums = checksums(&fs::read_to_string(crates.join("../Cargo.lock"))?);
     let mut text = String::new();
-    for (package, Found { licence, dependencies }) in parse(&tree)? {
+    for (package, ListedCrate { licence, dependencies }) in parse(&tree)? {
         let (name, version) = package.split_once('@').unwrap_or((&package, ""));
         let checksum = checksums.get(&package).map_or("", String::as_str);
         let dependencies: Vec<_> = dependencies.into_iter().collect();
@@ -65,9 +65,9 @@ fn tree(crates: &Path) -> io::Result<String> {
 }
 
 /// Reads lines such as `2 serde v1.0.2|MIT|`. Cargo shows the dependencies of a crate where it is first listed.
-fn parse(tree: &str) -> io::Result<BTreeMap<String, Found>> {
+fn parse(tree: &str) -> io::Result<BTreeMap<String, ListedCrate>> {
     let unreadable = |line: &str| io::Error::other(format!("no crate can be read from `{line}`"));
-    let mut found: BTreeMap<String, Found> = BTreeMap::new();
+    let mut found: BTreeMap<String, ListedCrate> = BTreeMap::new();
     let mut above: Vec<String> = Vec::new();
     for line in tree.lines().filter(|line| !line.trim().is_empty()) {
         let (depth, rest) = line.split_once(' ').ok_or_else(|| unreadable(line))?;

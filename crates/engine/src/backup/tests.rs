@@ -47,7 +47,7 @@ impl State {
         ledger.execute_batch(leases).unwrap();
         fs::write(own.join("gate/idempotency.db"), "records").unwrap();
         ApprovalStore::new(&own).list(Listed::All, NOW_MS).unwrap();
-        approvals(&own).execute(APPROVED, [NOW_MS as i64 * 1000]).unwrap();
+        approvals(&own).execute(APPROVED, [4_000_000_000_000_i64]).unwrap();
         fs::create_dir_all(own.join("runtimes")).unwrap();
         state
     }
@@ -81,6 +81,7 @@ async fn a_backup_comes_back_without_open_approvals_idempotency_records_and_leas
         names(&restored.manifest),
         [
             "gate/keys.db",
+            "gate/approvals.db",
             "gate/ledger.db",
             "store/palisade.db",
             "token",

@@ -163,7 +163,7 @@ fn of_layout(folder: &Folder, layout: usize) {
 
 const RUN_ID: &str = "run_0123456789abcdef0123456789abcdef";
 const OLD_STORED_RUN: &str = "INSERT INTO runs (id, principal, server, language, outcome, created_ms, ended_ms, record)
-    VALUES (?1, 'local', 'x', 'bash', 'completed', 1, 2,
+    VALUES (?1, 'local', 'x', 'bash', 'completed', unixepoch() * 1000, unixepoch() * 1000,
     '{\"usage\":{\"wall_ms\":1.0,\"cpu_ms\":1.0,\"memory_peak_bytes\":1,\"processes_peak\":1,\"queued_ms\":0.0,\"start_ms\":0.0},
     \"backend\":\"native\",\"enforced\":{}}')";
 
@@ -176,7 +176,7 @@ async fn every_earlier_layout_is_migrated_with_its_runs_and_sandboxes() {
         let runs = store.list(&Principal::local(), 10).await.unwrap();
         assert_eq!(runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), [RUN_ID], "layout {layout}");
         let found = store.find(&Principal::local(), &RunId::parse(RUN_ID).unwrap()).await.unwrap();
-        assert!(matches!(found, Some(crate::store::StoredRun::Finished(_))), "layout {layout}");
+        assert!(matches!(found, Some(crate::store::StoredRun::Finished(_))), "layout {layout}: {found:?}");
         let sandboxes = store.list_sandboxes(None).await.unwrap();
         assert_eq!(sandboxes.len(), usize::from(layout >= 2), "layout {layout}");
         store.begin(run()).await.unwrap();
