@@ -331,6 +331,11 @@ run_many_times() {
         env PALISADE_KILLS=100 cargo test -p functional --test functional -- gate_kills::
 }
 
+# The grade that a public scanner gives the tools. It is built through the Go module proxy.
+run_scanner() {
+    suite scanner plain "the ToolTrust scanner over \`palisade mcp\`: grade A for every tool" "$suite_timeout_s" bash tests/scanner/run.sh
+}
+
 # The walls in guests: the kernel of this Debian release on both layouts of control groups, then a newer kernel.
 run_guest_tests() {
     suite guest-v2 plain "the walls in a QEMU guest with cgroup v2" "$guest_timeout_s" bash tests/guest/run.sh --cgroup v2
@@ -365,6 +370,7 @@ find_cargo
 if [ "$which" = long ]; then
     build_binaries
     run_many_times
+    run_scanner
     run_guest_tests
     finish
     exit

@@ -1,4 +1,5 @@
-//! Builds `crates/zygote` as a separate library and embeds it. A warm interpreter loads it from memory.
+//! Builds `crates/zygote` as a separate library and embeds it, with a list of all crates ([`inventory`]). A warm
+//! interpreter loads the library from memory.
 //!
 //! ```text
 //! the library has the hash of these sources -> nothing
@@ -8,6 +9,9 @@
 //! Cargo does not support a dependency on a library of that kind yet. This script therefore runs Cargo again,
 //! with a separate target folder. A stale library would mean a stale wall, so sources are compared by content
 //! and not by time. `src/zygote.rs` refuses to compile into a program with an empty library.
+
+#[path = "build_inventory.rs"]
+mod inventory;
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
@@ -23,6 +27,8 @@ const SETTINGS: [&str; 2] = ["../Cargo.lock", "../Cargo.toml"];
 /// Other inputs of the library, which Cargo sets as variables.
 const VARIABLES: [&str; 3] = ["TARGET", "CARGO_FEATURE_BREACH", "CARGO_ENCODED_RUSTFLAGS"];
 const LIBRARY: &str = "libzygote.so";
+/// The list of crates that `palisade sbom` tells.
+const INVENTORY: &str = "inventory.txt";
 /// Clippy sets it.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// `crates/zygote` reads it when it is built.
@@ -34,6 +40,10 @@ fn main() -> io::Result<()> {
     for name in PARTS.iter().chain(&SETTINGS) {
         println!("cargo::rerun-if-changed={}", crates.join(name).display());
     }
+    for manifest in manifests(&crates)? {
+        println!("cargo::rerun-if-changed={}", manifest.display());
+    }
+    inventory::write(&crates, &folder("OUT_DIR").join(INVENTORY))?;
     let sources = sources(&crates)?;
     println!("cargo::rustc-env={SOURCES_VARIABLE}={sources}");
     if names(&library, &sources) {
@@ -53,6 +63,13 @@ fn main() -> io::Result<()> {
         return Err(io::Error::other("the library for warm interpreters is not of these sources"));
     }
     fs::copy(built, &library).map(drop)
+}
+
+/// The manifests of all crates: their features decide what is compiled.
+fn manifests(crates: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries: Result<Vec<_>, _> = fs::read_dir(crates)?.collect();
+    let manifests = entries?.into_iter().map(|entry| entry.path().join("Cargo.toml"));
+    Ok(manifests.filter(|manifest| manifest.is_file()).collect())
 }
 
 fn folder(variable: &str) -> PathBuf {

@@ -32,6 +32,11 @@ chmod 700 "$folder/state"
 : >>"$log"
 export PALISADE_BIN PALISADE_STATE_DIR="$folder/state" PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$here"
 readonly served=(python3 "$here/served.py" "$PALISADE_BIN")
+# A policy that asks the caller before each program, for approvals.py.
+readonly asking=(env "PALISADE_POLICY_FOLDER=$folder/asking" "PALISADE_POLICY_BIND=*=asking")
+mkdir -p "$folder/asking"
+echo '{"version":"1","default":"allow","tools":{"run":{"require_approval":true,"approve_by":"caller"}}}' \
+    >"$folder/asking/asking.json"
 readonly oauth=(python3 "$here/oauth.py" "$PALISADE_BIN")
 
 # skip NAME REASON
@@ -83,6 +88,13 @@ client() {
     fi
 }
 
+# asked NAME PYTHON ERA: a client whose user is asked about each program, over stdio and over HTTP.
+asked() {
+    local command=("$folder/$2/bin/python" "$here/approvals.py" "$PALISADE_BIN" "$3")
+    client "$1-approvals-stdio" "${asking[@]}" "${command[@]}"
+    client "$1-approvals-http" "${asking[@]}" "${served[@]}" "${command[@]}"
+}
+
 # both NAME COMMAND...: a client over stdio, and over HTTP with a server of its own.
 both() {
     local name=$1
@@ -98,6 +110,7 @@ run_python() {
             both "python2-$era" "$folder/python2/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" "$era"
             client "python2-$era-oauth" "${oauth[@]}" "python 2 $era" \
                 "$folder/python2/bin/python" "$here/oauth_python.py" "$era"
+            asked "python2-$era" python2 "$era"
         done
     else
         not_installed "the Python library 2.x"
@@ -105,6 +118,7 @@ run_python() {
     if install_python python1; then
         both python1 "$folder/python1/bin/python" "$here/python_sdk.py" "$PALISADE_BIN" legacy
         client python1-oauth "${oauth[@]}" "python 1" "$folder/python1/bin/python" "$here/oauth_python.py" legacy
+        asked python1 python1 legacy
     else
         not_installed "the Python library 1.x"
     fi

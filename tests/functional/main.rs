@@ -4,9 +4,13 @@
 //! (`.config/nextest.toml`). The tests of every language are another binary, `languages/`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod admin;
+mod admin_hostile;
+mod approvals;
 mod archives;
 mod attached;
 mod attacks_service;
+mod backups;
 mod bench;
 mod command_line;
 mod compiled;
@@ -24,6 +28,7 @@ mod http_slots;
 mod http_wall;
 mod http_websocket;
 mod idempotency;
+mod inventory;
 mod javascript;
 mod keys;
 mod keys_hostile;

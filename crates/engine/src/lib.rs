@@ -9,8 +9,11 @@
 //!
 //! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
+pub mod admin;
 mod admission;
 mod advice;
+pub mod audit;
+pub mod backup;
 mod builds;
 #[cfg(any(test, fuzzing))]
 pub mod checks;
@@ -72,10 +75,12 @@ pub use display::{
     DISPLAY_BYTES_MAX, DISPLAYS_BYTES_MAX, DISPLAYS_MAX, Display, DisplayKind, is_whole_image,
 };
 pub use gatekeeper::{
-    APPROVAL_REQUIRED, Admitted, Claim, ClaimEnd, Decided, Decision, Gatekeeper, IDEMPOTENCY_CONFLICT,
-    IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_RUNNING, IdempotencyKey, JudgedCall, Key,
-    KeyDigest, KeyError, KeyId, KeyState, KeyText, KeyedCall, Keys, KeysSeen, NewKey, NotAKey, POLICY_DENIED,
-    QUOTA_EXCEEDED, QuotaUse, Recalled, Record, ShownKey, counted, decisions,
+    APPROVAL_DENIED, APPROVAL_REQUIRED, Admitted, Approval, ApprovalDecision, ApprovalError, ApprovalId,
+    ApprovalState, ApprovalStore, Approvals, Approver, Choice, Claim, ClaimEnd, Decided, Decision, Fold,
+    Gatekeeper, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
+    IDEMPOTENCY_RUNNING, IdempotencyKey, JudgedCall, Key, KeyDigest, KeyError, KeyId, KeyState, KeyText,
+    KeyedCall, Keys, KeysSeen, Listed, NewKey, NotAKey, POLICY_DENIED, QUOTA_EXCEEDED, QuotaUse, Recalled,
+    Record, Shown, ShownKey, counted, decisions, shown_arguments, visible,
 };
 pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
 pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};

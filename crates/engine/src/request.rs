@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
+use std::sync::Arc;
 
 use policy::Ask;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use wire::WindowSize;
 
+use crate::audit::DecisionRef;
 use crate::given::Given;
 use crate::links::{GRANTS_MAX, Grant};
 use crate::result::RunError;
@@ -71,6 +73,8 @@ pub struct RunRequest {
     pub grants: Vec<Grant>,
     /// A command on a terminal, instead of the program. It runs over the files of a persistent sandbox.
     pub terminal: Option<TerminalRequest>,
+    /// The decision that allowed the run, for its receipt.
+    pub decision: Option<Arc<DecisionRef>>,
 }
 
 /// A command that runs on a terminal inside a sandbox.

@@ -149,6 +149,9 @@ pub struct RunError {
     /// The rule of a policy that refused the call, as a JSON pointer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The approval that the call needs, or that was denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<crate::gatekeeper::ApprovalId>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// How long to wait before a retry.

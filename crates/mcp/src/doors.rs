@@ -29,6 +29,8 @@ pub(crate) enum Door {
     Capabilities,
     /// `palisade://runs/{id}/log`.
     Log,
+    /// `palisade://runs/{id}/receipt`.
+    Receipt,
     /// `palisade://runs/{id}/displays/{number}`.
     Display,
     /// `palisade://sandboxes/{id}/files/{path}`.
@@ -54,9 +56,10 @@ pub(crate) enum Door {
 }
 
 /// Which tool each door stands for.
-pub(crate) const DOORS: [(Door, &str); 13] = [
+pub(crate) const DOORS: [(Door, &str); 14] = [
     (Door::Capabilities, "get_capabilities"),
     (Door::Log, "wait"),
+    (Door::Receipt, "wait"),
     (Door::Display, "wait"),
     (Door::File, "read_file"),
     (Door::Subscription, "wait"),

@@ -5,15 +5,17 @@ use rmcp::model::{CallToolResponse, JsonObject};
 use sandbox::Outcome;
 use serde_json::Value;
 
+use crate::approvals::{Client, NotAdmitted, Starts};
 use crate::tools::{self, ToolCall, ToolEntry};
-use crate::{Server, doors};
+use crate::{Server, approvals, doors};
 
 /// Carries out a call if it is admitted.
 pub(crate) async fn call(entry: &ToolEntry, mut call: ToolCall<'_>) -> CallToolResponse {
-    match admit(call.server, call.caller, entry, std::mem::take(&mut call.given)).await {
-        Err(error) => tools::refused(&error).into(),
+    let client = Client::of(&call);
+    match admit(call.server, (call.caller, client), entry, std::mem::take(&mut call.given)).await {
+        Err(not_admitted) => not_admitted.into_response(),
         Ok((admitted, given)) => {
-            let response = (entry.call)(ToolCall { given, ..call }).await;
+            let response = (entry.call)(ToolCall { given, decision: admitted.decision(), ..call }).await;
             admitted.settle(outcome(&response)).await;
             response
         }
@@ -23,12 +25,12 @@ pub(crate) async fn call(entry: &ToolEntry, mut call: ToolCall<'_>) -> CallToolR
 /// Admits a call with its arguments in their final form.
 pub(crate) async fn admit(
     server: &Server,
-    caller: &Caller,
+    (caller, client): (&Caller, Client<'_>),
     entry: &ToolEntry,
     given: JsonObject,
-) -> Result<(Admitted, JsonObject), RunError> {
+) -> Result<(Admitted, JsonObject), NotAdmitted> {
     let given = canonical(server, caller, entry, given).await?;
-    judge(server, caller, entry, given).await
+    judge(server, (caller, client), entry, given).await
 }
 
 /// The arguments in their final form: the sandbox by its id, the language by its own name. Otherwise a rule about `bash`
@@ -47,18 +49,15 @@ pub(crate) async fn canonical(
 /// Admits a call whose arguments are in their final form.
 pub(crate) async fn judge(
     server: &Server,
-    caller: &Caller,
+    (caller, client): (&Caller, Client<'_>),
     entry: &ToolEntry,
     given: JsonObject,
-) -> Result<(Admitted, JsonObject), RunError> {
+) -> Result<(Admitted, JsonObject), NotAdmitted> {
     let arguments = Value::Object(given);
     let judged = doors::as_judged(&arguments);
     let call = JudgedCall { caller, names: &[entry.name], arguments: judged.as_ref().unwrap_or(&arguments) };
-    let gatekeeper = server.engine.gatekeeper();
-    let admitted = match entry.name == tools::run::NAME {
-        true => gatekeeper.admit_run(call).await?,
-        false => gatekeeper.admit(call).await?,
-    };
+    let starts = if entry.name == tools::run::NAME { Starts::Run } else { Starts::Nothing };
+    let admitted = approvals::admit(server, call, starts, client).await?;
     match arguments {
         Value::Object(given) => Ok((admitted, given)),
         _ => Ok((admitted, JsonObject::new())),

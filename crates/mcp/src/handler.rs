@@ -18,6 +18,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
+use super::approvals::GivenInput;
 use super::resources::Freshness;
 use super::tools::{self, ToolCall, ToolEntry};
 use super::{
@@ -151,6 +152,7 @@ impl ServerHandler for Server {
         }
         let file_urls = file_urls(&context);
         let given = request.arguments.unwrap_or_default();
+        let input = GivenInput { responses: request.input_responses, state: request.request_state };
         let key = if entry.has_effects() { idempotency::key(&context) } else { Ok(None) };
         let call = ToolCall {
             server: self,
@@ -158,7 +160,9 @@ impl ServerHandler for Server {
             given,
             context: &context,
             file_urls: file_urls.as_ref(),
+            input: &input,
             run_id: None,
+            decision: None,
         };
         let response = match key {
             Ok(Some(key)) => idempotency::call(entry, call, &key).await,
@@ -348,6 +352,7 @@ fn signed(response: CallToolResponse) -> CallToolResponse {
             result.into()
         }
         CallToolResponse::Task(task) => task.with_meta(own_meta()).into(),
+        CallToolResponse::InputRequired(input) => input.with_meta(own_meta()).into(),
         other => other,
     }
 }

@@ -10,6 +10,7 @@ use rmcp::service::RequestContext;
 use sandbox::Outcome;
 use serde_json::{Value, json};
 
+use crate::approvals::{Client, NotAdmitted};
 use crate::arguments::{Refusal, refusal};
 use crate::tools::{self, ToolCall, ToolEntry};
 use crate::{extension, gate};
@@ -51,15 +52,16 @@ pub(crate) async fn call(
     call: ToolCall<'_>,
     key: &IdempotencyKey,
 ) -> CallToolResponse {
-    answer(entry, call, key).await.unwrap_or_else(|error| tools::refused(&error).into())
+    answer(entry, call, key).await.unwrap_or_else(NotAdmitted::into_response)
 }
 
 async fn answer(
     entry: &'static ToolEntry,
     mut call: ToolCall<'_>,
     key: &IdempotencyKey,
-) -> Result<CallToolResponse, RunError> {
+) -> Result<CallToolResponse, NotAdmitted> {
     let ToolCall { server, caller, .. } = call;
+    let client = Client::of(&call);
     let given = Value::Object(call.given.clone());
     let arguments = gate::canonical(server, caller, entry, std::mem::take(&mut call.given)).await?;
     let keyed = KeyedCall::new(caller, entry.name, key, &given, &Value::Object(arguments.clone()));
@@ -70,8 +72,19 @@ async fn answer(
             gate::permit_again(server, caller, entry, &arguments)?;
             return Ok(replay(call, known).await);
         }
-        // A call that policy denies is not recorded.
-        let (admitted, arguments) = gate::judge(server, caller, entry, arguments.clone()).await?;
+        // A call that policy denies, or that a human has to approve first, is not recorded.
+        let judged = gate::judge(server, (caller, client), entry, arguments.clone()).await;
+        let (admitted, arguments) = match judged {
+            Ok(judged) => judged,
+            Err(undecided) if undecided.is_undecided() => {
+                // The same call with the key may have used the approval for which this one waited.
+                return match gatekeeper.recall(&keyed, patience).await? {
+                    Some(known) => Ok(replay(call, known).await),
+                    None => Err(undecided),
+                };
+            }
+            Err(error) => return Err(error),
+        };
         let run_id = if entry.name == tools::run::NAME { Some(RunId::random()?) } else { None };
         let claim = match gatekeeper.claim(keyed.clone(), run_id.as_ref()).await {
             Ok(Some(claim)) => claim,
@@ -82,10 +95,11 @@ async fn answer(
             }
             Err(error) => {
                 admitted.settle(Some(Outcome::Unavailable)).await;
-                return Err(error);
+                return Err(error.into());
             }
         };
-        let response = (entry.call)(ToolCall { given: arguments, run_id, ..call }).await;
+        let response =
+            (entry.call)(ToolCall { given: arguments, run_id, decision: admitted.decision(), ..call }).await;
         let outcome = gate::outcome(&response);
         admitted.settle(outcome).await;
         claim.end(end_of(&response, outcome)).await;

@@ -7,6 +7,7 @@
 //! A tool always answers with a result, whatever its arguments were. Protocol errors are only for requests
 //! that reach no tool. [`handler`] lists the methods.
 
+mod approvals;
 mod arguments;
 mod checks;
 mod completions;
@@ -84,6 +85,8 @@ pub struct Server {
     checks: Arc<Checks>,
     ended: watch::Receiver<Option<Stop>>,
     held: Arc<Semaphore>,
+    /// Held while a call that waited for an approval looks whether it may pass.
+    approval_turn: tokio::sync::Mutex<()>,
     /// The tool list published last, and the languages it was made for.
     tools: Mutex<(Vec<String>, Vec<Tool>)>,
 }
@@ -94,7 +97,8 @@ impl Server {
         let engine = Arc::clone(runs.engine());
         let checks = Checks::start(Arc::clone(&engine));
         let held = Arc::new(Semaphore::new(HELD_BYTES_MAX / HELD_PIECE_BYTES));
-        Self { engine, runs, checks, ended, held, tools: Mutex::default() }
+        let approval_turn = tokio::sync::Mutex::new(());
+        Self { engine, runs, checks, ended, held, approval_turn, tools: Mutex::default() }
     }
 
     /// The files of sandboxes.

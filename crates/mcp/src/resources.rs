@@ -1,10 +1,11 @@
-//! Resources: `palisade://capabilities`, the displays of a run, the log of a run, and the files of a sandbox.
+//! Resources: `palisade://capabilities`, the displays, log and receipt of a run, and the files of a sandbox.
 //! Logs and files are read in byte ranges.
 //!
 //! ```text
 //! palisade://runs/{id}/displays/{number}                      counted from 1
 //! palisade://runs/{id}/displays/{number}/json                 the data behind it
 //! palisade://runs/{id}/log{?stream,offset,limit}              stream: stdout or stderr; both as they came otherwise
+//! palisade://runs/{id}/receipt                               a signed note, if the audit is on
 //! palisade://sandboxes/{id}/files/{+path}{?offset,limit}      text, or a blob where it is none
 //! ```
 //! Text is never cut within a character, unless the reader asked to begin there. The `_meta` of the content
@@ -28,6 +29,8 @@ use crate::{percent, render};
 pub(crate) const LOG_TEMPLATE: &str = "palisade://runs/{id}/log{?stream,offset,limit}";
 /// URI template of a run's displays.
 pub(crate) const DISPLAY_TEMPLATE: &str = "palisade://runs/{id}/displays/{number}";
+/// URI template of a run's receipt.
+pub(crate) const RECEIPT_TEMPLATE: &str = "palisade://runs/{id}/receipt";
 /// Name of the run's variable in the templates.
 pub(crate) const RUN_VARIABLE: &str = "id";
 
@@ -39,6 +42,7 @@ const FILE_MIDDLE: &str = "/files/";
 const SANDBOX_ID_BYTES_MAX: usize = 64;
 const LOG_PREFIX: &str = "palisade://runs/";
 const LOG_SUFFIX: &str = "/log";
+const RECEIPT_SUFFIX: &str = "/receipt";
 const DISPLAY_PART: &str = "/displays/";
 const DISPLAY_JSON_SUFFIX: &str = "/json";
 const META_KEY: &str = "palisade/range";
@@ -95,10 +99,16 @@ pub(crate) fn templates(is_seen: impl Fn(Door) -> bool) -> Vec<ResourceTemplate>
             "A figure, table or drawing that a run showed, by its run_id and its number from 1; \
              with /json behind it, the data of a table or chart",
         );
+    let receipt = ResourceTemplate::new(RECEIPT_TEMPLATE, "run_receipt")
+        .with_title("The receipt of a run")
+        .with_description(
+            "A signed record of an ended run: digests of code, inputs and output, policy, isolation, place in the audit",
+        )
+        .with_mime_type("text/plain");
     let file = ResourceTemplate::new(FILE_TEMPLATE, "sandbox_file")
         .with_title("A file of a sandbox")
         .with_description("A file of a sandbox's workspace, in ranges of bytes");
-    let all = [(Door::Log, log), (Door::Display, display), (Door::File, file)];
+    let all = [(Door::Log, log), (Door::Display, display), (Door::Receipt, receipt), (Door::File, file)];
     all.into_iter().filter(|(door, _)| is_seen(*door)).map(|(_, template)| template).collect()
 }
 
@@ -107,6 +117,7 @@ pub(crate) fn templates(is_seen: impl Fn(Door) -> bool) -> Vec<ResourceTemplate>
 pub(crate) enum Address {
     Capabilities,
     Log(RunId, LogRange),
+    Receipt(RunId),
     Display(RunId, usize),
     DisplayJson(RunId, usize),
     File { sandbox_id: String, path: FilePath, offset: u64, limit: usize },
@@ -126,6 +137,10 @@ impl Address {
                 Some(number) => Some(Self::DisplayJson(id, number.parse().ok()?)),
                 None => Some(Self::Display(id, number.parse().ok()?)),
             };
+        }
+        let receipt = uri.strip_prefix(LOG_PREFIX).and_then(|rest| rest.strip_suffix(RECEIPT_SUFFIX));
+        if let Some(id) = receipt {
+            return RunId::parse(id).map(Self::Receipt);
         }
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         if let Some(rest) = path.strip_prefix(FILE_PREFIX) {
@@ -151,6 +166,7 @@ impl Address {
         match self {
             Self::Capabilities => (Door::Capabilities, json!({})),
             Self::Log(id, _) => (Door::Log, of_run(id)),
+            Self::Receipt(id) => (Door::Receipt, of_run(id)),
             Self::Display(id, _) | Self::DisplayJson(id, _) => (Door::Display, of_run(id)),
             Self::File { sandbox_id, path, offset, limit } => {
                 let path = path.as_str();
@@ -225,6 +241,14 @@ async fn read_admitted(
                 log_content(uri, offset, &part),
                 if part.is_running { Freshness::Changing } else { Freshness::Settled },
             ))
+        }
+        Address::Receipt(id) => {
+            let receipt = server.runs.receipt(caller, &id).await;
+            let receipt = receipt.map_err(|error| {
+                ErrorData::invalid_request(error.message.clone(), Some(json!({ "error": error })))
+            })?;
+            let text = receipt.ok_or_else(|| not_found(uri))?;
+            Ok((ResourceContents::text(text, uri).with_mime_type("text/plain"), Freshness::Settled))
         }
         Address::Display(id, number) => {
             let display = read_display(server, caller, (&id, number)).await?.ok_or_else(|| not_found(uri))?;

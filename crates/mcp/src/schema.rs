@@ -122,7 +122,8 @@ pub(super) fn error() -> Value {
             "remedy": { "type": "string" },
             "retryable": { "type": "boolean" },
             "retry_after_ms": { "type": "integer" },
-            "rule": { "type": "string" }
+            "rule": { "type": "string" },
+            "approval_id": { "type": "string" }
         },
         "required": ["code", "message"]
     })

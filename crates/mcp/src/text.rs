@@ -2,7 +2,7 @@
 //!
 //! The structured content is the complete result. The text mentions only deviations from an ordinary run.
 
-use engine::{Execution, RunError, RunResult};
+use engine::{APPROVAL_DENIED, APPROVAL_REQUIRED, Execution, RunError, RunResult};
 use sandbox::Outcome;
 use wire::Exit;
 
@@ -59,7 +59,12 @@ pub(crate) fn of_error(error: &RunError) -> String {
 
 /// A refusal by policy. Clients of other gateways know the beginning of its first line.
 pub(crate) fn of_denial(error: &RunError) -> String {
-    with_advice(format!("[POLICY DENIED] {}", error.message), error)
+    let kind = match error.code.as_str() {
+        APPROVAL_REQUIRED => "APPROVAL REQUIRED",
+        APPROVAL_DENIED => "APPROVAL DENIED",
+        _ => "POLICY DENIED",
+    };
+    with_advice(format!("[{kind}] {}", error.message), error)
 }
 
 fn with_advice(mut text: String, error: &RunError) -> String {

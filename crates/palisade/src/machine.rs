@@ -93,7 +93,16 @@ where
             ServerMode::OneShot => None,
             ServerMode::Stdio | ServerMode::Http => Some(Upkeep::start(Arc::clone(&engine), watch)?),
         };
-        Ok(work(Machine { engine, native, state_dir, settings }).await)
+        if mode != ServerMode::OneShot
+            && let Some(audit) = settings.audit()
+        {
+            let what = if mode == ServerMode::Http { "serve" } else { "mcp" };
+            engine.gatekeeper().audit().begin(what, audit)?;
+        }
+        let kept = Arc::clone(&engine);
+        let done = work(Machine { engine, native, state_dir, settings }).await;
+        kept.gatekeeper().audit().end();
+        Ok(done)
     });
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();

@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
-    if let Some(status) = die_with_parent::take_role().or_else(mcp::manifest::take_role) {
+    let take_role =
+        || die_with_parent::take_role().or_else(mcp::manifest::take_role).or_else(service::take_openapi_role);
+    if let Some(status) = take_role() {
         return status;
     }
     let cli = Cli::parse_from(cli::words_given());
@@ -44,7 +46,12 @@ fn main() -> ExitCode {
         }
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
+        Command::Approvals(arguments) => cli::approvals::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
+        Command::Audit(arguments) => cli::audit::main(&cli.options, &arguments),
+        Command::Backup(arguments) => cli::backup::back_up(&cli.options, &arguments),
+        Command::Restore(arguments) => cli::backup::restore(&cli.options, &arguments),
+        Command::Sbom => cli::sbom::main(),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }
 }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::Engine;
+use engine::audit::Event;
 
 use crate::config::policies::{Reloaded, Watch};
 
@@ -68,10 +69,12 @@ fn look(engine: &Engine, watch: &mut Watch) {
         Some(Ok(Reloaded { book, quotas })) => {
             gatekeeper.replace_quotas(quotas);
             gatekeeper.replace(book);
+            gatekeeper.audit().note(Event::new("policies_reloaded"));
             tracing::info!(what = "policies", "reloaded");
         }
         Some(Err(reason)) => {
             tracing::error!(what = "policies", reason, "reload_failed");
+            gatekeeper.audit().note(Event::new("policies_refused").with("reason", reason.as_str()));
             gatekeeper.keep(reason);
         }
     }

@@ -6,6 +6,7 @@
 //! ([`super::cors`]). The credential is taken out of the request here and goes to [`Callers`]; later code sees
 //! only the caller and the end of its credential, with which its answer ends.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use super::control::FromOwner;
 use super::cors;
 use super::listen::Address;
 use super::metrics::{Counters, Refusal};
-use crate::{file_urls, oauth, websocket};
+use crate::{admin, file_urls, oauth, websocket};
 
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const SCHEME: &str = "Bearer ";
@@ -139,13 +140,24 @@ impl Gate {
     }
 }
 
+/// A refusal of the gate, as an extension of the response: the admin API words it in its own form.
+#[derive(Clone)]
+struct Refused {
+    code: &'static str,
+    reason: Cow<'static, str>,
+}
+
 /// The middleware.
 pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let page = gate.page(request.headers());
+    let is_admin = admin::is_path(request.uri().path());
     let mut response = match cors::is_preflight(&request) {
         true => gate.preflight(&request),
         false => gate.admit(request, next).await,
     };
+    if let Some(Refused { code, reason }) = response.extensions_mut().remove().filter(|_| is_admin) {
+        response = admin::in_own_form(response, code, &reason);
+    }
     cors::allow(response.headers_mut(), page);
     response
 }
@@ -195,6 +207,7 @@ impl Gate {
         // A client without a token reads there how to get one.
         let is_public = self.callers.oauth().is_some() && oauth::is_metadata(path);
         let is_from_owner = request.extensions().get::<FromOwner>().is_some();
+        let is_admin = admin::is_path(path);
         if !is_open && !self.knows_host(request.uri(), request.headers()) {
             return self.turn_away(StatusCode::FORBIDDEN, Refusal::Host);
         }
@@ -212,6 +225,10 @@ impl Gate {
         };
         request.headers_mut().remove(AUTHORIZATION);
         let Some(Identified { caller, credential }) = identified else { return next.run(request).await };
+        if is_admin && !is_from_owner && admin::is_nobody(&caller) {
+            let missing = Unidentified { reason: admin::NO_CREDENTIAL.into(), ..Unidentified::missing() };
+            return self.unidentified(&missing);
+        }
         // On a server without a token, a request for a monitoring path does not make its connection proven.
         if (self.callers.asks() || !is_open) && connections::prove(request.extensions()).is_err() {
             return self.turn_away(StatusCode::SERVICE_UNAVAILABLE, Refusal::Connection);
@@ -242,6 +259,11 @@ impl Gate {
             }
             _ => response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S),
         };
+        let code = why.error.unwrap_or(match why.status {
+            StatusCode::UNAUTHORIZED => "no_credential",
+            _ => "unavailable",
+        });
+        response.extensions_mut().insert(Refused { code, reason: why.reason.clone() });
         response
     }
 
@@ -252,7 +274,14 @@ impl Gate {
             Refusal::Connection => connections::ALL_BUSY,
             _ => "pages of this origin may not use this server (serve.origins)",
         };
-        refusal_of(status, reason)
+        let mut response = refusal_of(status, reason);
+        let code = match refusal {
+            Refusal::Host => "unknown_host",
+            Refusal::Connection => "unavailable",
+            _ => "unknown_origin",
+        };
+        response.extensions_mut().insert(Refused { code, reason: reason.into() });
+        response
     }
 }
 

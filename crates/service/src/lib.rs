@@ -4,6 +4,7 @@
 //! connection -> gate (Host, Origin, token -> principal) -> /mcp  -> streamable -> mcp::Server
 //!                                                       -> /mcp/ws -> websocket -> mcp::Server
 //!                                                       -> /attach (control socket only) -> mcp::Server
+//!                                                       -> /admin/v1 -> engine::admin (see [`admin`])
 //!                                                       -> /healthz, /readyz, /metrics
 //!                        (Host, Origin; a signed URL) -> /files -> engine::workspace
 //! serving -> SIGHUP -> files read again (see [`reload`]) -> serving
@@ -11,6 +12,7 @@
 //! ```
 //! This crate does not know any tool, and `mcp` does not know HTTP.
 
+mod admin;
 pub mod attach;
 mod body;
 mod callers;
@@ -60,6 +62,7 @@ use rmcp::ServerHandler;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::admin::Admin;
 use self::body::BodyBudget;
 use self::callers::{Callers, OnEnd};
 use self::connection_slots::ConnectionSlots;
@@ -75,6 +78,7 @@ use self::reload::Reloads;
 use self::sessions::Sessions;
 use self::tls::Tls;
 
+pub use self::admin::take_openapi_role;
 pub use self::connection_slots::SLOTS_MAX;
 pub use self::control::path as control_socket_path;
 pub use self::listen::{Address, DEFAULT_ADDRESS};
@@ -128,7 +132,8 @@ pub async fn serve<H: ServerHandler>(
     let (ending, ended) = watch::channel(None);
     let app = App::new(runs, state_dir, (options, ended), handler)?;
     let oauth = options.oauth.as_ref().map(Oauth::start).transpose()?;
-    let metadata = oauth.as_ref().map(oauth::routes);
+    let metadata = oauth.as_ref().map(oauth::routes).unwrap_or_default();
+    let further = metadata.merge(admin::routes(Admin::new(app.server.runs(), state_dir)));
     let asks = options.auth == Auth::Token;
     let callers = Callers::new(state_dir, token, asks, oauth, ending_principals(&app));
     tokio::spawn(Callers::watch(Arc::downgrade(&callers)));
@@ -141,7 +146,7 @@ pub async fn serve<H: ServerHandler>(
     let counters = Arc::clone(&app.counters);
     let gate = Gate::new(&addresses, &options.hosts, &options.origins, Arc::clone(&callers), counters);
     let serving = Serving {
-        router: router(&app, gate, urls, metadata),
+        router: router(&app, gate, urls, further),
         tls,
         slots: Arc::clone(&app.slots),
         bodies: app.bodies.clone(),
@@ -194,7 +199,7 @@ impl App {
     }
 }
 
-/// Ends the runs and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
+/// Ends the runs, the open approvals and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
 fn ending_principals(app: &Arc<App>) -> OnEnd {
     let app = Arc::downgrade(app);
     Box::new(move |principal| {
@@ -202,6 +207,10 @@ fn ending_principals(app: &Arc<App>) -> OnEnd {
         app.server.runs().cancel_of(principal);
         let principal = principal.clone();
         tokio::spawn(async move {
+            let approvals = app.server.runs().engine().gatekeeper().approvals();
+            if let Err(error) = approvals.void_of(&principal).await {
+                tracing::warn!(reason = %error, "approvals_not_voided");
+            }
             app.sessions.close_of(&principal).await;
             // A program may have left processes behind in a sandbox.
             app.server.runs().sandboxes().sleep_of(&principal).await;
@@ -240,8 +249,8 @@ impl FileUrlRoutes {
     }
 }
 
-/// `metadata` are the routes of a server with OAuth issuers.
-fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes, metadata: Option<Router>) -> Router {
+/// `further` are routes with another state: of the admin API, and of a server with OAuth issuers.
+fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes, further: Router) -> Router {
     Router::new()
         .route("/mcp", any(streamable::handle))
         .route(websocket::PATH, get(websocket::upgrade))
@@ -252,7 +261,7 @@ fn router(app: &Arc<App>, gate: Gate, urls: FileUrlRoutes, metadata: Option<Rout
         .with_state(Arc::clone(app))
         .layer(axum::middleware::from_fn_with_state(urls.offer, files::offer))
         .merge(files::routes(urls.files))
-        .merge(metadata.unwrap_or_default())
+        .merge(further)
         .layer(axum::middleware::from_fn_with_state(Arc::new(gate), gate::pass))
 }
 

@@ -4,6 +4,7 @@
 //! Nothing here waits for a time to pass: [`until`] looks again and again for a state, and gives up loudly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod admin;
 pub mod http;
 pub mod socket;
 pub mod tls;
@@ -28,6 +29,7 @@ pub mod keys;
 pub mod languages;
 pub mod policies;
 pub mod sandbox;
+pub mod schema;
 pub mod serving;
 
 /// How long something that takes milliseconds may take on a busy machine.

@@ -9,6 +9,10 @@ use super::Manifest;
 
 /// Everything that the server publishes, for people and scanners.
 pub(super) const TOOLS: &str = "tools.json";
+/// The same tools as a scanner reads them, each with the dependencies of the program.
+const SCANNED: &str = "scanner/tools.json";
+/// The name of the Rust registry in databases of vulnerabilities (OSV).
+const ECOSYSTEM: &str = "crates.io";
 const SERVER: &str = "server.json";
 const BUNDLE: &str = "mcpb/manifest.json";
 
@@ -22,13 +26,35 @@ const AUTHOR: &str = "The Palisade authors";
 /// Every file.
 pub(super) fn all(published: &Value, dependencies: &Value) -> Vec<Manifest> {
     let licence = own_licence(published, dependencies);
-    [
+    let mut files = [
         (TOOLS, tools(published, dependencies)),
         (SERVER, server(published)),
         (BUNDLE, bundle(published, licence)),
     ]
     .map(|(name, value)| (name, format!("{value:#}\n")))
-    .to_vec()
+    .to_vec();
+    files.push((SCANNED, scanned(published, dependencies)));
+    files
+}
+
+/// One line per tool, because each repeats the list of dependencies.
+fn scanned(published: &Value, dependencies: &Value) -> String {
+    let all = dependencies.as_array().into_iter().flatten();
+    let others =
+        all.filter(|one| one["license"] != Value::Null && one["name"] != published["server"]["name"]);
+    let needs: Vec<Value> = others
+        .map(|one| json!({ "name": one["name"], "version": one["version"], "ecosystem": ECOSYSTEM }))
+        .collect();
+    let tools = published["tools"].as_array().into_iter().flatten().map(|tool| {
+        let scanned = json!({
+            "name": tool["name"],
+            "description": tool["description"],
+            "inputSchema": tool["inputSchema"],
+            "metadata": { "dependencies": needs },
+        });
+        scanned.to_string()
+    });
+    format!("{{\"tools\": [\n{}\n]}}\n", tools.collect::<Vec<_>>().join(",\n"))
 }
 
 fn own_licence<'a>(published: &Value, dependencies: &'a Value) -> &'a Value {

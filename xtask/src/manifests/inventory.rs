@@ -33,7 +33,12 @@ fn parse(text: &str) -> io::Result<Value> {
         let mut words = package.split(' ');
         let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
         let licence = Some(licence.trim_end_matches(" (*)")).filter(|licence| !licence.is_empty())?;
-        Some(json!({ "name": name, "version": version, "license": licence }))
+        let mut told = json!({ "name": name, "version": version, "license": licence });
+        // Cargo shows the folder of a crate that is in no registry.
+        if package.contains('(') {
+            told["own"] = json!(true);
+        }
+        Some(told)
     });
     let known: Option<Vec<Value>> = crates.collect();
     known.map(Value::Array).ok_or_else(|| io::Error::other("a crate has no name, version or licence"))
@@ -48,7 +53,7 @@ mod tests {
         let text = "palisade v0.1.0 (/home/me/palisade)|Apache-2.0\nserde v1.0.2|MIT OR Apache-2.0\n\
                     serde v1.0.2|MIT OR Apache-2.0 (*)\nserde v2.0.0|MIT\n\n";
         let expected = json!([
-            { "name": "palisade", "version": "0.1.0", "license": "Apache-2.0" },
+            { "name": "palisade", "version": "0.1.0", "license": "Apache-2.0", "own": true },
             { "name": "serde", "version": "1.0.2", "license": "MIT OR Apache-2.0" },
             { "name": "serde", "version": "2.0.0", "license": "MIT" },
         ]);

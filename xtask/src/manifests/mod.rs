@@ -12,10 +12,11 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use serde_json::Value;
-
 const FOLDER: &str = "manifests";
 const ROLE: &str = "__manifest";
+/// The role that prints the document of the admin API.
+const OPENAPI_ROLE: &str = "__openapi";
+const OPENAPI: &str = "openapi.json";
 
 /// What to do with differing files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,20 +51,19 @@ pub(crate) fn main(root: &Path, mode: Mode) -> ExitCode {
 type Manifest = (&'static str, String);
 
 fn manifests(root: &Path) -> io::Result<Vec<Manifest>> {
-    let published = published(root)?;
+    let published = serde_json::from_str(&printed(root, ROLE)?).map_err(io::Error::from)?;
     let dependencies = inventory::of_product(root)?;
-    Ok(compose::all(&published, &dependencies))
+    let mut files = compose::all(&published, &dependencies);
+    files.push((OPENAPI, printed(root, OPENAPI_ROLE)?));
+    Ok(files)
 }
 
-/// The lists that the binary publishes.
-fn published(root: &Path) -> io::Result<Value> {
-    let text = match std::env::var_os("PALISADE_BIN") {
-        Some(binary) => output(Command::new(binary).arg(ROLE))?,
-        None => {
-            output(cargo(root).args(["run", "--quiet", "--locked", "--package", "palisade", "--", ROLE]))?
-        }
-    };
-    serde_json::from_str(&text).map_err(io::Error::from)
+/// What the binary prints in that role.
+fn printed(root: &Path, role: &str) -> io::Result<String> {
+    match std::env::var_os("PALISADE_BIN") {
+        Some(binary) => output(Command::new(binary).arg(role)),
+        None => output(cargo(root).args(["run", "--quiet", "--locked", "--package", "palisade", "--", role])),
+    }
 }
 
 fn cargo(root: &Path) -> Command {
@@ -102,6 +102,8 @@ fn put(root: &Path, files: &[Manifest], mode: Mode) -> io::Result<Vec<&'static s
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     /// The largest file contains everything that the others are generated from.

@@ -1,4 +1,4 @@
-//! Purity: `wire`, `sandbox` and `policy` do no I/O and read no clock, so that they can be tested by value.
+//! Purity: `wire`, `sandbox`, `policy` and `audit` do no I/O and read no clock, so that they can be tested by value.
 //!
 //! The conformance suite and the fake backend of `sandbox` are exempt, because they act as a backend. Unit
 //! tests in `src` are not exempt; a test that needs files belongs in the crate's `tests/`.
@@ -9,7 +9,8 @@ use crate::tree::Tree;
 
 const RULE: &str = "purity";
 
-const PURE: [&str; 3] = ["crates/wire/src/", "crates/sandbox/src/", "crates/policy/src/"];
+const PURE: [&str; 4] =
+    ["crates/wire/src/", "crates/sandbox/src/", "crates/policy/src/", "crates/audit/src/"];
 
 const EXEMPT: [&str; 2] = ["crates/sandbox/src/conformance/", "crates/sandbox/src/fake.rs"];
 

@@ -99,6 +99,15 @@ impl Database {
         done.map_err(StoreError::sql("the ledger"))
     }
 
+    /// A number that differs after another connection has changed the database.
+    pub(crate) fn data_version(&self) -> Result<i64, StoreError> {
+        self.open()?;
+        let held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(connection) = held.as_ref() else { return Err(StoreError::Closed) };
+        let version = connection.pragma_query_value(None, "data_version", |row| row.get(0));
+        version.map_err(StoreError::sql("the ledger"))
+    }
+
     /// Performs a transaction. Whatever fails, nothing is changed.
     pub(crate) fn change<T, E: From<StoreError>>(
         &self,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use policy::Caller;
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::Value;
+use sha2::digest::Update;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -382,30 +383,30 @@ fn failed(error: rusqlite::Error) -> StoreError {
 }
 
 /// The digest of a value in which the order of properties does not matter.
-fn digest(value: &Value) -> [u8; 32] {
+pub(super) fn digest(value: &Value) -> [u8; 32] {
     let mut hasher = Sha256::new();
     feed(&mut hasher, value);
     hasher.finalize().into()
 }
 
 /// Each value begins with its kind and has an end or a length, so that different values never read the same.
-fn feed(hasher: &mut Sha256, value: &Value) {
+pub(crate) fn feed(hasher: &mut impl Update, value: &Value) {
     match value {
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_unstable_by_key(|(name, _)| *name);
-            hasher.update(format!("o{};", fields.len()));
+            hasher.update(format!("o{};", fields.len()).as_bytes());
             for (name, value) in fields {
-                hasher.update(format!("{};{name}", name.len()));
+                hasher.update(format!("{};{name}", name.len()).as_bytes());
                 feed(hasher, value);
             }
         }
         Value::Array(items) => {
-            hasher.update(format!("a{};", items.len()));
+            hasher.update(format!("a{};", items.len()).as_bytes());
             items.iter().for_each(|item| feed(hasher, item));
         }
-        Value::String(text) => hasher.update(format!("s{};{text}", text.len())),
-        other => hasher.update(format!("v{other};")),
+        Value::String(text) => hasher.update(format!("s{};{text}", text.len()).as_bytes()),
+        other => hasher.update(format!("v{other};").as_bytes()),
     }
 }
 

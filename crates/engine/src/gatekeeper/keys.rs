@@ -33,7 +33,8 @@ const OWNER: &str = "owner";
 const NAME_CHARACTERS_MAX: usize = 64;
 const OTHERS_MAY_WRITE: u32 = 0o022;
 const OTHERS_MAY_LOOK: u32 = 0o077;
-const LAYOUT: i64 = 1;
+/// The layout that this program reads and writes.
+pub(crate) const LAYOUT: i64 = 1;
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS keys (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, digest BLOB NOT NULL, old_digest BLOB, old_until INTEGER,

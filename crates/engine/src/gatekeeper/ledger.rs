@@ -19,9 +19,11 @@ use super::roll::Roll;
 use crate::store::StoreError;
 
 pub(super) const FILE: &str = "ledger.db";
+/// The layout that this program reads and writes.
+pub(crate) const LAYOUT: i64 = 2;
 const FORM: Form = Form {
     file: FILE,
-    layout: 2,
+    layout: LAYOUT,
     schema: "
 CREATE TABLE IF NOT EXISTS counters (
     policy TEXT NOT NULL, tool TEXT NOT NULL, counter TEXT NOT NULL, span TEXT NOT NULL, subject TEXT NOT NULL,

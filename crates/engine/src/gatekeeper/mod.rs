@@ -6,6 +6,7 @@
 //! known, the opening of a sandbox, a check of a program, and each lookup of a run, a sandbox or its files. Nothing else
 //! in this crate calls [`policy::judge`] or [`policy::Rules::judge`].
 
+mod approvals;
 mod counters;
 mod database;
 mod desk;
@@ -27,16 +28,22 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use policy::{
-    Approval, Book, Bound, Call, Caller, Denial, Denied, Judgement, Limit, NamedRules, Principal, Quota,
-    Quotas, Reservation, Terms, Verdict,
+    Book, Bound, Call, Caller, Denial, Denied, Judgement, Limit, NamedRules, Principal, Quota, Quotas,
+    Reservation, Terms, Verdict,
 };
 use sandbox::Outcome;
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use self::approvals::{
+    Approval, ApprovalDecision, ApprovalError, ApprovalId, ApprovalState, ApprovalStore, Approvals, Approver,
+    Choice, Fold, Listed, Shown, shown_arguments, visible,
+};
+use self::approvals::{Question, UsedApproval};
 pub use self::counters::counted;
 use self::desk::Desk;
 use self::idempotency::Memory;
+pub(crate) use self::idempotency::feed;
 pub use self::idempotency::{
     Claim, ClaimEnd, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_RUNNING, IdempotencyKey, KeyedCall, Recalled,
@@ -50,18 +57,29 @@ use self::ledger::{Ledger, NotReserved, Reserved};
 use self::prepaid::{Deposit, Prepaid};
 pub(crate) use self::quota::Exceeded;
 pub use self::record::{Decided, Decision, Record, decisions};
+pub(crate) use self::record::{language as language_of, names as argument_names};
 use self::roll::Roll;
 use crate::Engine;
+use crate::audit::{Audit, DecisionRef, OpenCall};
 use crate::clock::unix_ms;
 use crate::result::RunError;
 use crate::store::StoreError;
 
 /// The folder of the gate in the state directory.
 const FOLDER: &str = "gate";
+/// The newest layouts of the databases of the gate that this program knows.
+pub(crate) mod layouts {
+    pub(crate) use super::approvals::LAYOUT as APPROVALS;
+    pub(crate) use super::keys::LAYOUT as KEYS;
+    pub(crate) use super::ledger::LAYOUT as LEDGER;
+}
+
 /// The code of a refusal by policy.
 pub const POLICY_DENIED: &str = "policy_denied";
 /// The code of a call that needs a human's approval.
 pub const APPROVAL_REQUIRED: &str = "approval_required";
+/// The code of a call that a human denied.
+pub const APPROVAL_DENIED: &str = "approval_denied";
 /// The rule of a denial because no policy binds the caller.
 const NO_POLICY: &str = "(no policy)";
 /// From this identical denial on, the answer says not to try again.
@@ -97,12 +115,16 @@ pub struct Gatekeeper {
     desk: Arc<Desk<Ledger>>,
     prepaid: Arc<Prepaid>,
     memory: Memory,
+    approvals: Approvals,
     denials: Mutex<HashMap<u64, u32>>,
     record: Record,
+    audit: Audit,
     /// Changes whenever other policies are put in force.
     changes: watch::Sender<u64>,
     /// Why the newest policies are not in force.
     flaw: Mutex<Option<String>>,
+    /// Changes whenever policy files were read, whether they can be used or not.
+    reads: watch::Sender<u64>,
     is_reload_wanted: AtomicBool,
 }
 
@@ -113,6 +135,12 @@ pub struct Admitted {
     reserved: Option<(Arc<Desk<Ledger>>, Reserved)>,
     /// The place of the run that the call starts; free again if no run took it.
     deposit: Option<Deposit>,
+    /// The approval that the call has used.
+    approval: Option<UsedApproval>,
+    /// The approval that let the call pass, and the rule that asked for it.
+    passed: Option<(String, String)>,
+    /// Its entry in the audit.
+    audited: Option<OpenCall>,
 }
 
 impl Gatekeeper {
@@ -128,10 +156,13 @@ impl Gatekeeper {
             desk: Arc::new(Desk::with_hasty(ledger, hasty)),
             prepaid: Arc::default(),
             memory: Memory::new(&gate, roll),
+            approvals: Approvals::new(state_dir),
             denials: Mutex::default(),
             record: Record::new(state_dir),
+            audit: Audit::new(state_dir),
             changes: watch::Sender::new(0),
             flaw: Mutex::default(),
+            reads: watch::Sender::new(0),
             is_reload_wanted: AtomicBool::new(false),
         }
     }
@@ -141,16 +172,33 @@ impl Gatekeeper {
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
         *self.flaw.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.changes.send_modify(|number| *number += 1);
+        self.reads.send_modify(|number| *number += 1);
     }
 
     /// Keeps the policies in force, because newer ones cannot be used.
     pub fn keep(&self, reason: String) {
         *self.flaw.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.reads.send_modify(|number| *number += 1);
     }
 
     /// Why the newest policies are not in force; `None` if they are.
     pub fn flaw(&self) -> Option<String> {
         self.flaw.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The policies in force.
+    pub fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the policy files read again, and waits until that is done. `None` if it takes too long; else why the files
+    /// cannot be used, if they cannot.
+    pub async fn reload(&self, patience: Duration) -> Option<Result<(), String>> {
+        let mut reads = self.reads.subscribe();
+        reads.mark_unchanged();
+        self.want_reload();
+        tokio::time::timeout(patience, reads.changed()).await.ok()?.ok()?;
+        Some(self.flaw().map_or(Ok(()), Err))
     }
 
     /// Notifies when other policies are put in force.
@@ -168,9 +216,19 @@ impl Gatekeeper {
         self.is_reload_wanted.swap(false, Ordering::AcqRel)
     }
 
+    /// The audit of this process.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
     /// The record of decisions.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// The questions to humans, and their answers.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// Whether a policy that binds this caller hides a tool. Such a tool does not exist for the caller.
@@ -261,7 +319,28 @@ impl Gatekeeper {
         if let Some(noted) = noted {
             self.record.note(&call, name, noted);
         }
-        admitted
+        self.enter(&call, name, admitted).await
+    }
+
+    /// Records the decision before it has an effect. What cannot be recorded does not happen.
+    async fn enter(
+        &self,
+        call: &JudgedCall<'_>,
+        policy: &str,
+        decided: Result<Admitted, RunError>,
+    ) -> Result<Admitted, RunError> {
+        let mut admitted = decided.inspect_err(|error| self.audit.refuse(call, policy, error))?;
+        let passed = admitted.passed.as_ref().map(|(approval, rule)| (approval.as_str(), rule.as_str()));
+        match self.audit.allow(call, policy, passed) {
+            Ok(audited) => {
+                admitted.audited = audited;
+                Ok(admitted)
+            }
+            Err(error) => {
+                admitted.settle(Some(Outcome::Unavailable)).await;
+                Err(error)
+            }
+        }
     }
 
     async fn decide(
@@ -279,17 +358,10 @@ impl Gatekeeper {
             Judgement::Denied(denied) => return Err(self.deny(call, &denied, None)),
             Judgement::Allowed { reserve, approval } => (reserve, approval),
         };
-        let admitted = match reserve.is_empty() {
-            true => Admitted::default(),
-            false => self.count(call, rules, reserve, run.filter(|_| approval.is_none())).await?,
-        };
         match approval {
-            None => Ok(admitted),
-            // A limit that is reached denies the call before a human is asked. Nothing happens yet, so nothing counts.
-            Some(approval) => {
-                admitted.settle(Some(Outcome::Refused)).await;
-                Err(needs_approval(approval))
-            }
+            Some(rule) => self.admit_approved(call, Question { rules, rule, reserve, run }).await,
+            None if reserve.is_empty() => Ok(Admitted::default()),
+            None => self.count(call, rules, reserve, run).await,
         }
     }
 
@@ -325,7 +397,7 @@ impl Gatekeeper {
         let Some(quota) = run else {
             let reserve = move |ledger: &Ledger| ledger.reserve(&rules, &owner, &reserve, now);
             let reserved = self.desk.ask(reserve).await?;
-            return Ok(Admitted { reserved: Some((desk, reserved)), deposit: None });
+            return Ok(Admitted { reserved: Some((desk, reserved)), ..Admitted::default() });
         };
         let held = Arc::clone(&desk);
         let reserve = move |ledger: &Ledger| {
@@ -334,7 +406,7 @@ impl Gatekeeper {
         };
         let (reserved, lease) = self.desk.ask(reserve).await?;
         let deposit = Some(self.prepaid.put(principal, lease));
-        Ok(Admitted { reserved: Some((desk, reserved)), deposit })
+        Ok(Admitted { reserved: Some((desk, reserved)), deposit, ..Admitted::default() })
     }
 
     /// The refusal for the model. It says so when the same call was refused before for the same reason.
@@ -370,8 +442,19 @@ impl Gatekeeper {
 }
 
 impl Admitted {
+    /// The decision in the audit, for the receipt of the run that the call starts.
+    pub fn decision(&self) -> Option<Arc<DecisionRef>> {
+        self.audited.as_ref().map(|audited| Arc::clone(audited.decision()))
+    }
+
     /// Tells how the call ended. What was refused, or was not possible, is not counted.
-    pub async fn settle(self, outcome: Option<Outcome>) {
+    pub async fn settle(mut self, outcome: Option<Outcome>) {
+        if let Some(audited) = self.audited.take() {
+            audited.end(outcome);
+        }
+        if let Some(used) = self.approval {
+            used.settle(outcome).await;
+        }
         let Some((desk, reserved)) = self.reserved else { return };
         // The place of a run that was not started is free before the answer.
         drop(self.deposit);
@@ -398,14 +481,6 @@ fn unbound(caller: &Caller) -> Denied {
         None => format!("no policy is bound to {caller}, so it may do nothing"),
     };
     Denied { rule: NO_POLICY.to_owned(), reason }
-}
-
-/// A call that a human must approve. Nobody can be asked yet, so it does not happen.
-fn needs_approval(approval: &Approval) -> RunError {
-    let reason = approval.reason.clone().unwrap_or_else(|| "the policy asks for an approval".to_owned());
-    let mut error = RunError::new(APPROVAL_REQUIRED, reason);
-    error.rule = Some(approval.rule.clone());
-    error.remedy("this server cannot ask for approvals; ask the operator to change the policy")
 }
 
 #[cfg(test)]

@@ -220,7 +220,7 @@ fn fingerprint(what: &impl Hash) -> u64 {
 }
 
 /// Names of the arguments, in order. `None` if one of them could carry data.
-fn names(arguments: &Value) -> Option<Vec<&str>> {
+pub(crate) fn names(arguments: &Value) -> Option<Vec<&str>> {
     let Value::Object(map) = arguments else { return Some(Vec::new()) };
     let is_plain = |name: &str| {
         name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -234,7 +234,7 @@ fn names(arguments: &Value) -> Option<Vec<&str>> {
 }
 
 /// The language, if it is one that exists.
-fn language(arguments: &Value) -> &str {
+pub(crate) fn language(arguments: &Value) -> &str {
     let name = arguments.get("language").and_then(Value::as_str).unwrap_or_default();
     if crate::runtimes::languages().any(|known| known == name) { name } else { "" }
 }

@@ -12,6 +12,7 @@ use super::live::{Entry, EntryListener};
 use super::log::LogBlock;
 use super::{Durability, FinishedRun, RunSlot, Runs};
 use crate::Caller;
+use crate::audit::RunInputs;
 use crate::clock;
 use crate::conversation::{Audience, RunEvent, Stop, StopSignals};
 use crate::gatekeeper::outcome_of;
@@ -42,13 +43,14 @@ pub(super) struct Beginning {
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
         let Beginning { caller, request, events, stopped, place } = beginning;
+        let inputs = self.engine.gatekeeper().audit().inputs_of(&request);
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
         // Counted until the run really ended, whether or not its caller waits for it.
         let lease = match self.engine.gatekeeper().lease_run(&caller).await {
             Ok(lease) => lease,
             Err(error) => {
                 let result = RunResult::not_started(outcome_of(&error), self.engine.backend().name(), error);
-                return self.conclude(&entry, result, place).await;
+                return self.conclude(&entry, (result, inputs), place).await;
             }
         };
         let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
@@ -66,11 +68,16 @@ impl Runs {
         };
         let result = lease.during(work).await;
         lease.end_with(&result);
-        self.conclude(&entry, result, place).await;
+        self.conclude(&entry, (result, inputs), place).await;
     }
 
     /// Stores the result, publishes it, and removes the run from memory once the store has it.
-    async fn conclude(&self, entry: &Entry, result: RunResult, place: RunSlot) {
+    async fn conclude(
+        &self,
+        entry: &Entry,
+        (result, inputs): (RunResult, Option<RunInputs>),
+        place: RunSlot,
+    ) {
         let blocks = {
             let mut log = entry.log();
             log.complete(Stream::Stdout, &result.execution().stdout);
@@ -87,7 +94,11 @@ impl Runs {
         let Execution { stdout, stderr, .. } = result.execution();
         let is_long = stdout.len().max(stderr.len()) > self.config.inline_bytes_max;
         let is_awaited = is_long || entry.wants_row() || self.config.durability == Durability::BeforeReply;
-        let run = Arc::new(finished(entry, result));
+        let mut run = finished(entry, result);
+        if let Some(inputs) = inputs {
+            run.proof = self.engine.gatekeeper().audit().prove(&run, inputs).map(Arc::new);
+        }
+        let run = Arc::new(run);
         if is_unstarted && !entry.wants_row() {
             entry.publish(run);
             // A caller that asks for the run to be kept from now on sees that it ended and stores it: see
@@ -210,6 +221,7 @@ fn finished(entry: &Entry, result: RunResult) -> FinishedRun {
         created_ms: entry.run.created_ms,
         ended_ms: clock::unix_ms(),
         result,
+        proof: None,
     }
 }
 

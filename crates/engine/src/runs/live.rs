@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use sandbox::Outcome;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use wire::Stream;
 
 use super::log::{LogPart, LogRange, RunLog, part};
 use super::news::{Followers, RunNews};
-use super::{FinishedRun, RunId, Runs};
+use super::{FinishedRun, ListedRun, RunId, Runs};
 use crate::conversation::{Listener, RunEvent, Stop};
 use crate::store::{NewRun, StoreError};
 
@@ -70,6 +71,18 @@ impl Entry {
 
     pub(super) fn peek(&self) -> Option<Arc<FinishedRun>> {
         self.finished.borrow().clone()
+    }
+
+    /// The run as it is in a list.
+    pub(super) fn listed(&self) -> ListedRun {
+        let ended = self.peek();
+        ListedRun {
+            id: self.run.id.clone(),
+            language: self.run.language.clone(),
+            outcome: ended.as_ref().map_or(Outcome::Running, |run| run.result.outcome),
+            created_ms: self.run.created_ms,
+            ended_ms: ended.map(|run| run.ended_ms),
+        }
     }
 
     /// Returns the part of the range that is in memory, with the total size. The part is `None` when the store

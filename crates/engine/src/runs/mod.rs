@@ -33,6 +33,7 @@ pub use news::RunNews;
 
 use self::follow::Beginning;
 use self::live::Entry;
+use crate::audit::RunProof;
 use crate::clock;
 use crate::conversation::{RunEvent, Stop};
 use policy::{Action, Call};
@@ -104,6 +105,8 @@ pub struct FinishedRun {
     pub ended_ms: u64,
     /// The result.
     pub result: RunResult,
+    /// What its receipt needs; `None` if nothing recorded the run.
+    pub proof: Option<Arc<RunProof>>,
 }
 
 /// The result of a lookup.
@@ -345,14 +348,7 @@ impl Runs {
         let limit = limit.min(LIST_MAX);
         let mut list = self.store.list(principal, limit).await.map_err(|error| error.to_run_error())?;
         for entry in self.registry().entries.values().filter(|entry| entry.run.principal == *principal) {
-            let ended = entry.peek();
-            let listed = ListedRun {
-                id: entry.run.id.clone(),
-                language: entry.run.language.clone(),
-                outcome: ended.as_ref().map_or(Outcome::Running, |run| run.result.outcome),
-                created_ms: entry.run.created_ms,
-                ended_ms: ended.map(|run| run.ended_ms),
-            };
+            let listed = entry.listed();
             match list.iter_mut().find(|known| known.id == listed.id) {
                 Some(known) => *known = listed,
                 None => list.push(listed),
@@ -361,6 +357,12 @@ impl Runs {
         list.sort_by_key(|run| std::cmp::Reverse(run.created_ms));
         list.truncate(limit);
         Ok(list)
+    }
+
+    /// The runs of all principals that are in memory, with their owners.
+    pub(crate) fn live_across(&self) -> Vec<(Principal, ListedRun)> {
+        let registry = self.registry();
+        registry.entries.values().map(|entry| (entry.run.principal.clone(), entry.listed())).collect()
     }
 
     /// Cancels the runs of a principal that are in progress in this server, also those in persistent sandboxes.

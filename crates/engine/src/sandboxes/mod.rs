@@ -9,6 +9,7 @@
 //! `unknown_sandbox`, the same answer as for an id that never existed. Languages without a live interpreter run
 //! in a separate wall over the same files.
 
+mod across;
 mod address;
 mod awake;
 mod contexts;
@@ -196,13 +197,7 @@ impl Sandboxes {
     /// Closes a sandbox and removes everything in it. Returns whether it existed.
     pub async fn close(&self, caller: &Caller, id: &SandboxId) -> Result<bool, RunError> {
         let principal = self.lookup_of(caller)?;
-        let Some(entry) = self.entry(principal, id).await? else { return Ok(false) };
-        entry.set_closing(true);
-        let slot = entry.last_turn().await;
-        let ended = self.end(&entry, slot).await;
-        // A sandbox that could not be closed can be used and closed later.
-        entry.set_closing(ended.is_ok());
-        ended.map(|()| true)
+        self.close_of(principal, id).await
     }
 
     /// Puts every sandbox to sleep, for the end of the server.

@@ -4,8 +4,10 @@
 //! Acknowledged data is on the disk. Several servers may use one state directory at once ([`servers`]). The
 //! store opens nothing before the first request, so that the start of a server does not wait for a disk.
 
+mod across;
 mod error;
 mod keeper;
+mod proof;
 mod record;
 mod retention;
 mod rows;
@@ -20,10 +22,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use sandbox::{FailureKind, Failures};
 use tokio::sync::{Semaphore, oneshot};
 
+pub(crate) use self::proof::proof_of;
 pub use error::StoreError;
 pub use retention::{Purged, Retention};
 pub(crate) use rows::{NewRun, StoredRun};
 pub(crate) use sandboxes::{Opened, SandboxUse};
+pub(crate) use schema::KNOWN as LAYOUT;
 pub(crate) use servers::Servers;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
@@ -63,6 +67,11 @@ impl StoreConfig {
     fn folder(&self) -> PathBuf {
         self.state_dir.join("store")
     }
+}
+
+/// The version of the SQLite library that is linked in.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
 }
 
 /// A handle to the store. Clones refer to the same store.
@@ -264,6 +273,7 @@ mod tests {
             created_ms: 1,
             ended_ms: 2,
             result,
+            proof: None,
         }
     }
 

@@ -7,6 +7,7 @@ use sandbox::{Enforced, Outcome};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::audit::RunProof;
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without the parts that have separate tables. Phases serve measurements and are not stored.
@@ -31,6 +32,8 @@ pub(super) struct Record {
     compile: Option<BuildReport>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lasting: Option<Lasting>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proof: Option<RunProof>,
 }
 
 impl Record {
@@ -48,7 +51,18 @@ impl Record {
             warnings: result.warnings.clone(),
             compile: execution.compile,
             lasting: result.lasting.clone(),
+            proof: None,
         }
+    }
+
+    /// Adds what the receipt of the run needs.
+    pub(super) fn with_proof(mut self, proof: Option<&RunProof>) -> Self {
+        self.proof = proof.cloned();
+        self
+    }
+
+    pub(super) fn take_proof(&mut self) -> Option<RunProof> {
+        self.proof.take()
     }
 
     /// The record of a run of which only the log may be left.

@@ -67,7 +67,7 @@ pub(super) fn finish(
     run: &FinishedRun,
     blocks: &[Arc<LogBlock>],
 ) -> rusqlite::Result<()> {
-    let record = serde_json::to_string(&Record::of(&run.result))
+    let record = serde_json::to_string(&Record::of(&run.result).with_proof(run.proof.as_deref()))
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let connection = &database.connection;
     let mut insert = connection.prepare_cached(
@@ -237,7 +237,8 @@ pub(super) fn find(
 fn load(connection: &Connection, found: RunRow) -> rusqlite::Result<FinishedRun> {
     let outcome = Outcome::from_name(&found.outcome).filter(|outcome| *outcome != Outcome::Running);
     let record = found.record.as_deref().and_then(|text| serde_json::from_str::<Record>(text).ok());
-    let record = record.unwrap_or_else(|| Record::lost(record_lost()));
+    let mut record = record.unwrap_or_else(|| Record::lost(record_lost()));
+    let proof = record.take_proof().map(Arc::new);
     let mut result = record.into_result(outcome.unwrap_or(Outcome::Killed));
     if let RunPhase::Finished(execution) = &mut result.phase {
         load_streams(connection, &found, execution)?;
@@ -245,7 +246,7 @@ fn load(connection: &Connection, found: RunRow) -> rusqlite::Result<FinishedRun>
         execution.displays = load_displays(connection, found.number)?;
     }
     let NewRun { id, principal, language, created_ms } = found.run;
-    Ok(FinishedRun { id, principal, language, created_ms, ended_ms: found.ended_ms, result })
+    Ok(FinishedRun { id, principal, language, created_ms, ended_ms: found.ended_ms, result, proof })
 }
 
 fn load_artifacts(connection: &Connection, number: i64) -> rusqlite::Result<Vec<Artifact>> {

@@ -22,10 +22,10 @@ const MIGRATIONS: [&str; 5] = [
     include_str!("0005_display_data.sql"),
 ];
 /// The layout that this program reads and writes.
-const KNOWN: i64 = MIGRATIONS.len() as i64;
+pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// How long another process may hold the database.
-const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long another process may take to open it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 const OPEN_PAUSE: Duration = Duration::from_millis(5);

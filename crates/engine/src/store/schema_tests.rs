@@ -147,3 +147,40 @@ async fn a_write_that_waited_for_a_migration_is_refused() {
     assert_eq!(waits.await.unwrap(), Err(StoreError::TooNew { found: 99, known: KNOWN }));
     assert_eq!(runs_in(&newer), 1);
 }
+
+/// A database of that layout, with a run and, where there are any, a sandbox.
+fn of_layout(folder: &Folder, layout: usize) {
+    let old = folder.connect();
+    old.pragma_update(None, "journal_mode", "WAL").unwrap();
+    MIGRATIONS[..layout].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+    old.pragma_update(None, "user_version", layout as i64).unwrap();
+    old.execute(OLD_STORED_RUN, [RUN_ID]).unwrap();
+    let sandboxes = if layout >= 4 { "persistent_sandboxes" } else { "sandboxes" };
+    if layout >= 2 {
+        old.execute(&OLD_INSERT.replace("sandboxes", sandboxes), (ID, 7)).unwrap();
+    }
+}
+
+const RUN_ID: &str = "run_0123456789abcdef0123456789abcdef";
+const OLD_STORED_RUN: &str = "INSERT INTO runs (id, principal, server, language, outcome, created_ms, ended_ms, record)
+    VALUES (?1, 'local', 'x', 'bash', 'completed', unixepoch() * 1000, unixepoch() * 1000,
+    '{\"usage\":{\"wall_ms\":1.0,\"cpu_ms\":1.0,\"memory_peak_bytes\":1,\"processes_peak\":1,\"queued_ms\":0.0,\"start_ms\":0.0},
+    \"backend\":\"native\",\"enforced\":{}}')";
+
+#[tokio::test]
+async fn every_earlier_layout_is_migrated_with_its_runs_and_sandboxes() {
+    for layout in 1..=MIGRATIONS.len() {
+        let folder = Folder::new(&format!("layout{layout}"));
+        of_layout(&folder, layout);
+        let store = folder.store();
+        let runs = store.list(&Principal::local(), 10).await.unwrap();
+        assert_eq!(runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), [RUN_ID], "layout {layout}");
+        let found = store.find(&Principal::local(), &RunId::parse(RUN_ID).unwrap()).await.unwrap();
+        assert!(matches!(found, Some(crate::store::StoredRun::Finished(_))), "layout {layout}: {found:?}");
+        let sandboxes = store.list_sandboxes(None).await.unwrap();
+        assert_eq!(sandboxes.len(), usize::from(layout >= 2), "layout {layout}");
+        store.begin(run()).await.unwrap();
+        let now: i64 = folder.connect().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(now, KNOWN, "layout {layout}");
+    }
+}

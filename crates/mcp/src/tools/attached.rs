@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use engine::audit::DecisionRef;
 use engine::{Admitted, Caller, FinishedRun, RunError, RunEvent, StartedRun, Stdin, TerminalRequest};
 use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::Outcome;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::{report, run};
+use crate::approvals::Client;
 use crate::{Server, gate};
 
 /// Events that wait for the caller. The program waits for a caller that does not take them.
@@ -64,9 +66,10 @@ impl Server {
         given: JsonObject,
         streams: AttachedStreams,
     ) -> Result<AttachedRun, Value> {
-        let admitted = gate::admit(self, caller, &run::TOOL, given).await;
-        let (admitted, given) = admitted.map_err(|error| self.refused(Outcome::Refused, error))?;
-        match self.start_attached(caller, given, streams) {
+        let admitted = gate::admit(self, (caller, Client::NONE), &run::TOOL, given).await;
+        let (admitted, given) =
+            admitted.map_err(|error| self.refused(Outcome::Refused, error.into_error()))?;
+        match self.start_attached(caller, given, streams, admitted.decision()) {
             Ok((started, events, room)) => Ok(AttachedRun { started, events, admitted, _room: room }),
             Err((outcome, error)) => {
                 admitted.settle(Some(outcome)).await;
@@ -84,6 +87,7 @@ impl Server {
         caller: &Caller,
         given: JsonObject,
         streams: AttachedStreams,
+        decision: Option<Arc<DecisionRef>>,
     ) -> Result<Started, (Outcome, RunError)> {
         let asked = run::asked(given).map_err(|error| (Outcome::Refused, *error))?;
         let mut request = asked.request;
@@ -91,6 +95,7 @@ impl Server {
         if is_for_a_person && request.ask.timeout_ms.is_none() {
             request.ask.timeout_ms = Some(self.engine.policy().maxima.wall_ms);
         }
+        request.decision = decision;
         request.stdin = streams.stdin;
         request.terminal = streams.terminal;
         let room = self.hold(run::weight(&request)).ok_or((Outcome::Unavailable, run::no_room()))?;

@@ -18,8 +18,10 @@ mod validate;
 mod wait;
 mod write_file;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use engine::audit::DecisionRef;
 use engine::{CONTEXT_SEPARATOR, Caller, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, QUOTA_EXCEEDED};
 use engine::{RunError, RunId, SandboxId, SandboxInfo};
 use policy::{Ask, Policy, Scope};
@@ -32,6 +34,7 @@ use serde_json::Value;
 
 pub use self::doubts::{doubt_argument, doubt_tool};
 use self::files::FileAccess;
+use super::approvals::GivenInput;
 use super::arguments::{Arguments, Refusal, refusal};
 use super::file_urls::FileUrls;
 use super::message::IllTypedArguments;
@@ -106,9 +109,13 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) given: JsonObject,
     pub(crate) context: &'a RequestContext<RoleServer>,
     pub(crate) file_urls: Option<&'a FileUrls>,
+    /// What the client answered to an earlier answer to this call.
+    pub(crate) input: &'a GivenInput,
     /// The handle of the run that the call starts, if a record of the call names it. Such a run goes on when its caller
     /// disconnects, because the caller asks again.
     pub(crate) run_id: Option<RunId>,
+    /// The decision that allowed the call, for the receipt of its run.
+    pub(crate) decision: Option<Arc<DecisionRef>>,
 }
 
 impl<'a> ToolCall<'a> {

@@ -57,11 +57,12 @@ fresh and leaves nothing behind.",
 /// Runs the program of the arguments. A run that takes longer than its caller waits continues without this
 /// request.
 async fn answer(call: ToolCall<'_>) -> CallToolResponse {
-    let ToolCall { server, caller, given, context, run_id, .. } = call;
-    let RunArguments { request, wait } = match asked(given) {
+    let ToolCall { server, caller, given, context, run_id, decision, .. } = call;
+    let RunArguments { mut request, wait } = match asked(given) {
         Ok(asked) => asked,
         Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
     };
+    request.decision = decision;
     let Some(room) = server.hold(weight(&request)) else {
         return report::unstarted(server, Outcome::Unavailable, no_room()).into();
     };
@@ -186,6 +187,7 @@ pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         cold: false,
         grants: Vec::new(),
         terminal: None,
+        decision: None,
     };
     Ok(RunArguments { request, wait })
 }

@@ -5,18 +5,19 @@
 //! to standard error.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::policy::{Book, Bound, Scope, Scopes};
+use ::policy::{Scope, Scopes};
 use chrono::{DateTime, NaiveDate};
 use clap::{Args, Subcommand};
-use engine::{Key, KeyError, KeyState, KeyText, Keys, NewKey};
-use serde_json::{Value, json};
+use engine::admin::{self, KeyView, NotCreated, may_do_nothing};
+use engine::{ApprovalStore, Key, KeyError, KeyState, KeyText, Keys, NewKey};
 use terminal::{BAD_USAGE, complain, plain};
 
 use super::time::parse_time_ms;
+use crate::config::Settings;
 use crate::options::Options;
 use crate::{config, state};
 
@@ -111,7 +112,7 @@ impl Expiry {
 }
 
 /// A time span in milliseconds; beside the usual units, `d` for days and `w` for weeks.
-fn parse_span_ms(text: &str) -> Result<u64, String> {
+pub(super) fn parse_span_ms(text: &str) -> Result<u64, String> {
     let whole = |unit: char| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
     let days = whole('d').or_else(|| whole('w').and_then(|weeks| weeks.checked_mul(7)));
     match days.and_then(|days| days.checked_mul(DAY_MS)) {
@@ -127,6 +128,15 @@ impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         let is_mistake = matches!(error, KeyError::BadName(_) | KeyError::PastExpiry);
         Self(if is_mistake { BAD_USAGE } else { FAILED }, error.to_string())
+    }
+}
+
+impl From<NotCreated> for Failure {
+    fn from(error: NotCreated) -> Self {
+        match error {
+            NotCreated::Key(error) => error.into(),
+            NotCreated::UnknownPolicy { .. } => Self(BAD_USAGE, plain(&error.to_string())),
+        }
     }
 }
 
@@ -152,10 +162,6 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
     let loaded = config::load(options).map_err(|error| Failure(FAILED, error.to_string()))?;
     let book =
         config::policies::load(&loaded.settings).map_err(|error| Failure(FAILED, error.to_string()))?;
-    if let Some(policy) = create.policy.as_ref().filter(|policy| book.get(policy).is_none()) {
-        let known = book.names().join(", ");
-        return Err(Failure(BAD_USAGE, format!("no policy is named `{}`; there are {known}", plain(policy))));
-    }
     let now_ms = unix_ms();
     let new = NewKey {
         name: create.name,
@@ -163,8 +169,14 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
         policy: create.policy,
         expires_ms: create.expires.map(|expires| expires.unix_ms(now_ms)),
     };
-    let keys = Keys::new(&made_directory(loaded.settings.state_dir.value.as_deref())?);
-    let (key, text) = keys.create(&new, now_ms)?;
+    let directory = made_directory(loaded.settings.state_dir.value.as_deref())?;
+    let keys = Keys::new(&directory);
+    let (key, text) = admin::create_key(&keys, &book, &new, now_ms)?;
+    // A key that is not in the audit is not handed out.
+    if let Err(Failure(status, message)) = record(&directory, &loaded.settings, "key_created", &key) {
+        keys.revoke(key.id.as_str(), now_ms)?;
+        return Err(Failure(status, format!("{message}, so `{}` was revoked", key.name)));
+    }
     hand_over(&keys, &key, &text)?;
     eprintln!("{}", created(&key));
     if may_do_nothing(&book, &key) {
@@ -174,11 +186,6 @@ fn create_key(options: &Options, create: CreateArguments) -> Result<(), Failure>
         );
     }
     Ok(())
-}
-
-fn may_do_nothing(book: &Book, key: &Key) -> bool {
-    let calls_tools = key.scopes.contain(Scope::Run);
-    calls_tools && key.policy.is_none() && matches!(book.of(&key.caller()), Bound::Nothing)
 }
 
 fn created(key: &Key) -> String {
@@ -211,7 +218,7 @@ fn list(options: &Options, all: bool, as_json: bool) -> Result<(), Failure> {
     keys.retain(|key| all || key.state(now_ms) == KeyState::InForce);
     let text = match as_json {
         true => {
-            let keys: Vec<Value> = keys.iter().map(|key| described(key, now_ms)).collect();
+            let keys: Vec<KeyView> = keys.iter().map(|key| KeyView::new(key, now_ms)).collect();
             serde_json::to_string_pretty(&keys).unwrap_or_default()
         }
         false => table(&keys, now_ms),
@@ -223,22 +230,6 @@ fn list(options: &Options, all: bool, as_json: bool) -> Result<(), Failure> {
     // The reader of standard output may be gone.
     writeln!(std::io::stdout().lock(), "{}", text.trim_end()).ok();
     Ok(())
-}
-
-fn described(key: &Key, now_ms: u64) -> Value {
-    json!({
-        "name": key.name,
-        "id": key.id.as_str(),
-        "principal": key.id.principal().as_str(),
-        "scopes": key.scopes.iter().map(Scope::name).collect::<Vec<_>>(),
-        "policy": key.policy,
-        "state": key.state(now_ms).name(),
-        "created_ms": key.created_ms,
-        "expires_ms": key.expires_ms,
-        "rotated_ms": key.rotated_ms,
-        "last_used_ms": key.used_ms,
-        "revoked_ms": key.revoked_ms,
-    })
 }
 
 fn table(keys: &[Key], now_ms: u64) -> String {
@@ -268,6 +259,12 @@ fn table(keys: &[Key], now_ms: u64) -> String {
 
 fn revoke(options: &Options, key: &str) -> Result<(), Failure> {
     let key = existing(options, key)?.revoke(key, unix_ms())?;
+    // A running server does the same; without one, nobody else would.
+    let approvals = expected_directory(options)?.map(|directory| ApprovalStore::new(&directory));
+    if let Some(Err(error)) = approvals.map(|store| store.void_of(&key.id.principal(), unix_ms())) {
+        complain(&format!("the approvals of the key were not voided: {error}"), Some(error.remedy()));
+    }
+    tell(options, "key_revoked", &key);
     eprintln!("Key `{}` (id {}) is revoked.", key.name, key.id);
     Ok(())
 }
@@ -275,12 +272,30 @@ fn revoke(options: &Options, key: &str) -> Result<(), Failure> {
 fn rotate(options: &Options, key: &str, overlap_ms: u64) -> Result<(), Failure> {
     let keys = existing(options, key)?;
     let (key, text) = keys.rotate(key, Duration::from_millis(overlap_ms), unix_ms())?;
+    tell(options, "key_rotated", &key);
     hand_over(&keys, &key, &text)?;
     let old = key.previous.map_or("The old secret does not count any more.".to_owned(), |(_, until)| {
         format!("The old secret counts until {}.", time(until))
     });
     eprintln!("Key `{}` (id {}) has a new secret, shown only now. {old}", key.name, key.id);
     Ok(())
+}
+
+/// Records what was done with a key.
+fn record(directory: &Path, settings: &Settings, kind: &'static str, key: &Key) -> Result<(), Failure> {
+    let noted = engine::audit::note_once(directory, "keys", settings.audit(), admin::key_event(kind, key));
+    noted.map_err(|error| Failure(FAILED, format!("the audit cannot be written ({})", error.code)))
+}
+
+/// The same for what has taken effect already.
+fn tell(options: &Options, kind: &'static str, key: &Key) {
+    let told = config::load(options).map_err(|error| Failure(FAILED, error.to_string())).and_then(|loaded| {
+        let directory = loaded.settings.state_dir.value.clone().or_else(state::expected);
+        directory.map_or(Ok(()), |directory| record(&directory, &loaded.settings, kind, key))
+    });
+    if let Err(Failure(_, message)) = told {
+        complain(&message, None);
+    }
 }
 
 /// The keys of a state directory that exists.

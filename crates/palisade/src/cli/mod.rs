@@ -1,5 +1,8 @@
 //! The command line.
 
+pub(crate) mod approvals;
+pub(crate) mod audit;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
 #[cfg(test)]
@@ -12,6 +15,7 @@ mod program;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
+pub(crate) mod sbom;
 mod screen;
 pub(crate) mod serve;
 pub(crate) mod shell;
@@ -91,8 +95,18 @@ pub(crate) enum Command {
     Bench(::bench::BenchArguments),
     /// Make, list, revoke and rotate keys for callers of `serve`
     Keys(keys::KeysArguments),
+    /// Show the calls that wait for a human, and approve or deny them
+    Approvals(approvals::ApprovalsArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Read, verify and export the record of calls
+    Audit(audit::AuditArguments),
+    /// Copy the state directory to a folder, while servers run
+    Backup(backup::BackupArguments),
+    /// Make a state directory of a backup
+    Restore(backup::RestoreArguments),
+    /// Print the inventory of this program: every crate that is compiled in (CycloneDX)
+    Sbom,
     /// Show or check the configuration
     Config(crate::config::command::ConfigArguments),
 }

@@ -357,6 +357,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         cold: false,
         grants: Vec::new(),
         terminal: None,
+        decision: None,
     })
 }
 

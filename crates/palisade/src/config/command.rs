@@ -101,6 +101,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
             Key::Serve(key) => settings.serve.shown(*key),
             Key::Oauth(key) => settings.oauth.shown(*key),
             Key::PoolEnabled => (json!(settings.pool_enabled.value), &settings.pool_enabled.origin),
+            Key::AuditEnabled => (json!(settings.audit_enabled.value), &settings.audit_enabled.origin),
             Key::AllowMissing => {
                 let names: Vec<_> =
                     settings.allow_missing.value.iter().map(|guarantee| guarantee.name()).collect();

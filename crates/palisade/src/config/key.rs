@@ -66,6 +66,8 @@ pub(crate) enum Number {
     StoreDays,
     StoreRunsMax,
     StoreLogMb,
+    AuditDays,
+    AuditMb,
     /// Number of spares per kind that are kept ready.
     PoolSpares,
     /// Maximum number of spares per kind.
@@ -77,7 +79,7 @@ pub(crate) enum Number {
 
 const LIMITS: usize = 2 * Amount::ALL.len();
 /// Numbers that are not limits of a run.
-const OTHERS: [Number; 11] = [
+const OTHERS: [Number; 13] = [
     Number::RunsMax,
     Number::QueueMax,
     Number::AdmissionMemoryMb,
@@ -89,6 +91,8 @@ const OTHERS: [Number; 11] = [
     Number::PoolSparesMax,
     Number::PoolMemoryPercent,
     Number::PoolAgeS,
+    Number::AuditDays,
+    Number::AuditMb,
 ];
 
 /// Number of numeric settings.
@@ -127,12 +131,17 @@ impl Number {
             Self::PoolSparesMax => LIMITS + 8,
             Self::PoolMemoryPercent => LIMITS + 9,
             Self::PoolAgeS => LIMITS + 10,
+            Self::AuditDays => LIMITS + 11,
+            Self::AuditMb => LIMITS + 12,
         }
     }
 
     /// Whether a smaller value deletes records instead of tightening a limit.
     pub(crate) fn is_retention(self) -> bool {
-        matches!(self, Self::StoreDays | Self::StoreRunsMax | Self::StoreLogMb)
+        matches!(
+            self,
+            Self::StoreDays | Self::StoreRunsMax | Self::StoreLogMb | Self::AuditDays | Self::AuditMb
+        )
     }
 
     /// Minimum and maximum. The minimum is what a run needs to start. The maximum only catches typing errors,
@@ -155,6 +164,8 @@ impl Number {
             Self::StoreDays => (1, 3650),
             Self::StoreRunsMax => (1, 10_000_000),
             Self::StoreLogMb => (1, TERABYTE_MB),
+            Self::AuditDays => (1, 36_500),
+            Self::AuditMb => (1, TERABYTE_MB),
             Self::PoolSpares => (0, 32),
             Self::PoolSparesMax => (1, 32),
             Self::PoolMemoryPercent => (1, 50),
@@ -183,6 +194,8 @@ impl Number {
             Self::StoreDays => "store.days".to_owned(),
             Self::StoreRunsMax => "store.runs_max".to_owned(),
             Self::StoreLogMb => "store.log_mb".to_owned(),
+            Self::AuditDays => "audit.days".to_owned(),
+            Self::AuditMb => "audit.mb".to_owned(),
             Self::PoolSpares => "pool.spares".to_owned(),
             Self::PoolSparesMax => "pool.spares_max".to_owned(),
             Self::PoolMemoryPercent => "pool.memory_percent".to_owned(),
@@ -198,6 +211,7 @@ pub(crate) enum Key {
     Serve(ServeKey),
     Oauth(OauthKey),
     PoolEnabled,
+    AuditEnabled,
     AllowMissing,
     StateDir,
     LogLevel,
@@ -218,7 +232,7 @@ impl Key {
         let mut all: Vec<Self> = Number::ALL.into_iter().map(Self::Number).collect();
         all.extend(ServeKey::ALL.map(Self::Serve));
         all.extend(OauthKey::ALL.map(Self::Oauth));
-        all.extend([Self::PoolEnabled, Self::AllowMissing, Self::StateDir]);
+        all.extend([Self::PoolEnabled, Self::AuditEnabled, Self::AllowMissing, Self::StateDir]);
         all.extend([Self::LogLevel, Self::LogFormat, Self::OtlpEndpoint]);
         all.extend([Self::PolicyFolder, Self::PolicyBind]);
         all.extend(QuotaKey::all().map(Self::Quota));
@@ -233,6 +247,7 @@ impl Key {
             Self::Serve(key) => format!("serve.{}", key.name()),
             Self::Oauth(key) => format!("oauth.{}", key.name()),
             Self::PoolEnabled => "pool.enabled".to_owned(),
+            Self::AuditEnabled => "audit.enabled".to_owned(),
             Self::AllowMissing => "allow_missing".to_owned(),
             Self::StateDir => "state_dir".to_owned(),
             Self::LogLevel => "log.level".to_owned(),
@@ -264,7 +279,7 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// `PALISADE_SERVICE_HOST` and similar ones for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores exclude foreign variables such as PALISADE_SERVER_URL and PALISADE_STOREFRONT_...
-    const MEANT: [&str; 13] = [
+    const MEANT: [&str; 14] = [
         "LIMIT",
         "ADMISSION",
         "ALLOW",
@@ -274,6 +289,7 @@ pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
         "SERVE_",
         "STORE_",
         "POOL_",
+        "AUDIT_",
         "OTLP_",
         "OAUTH_",
         "POLICY_",

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use engine::audit::{AuditConfig, AuditRetention};
 use engine::{AdmissionLimits, PoolConfig};
 use policy::{Binding, Policy};
 use sandbox::{Guarantee, Limits};
@@ -28,6 +29,9 @@ const INODES_LEAST: u64 = 1024;
 const STORE_DAYS: u64 = 7;
 const STORE_RUNS_MAX: u64 = 10_000;
 const STORE_LOG_MB: u64 = 1024;
+/// Retention of the audit by default.
+const AUDIT_DAYS: u64 = 365;
+const AUDIT_MB: u64 = 1024;
 /// Spares by default.
 const POOL_SPARES: u64 = 2;
 const POOL_SPARES_MAX: u64 = 16;
@@ -101,6 +105,7 @@ pub(crate) struct Settings {
     pub(crate) serve: ServeSettings,
     pub(crate) oauth: OauthSettings,
     pub(crate) pool_enabled: Valued<bool>,
+    pub(crate) audit_enabled: Valued<bool>,
     pub(crate) allow_missing: Valued<Vec<Guarantee>>,
     /// `None` selects the default directory.
     pub(crate) state_dir: Valued<Option<PathBuf>>,
@@ -128,6 +133,8 @@ impl Settings {
             Number::StoreDays => STORE_DAYS,
             Number::StoreRunsMax => STORE_RUNS_MAX,
             Number::StoreLogMb => STORE_LOG_MB,
+            Number::AuditDays => AUDIT_DAYS,
+            Number::AuditMb => AUDIT_MB,
             Number::PoolSpares => POOL_SPARES,
             Number::PoolSparesMax => POOL_SPARES_MAX,
             Number::PoolMemoryPercent => POOL_MEMORY_PERCENT,
@@ -138,6 +145,7 @@ impl Settings {
             serve: ServeSettings::built_in(),
             oauth: OauthSettings::built_in(),
             pool_enabled: Valued::default(true),
+            audit_enabled: Valued::default(true),
             allow_missing: Valued::default(policy.absence_allowed.clone()),
             state_dir: Valued::default(None),
             log_level: Valued::default(LogLevel::Info),
@@ -170,6 +178,7 @@ impl Settings {
             Setting::Serve(setting) => self.serve.apply(setting, origin),
             Setting::Oauth(setting) => self.oauth.apply(setting, origin),
             Setting::PoolEnabled(value) => self.pool_enabled.set(value, origin),
+            Setting::AuditEnabled(value) => self.audit_enabled.set(value, origin),
             Setting::AllowMissing(guarantees) => self.allow_missing.set(guarantees, origin),
             Setting::StateDir(path) => self.state_dir.set(Some(path), origin),
             Setting::LogLevel(level) => self.log_level.set(level, origin),
@@ -206,6 +215,7 @@ impl Settings {
                 let (asked, current) = (number.written(*value), number.written(current.value));
                 format!("it asks for {asked}, but a file in the working directory cannot go above {current}")
             }
+            Setting::AuditEnabled(_) => "a working directory cannot choose what is recorded".to_owned(),
             Setting::PoolEnabled(_) => "a working directory cannot choose what is built ahead".to_owned(),
             Setting::AllowMissing(_) => {
                 "a working directory cannot accept that a guarantee is missing".to_owned()
@@ -273,6 +283,16 @@ impl Settings {
     /// Maximum number of concurrent connections of `serve`.
     pub(crate) fn connections_max(&self) -> usize {
         usize::try_from(self.number(Number::ConnectionsMax).value).unwrap_or(usize::MAX)
+    }
+
+    /// How the audit is kept, if it is on.
+    pub(crate) fn audit(&self) -> Option<AuditConfig> {
+        const DAY_S: u64 = 24 * 60 * 60;
+        let retention = AuditRetention {
+            age_max: Duration::from_secs(self.number(Number::AuditDays).value * DAY_S),
+            bytes_max: self.number(Number::AuditMb).value * MB,
+        };
+        self.audit_enabled.value.then(|| AuditConfig { retention, ..AuditConfig::default() })
     }
 
     /// Limits of the store.
@@ -373,6 +393,7 @@ mod tests {
             Setting::AllowMissing(vec![Guarantee::NetworkNone]),
             Setting::AllowMissing(Vec::new()),
             Setting::StateDir(PathBuf::from("/tmp/x")),
+            Setting::AuditEnabled(false),
             Setting::LogLevel(LogLevel::Error),
             Setting::LogFormat(LogFormat::Pretty),
             Setting::OtlpEndpoint(Some("http://collector".to_owned())),

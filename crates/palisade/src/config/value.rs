@@ -87,7 +87,9 @@ impl Raw {
             Key::AllowMissing => Self::list_from_text(text),
             Key::PolicyBind => Self::bindings_from_text(text),
             Key::Quota(key) => key.raw(text),
-            Key::PoolEnabled => text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text()),
+            Key::PoolEnabled | Key::AuditEnabled => {
+                text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text())
+            }
             Key::StateDir
             | Key::LogLevel
             | Key::LogFormat
@@ -136,6 +138,7 @@ pub(crate) enum Setting {
     Serve(ServeSetting),
     Oauth(OauthSetting),
     PoolEnabled(bool),
+    AuditEnabled(bool),
     AllowMissing(Vec<Guarantee>),
     StateDir(PathBuf),
     LogLevel(LogLevel),
@@ -155,10 +158,8 @@ impl Setting {
             Key::Number(number) => parse_number(*number, raw).map(|value| Self::Number(*number, value)),
             Key::Serve(key) => ServeSetting::parse(*key, raw).map(Self::Serve),
             Key::Oauth(key) => OauthSetting::parse(*key, raw).map(Self::Oauth),
-            Key::PoolEnabled => match raw {
-                Raw::Boolean(value) => Ok(Self::PoolEnabled(*value)),
-                _ => Err(format!("it must be true or false, not {}", raw.shown())),
-            },
+            Key::PoolEnabled => parse_boolean(raw).map(Self::PoolEnabled),
+            Key::AuditEnabled => parse_boolean(raw).map(Self::AuditEnabled),
             Key::AllowMissing => parse_guarantees(raw).map(Self::AllowMissing),
             Key::StateDir => parse_path(raw).map(Self::StateDir),
             Key::Interpreter(language) => {
@@ -179,6 +180,7 @@ impl Setting {
             Self::Serve(setting) => Key::Serve(setting.key()),
             Self::Oauth(setting) => Key::Oauth(setting.key()),
             Self::PoolEnabled(_) => Key::PoolEnabled,
+            Self::AuditEnabled(_) => Key::AuditEnabled,
             Self::AllowMissing(_) => Key::AllowMissing,
             Self::StateDir(_) => Key::StateDir,
             Self::LogLevel(_) => Key::LogLevel,
@@ -208,6 +210,13 @@ fn parse_number(number: Number, raw: &Raw) -> Result<u64, String> {
         let (least, most) = (number.written(least), number.written(most));
         format!("it must be {kind} from {least} to {most}, not {}", raw.shown())
     })
+}
+
+fn parse_boolean(raw: &Raw) -> Result<bool, String> {
+    match raw {
+        Raw::Boolean(value) => Ok(*value),
+        _ => Err(format!("it must be true or false, not {}", raw.shown())),
+    }
 }
 
 fn parse_guarantees(raw: &Raw) -> Result<Vec<Guarantee>, String> {

@@ -17,8 +17,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::predicate::{Finding, Op, Path, Predicate};
+use crate::caller::Caller;
 use crate::decimal::Decimal;
 use crate::document::{Flaw, Position};
+use crate::principal::Principal;
 use crate::window::Window;
 
 pub use self::cases::{Case, Expectation, Subject, read_cases};
@@ -360,7 +362,23 @@ impl Limit {
     }
 }
 
+impl ApproveBy {
+    /// The name in policy files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Caller => "caller",
+        }
+    }
+}
+
 impl Approval {
+    /// Who is asked about a call of this caller. The user of this machine sits at the client, other callers may not.
+    pub fn asks(&self, caller: &Caller) -> ApproveBy {
+        let is_local = caller.principal == Principal::local();
+        self.by.unwrap_or(if is_local { ApproveBy::Caller } else { ApproveBy::Operator })
+    }
+
     fn is_needed(&self, arguments: &Value) -> bool {
         self.when.iter().all(|one| matches!(one.find(arguments), Finding::Holds | Finding::Unfit))
     }

@@ -309,7 +309,7 @@ fn read_rate(node: &Node) -> Result<(Decimal, Window), Flaw> {
 }
 
 /// `30m`, as Go writes durations: numbers with `s`, `m` or `h`.
-fn read_timeout(node: &Node) -> Result<u64, Flaw> {
+pub(super) fn read_timeout(node: &Node) -> Result<u64, Flaw> {
     let flaw = || Flaw::new(node.at, "`approval_timeout` is a time such as \"90s\", \"30m\" or \"1h30m\"");
     let mut rest = as_text(node, "approval_timeout")?;
     let mut seconds = 0u64;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::predicate::{self, Op, Path};
 use super::read::{as_list, as_map, as_text, escape, texts, unknown};
+use super::read_intercept::read_timeout;
 use super::{Approval, ApproveBy, Check, CheckKind, Increment, Limit, ToolRules};
 use crate::decimal::Decimal;
 use crate::document::{Entry, Flaw, Node, NodeValue};
 use crate::window::Window;
 
 const FIELDS: &str = "require, deny_if, limits, require_approval, approve_by, reason, access, walls, rules";
+const APPROVAL_FIELDS: &str = "when, reason, approve_by, approval_timeout";
 const LIMIT_FIELDS: &str = "counter, window, max, scope, increment_from, on_deny";
 
 /// Reads an entry. `rules` is the other format's and left to it.
@@ -115,7 +117,7 @@ pub(super) fn read_window(node: &Node) -> Result<Window, Flaw> {
         .ok_or_else(|| Flaw::new(node.at, "a window is \"minute\", \"hour\" or \"day\""))
 }
 
-/// `true`, a list of predicates that must all hold, or an object with `when`, `reason`, `approve_by`.
+/// `true`, a list of predicates that must all hold, or an object with the fields of [`APPROVAL_FIELDS`].
 fn read_approval(
     node: &Node,
     pointer: &str,
@@ -142,7 +144,8 @@ fn read_approval(
                     "when" => approval.when = predicates(value)?,
                     "reason" => approval.reason = Some(as_text(value, key)?.to_owned()),
                     "approve_by" => approval.by = Some(approve_by(value)?),
-                    _ => return Err(unknown(*at, key, "`require_approval`", "when, reason, approve_by")),
+                    "approval_timeout" => approval.timeout_s = Some(read_timeout(value)?),
+                    _ => return Err(unknown(*at, key, "`require_approval`", APPROVAL_FIELDS)),
                 }
             }
         }
@@ -152,7 +155,7 @@ fn read_approval(
 }
 
 fn is_field_of_approval(key: &str) -> bool {
-    matches!(key, "when" | "reason" | "approve_by")
+    matches!(key, "when" | "reason" | "approve_by" | "approval_timeout")
 }
 
 fn approve_by(node: &Node) -> Result<ApproveBy, Flaw> {

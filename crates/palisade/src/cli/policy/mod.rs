@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use ::policy::{Book, Flaw, Rules, Syntax};
 use clap::{Args, Subcommand};
-use engine::{Caller, Key, Keys, Principal};
+use engine::admin::caller_named;
+use engine::{Caller, Key, Keys};
 use terminal::{BAD_USAGE, complain, plain};
 
 use crate::config::{self, Settings};
@@ -149,18 +150,7 @@ fn keys(settings: &Settings) -> Vec<Key> {
 
 /// The caller with that label, as bindings see it.
 fn caller(label: &str, keys: &[Key]) -> Result<Caller, String> {
-    let held =
-        keys.iter().find(|key| label.strip_prefix("key:") == Some(&*key.name) && key.revoked_ms.is_none());
-    if let Some(key) = held {
-        return Ok(key.caller());
-    }
-    let principal = match label {
-        "local" => Principal::local(),
-        "anonymous" => Principal::anonymous(),
-        "owner" | "token" | "key:owner" => return Ok(Caller::token_holder()),
-        other => Principal::new(other).ok_or("a caller is a name such as local or key:ci-main")?,
-    };
-    Ok(Caller { label: label.into(), ..Caller::owner(principal) })
+    caller_named(label, keys).ok_or_else(|| "a caller is a name such as local or key:ci-main".to_owned())
 }
 
 fn read(path: &Path) -> Result<Rules, String> {

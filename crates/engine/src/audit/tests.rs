@@ -1,0 +1,1 @@
+//! The writer and its reader together.
