@@ -7,6 +7,7 @@
 mod archives;
 mod attached;
 mod attacks_service;
+mod audit;
 mod bench;
 mod command_line;
 mod compiled;

@@ -36,7 +36,7 @@ fn verified(state_dir: &Path, keys: KeyRing) -> AuditReport {
 }
 
 fn kinds(state_dir: &Path) -> Vec<String> {
-    tail(&folder(state_dir), 1000).unwrap().into_iter().map(|entry| entry.kind).collect()
+    tail(&folder(state_dir), 10_000).unwrap().into_iter().map(|entry| entry.kind).collect()
 }
 
 #[tokio::test]
