@@ -235,7 +235,7 @@ impl Shared {
 
     /// Appends an entry about what has happened. A failure is logged: the next call is refused.
     fn tell(&self, kind: &'static str, data: String) -> Option<Written> {
-        self.append(kind, data, Need::Afterwards)
+        self.append(kind, data, Need::AfterEffect)
             .inspect_err(|error| {
                 tracing::error!(reason = %error, kind, "audit_entry_waits");
             })
