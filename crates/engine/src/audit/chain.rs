@@ -87,7 +87,8 @@ impl Chain {
         let folder = ChainFolder::new(audit, &instance);
         make_folder(&folder.path)?;
         let lock = make_file(&folder.path.join(LOCK))?;
-        lock.try_lock()?;
+        // A reader may hold it for a moment, to see whether somebody writes.
+        lock.lock()?;
         let file = make_file(&folder.segment(1))?;
         let mut chain = Self {
             head: Hash::beginning(&instance),

@@ -191,6 +191,21 @@ fn retention_removes_whole_segments_and_the_rest_is_verified() {
 }
 
 #[test]
+fn a_reserve_that_a_killed_process_left_is_removed() {
+    let state = harness::TestFolder::new();
+    drop(begun(state.path(), AuditConfig::default()));
+    let audit = folder(state.path());
+    let left = files::chains(&audit).unwrap()[0].path.join(files::RESERVE);
+    assert!(!left.exists(), "a process that ends removes it");
+    fs::write(&left, [0; 100]).unwrap();
+    let keeper = begun(state.path(), AuditConfig::default());
+    retention::retire(&audit, &keys::KeyFolder::new(&audit), AuditRetention::default()).unwrap();
+    let own = files::chains(&audit).unwrap()[1].path.join(files::RESERVE);
+    assert!(!left.exists() && own.exists(), "and that of a process that lives stays");
+    drop(keeper);
+}
+
+#[test]
 fn a_chain_that_is_too_old_goes_as_a_whole_and_the_next_one_does_not_miss_it() {
     let state = harness::TestFolder::new();
     drop(begun(state.path(), AuditConfig::default()));
