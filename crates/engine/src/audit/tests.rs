@@ -53,6 +53,8 @@ async fn a_decision_is_written_before_the_call_is_admitted_and_its_outcome_after
     // A caller that is gone leaves a call whose outcome nobody told.
     drop(admit(&keeper).await.unwrap());
     assert_eq!(tail(&folder(state.path()), 1).unwrap()[0].data()["outcome"], "unknown");
+    keeper.audit().end();
+    assert_eq!(admit(&keeper).await.unwrap_err().code, AUDIT_UNAVAILABLE, "nothing happens unrecorded");
     drop(keeper);
     let report = verified(state.path(), trusted(state.path()));
     assert_eq!(report.verdict, Verdict::Whole, "{report:#?}");
