@@ -1,8 +1,9 @@
 """What the gate costs a warm run: `palisade mcp` with a policy that has limits and with quotas, beside one without any.
+A third server, again without any, shows how far two equal servers are apart.
 
 Usage: gate.py BINARY RESULTS.json [SAMPLES]
 
-Both servers stay; the samples alternate, and which one is first alternates too. Every sample is kept, in milliseconds.
+All servers stay; the samples alternate, and the order rotates. Every sample is kept, in milliseconds.
 """
 
 import json
@@ -51,11 +52,12 @@ def main():
             json.dump(POLICY, file)
         os.chmod(os.path.join(folder, "measured.json"), 0o644)
         bound = {"PALISADE_POLICY_FOLDER": folder, "PALISADE_POLICY_BIND": "*=measured", "PALISADE_QUOTA_FOR": QUOTAS}
-        sides = {"none": server(binary, {}), "gate": server(binary, bound)}
+        sides = {"none": server(binary, {}), "gate": server(binary, bound), "again": server(binary, {})}
         samples = {name: [] for name in sides}
         for number in range(WARM_UP + count):
-            order = list(sides) if number % 2 else list(sides)[::-1]
-            for name in order:
+            names = list(sides)
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
                 time.sleep(PAUSE_S)
                 took = sides[name].timed_ms()
                 if number >= WARM_UP:
@@ -65,10 +67,13 @@ def main():
     told = {name: quantiles(ones) for name, ones in samples.items()}
     gate_us = (told["gate"]["p50"] - told["none"]["p50"]) * 1000
     paired = [gate - none for gate, none in zip(samples["gate"], samples["none"])]
+    control = [again - none for again, none in zip(samples["again"], samples["none"])]
     whole = {
         "machine": {"kernel": platform.release(), "cores": os.cpu_count()},
         "gate_us_p50": gate_us,
         "gate_us_p50_of_pairs": statistics.median(paired) * 1000,
+        "control_us_p50": (told["again"]["p50"] - told["none"]["p50"]) * 1000,
+        "control_us_p50_of_pairs": statistics.median(control) * 1000,
         "sides": told,
         "samples_ms": samples,
     }
@@ -79,6 +84,7 @@ def main():
     for name, one in told.items():
         print(f"{name:5} p50 {one['p50']:.3f} ms, p90 {one['p90']:.3f} ms, least {one['least']:.3f} ms")
     print(f"gate: {gate_us:.0f} us at p50, {whole['gate_us_p50_of_pairs']:.0f} us in the middle pair")
+    print(f"two equal servers: {whole['control_us_p50']:.0f} us, {whole['control_us_p50_of_pairs']:.0f} us")
 
 
 if __name__ == "__main__":

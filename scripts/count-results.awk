@@ -72,6 +72,12 @@ partial && runner == "nextest" && !is_over && /^ *(PASS|LEAK|FAIL|TIMEOUT|SIGKIL
     else failed++
 }
 
+# a test that passed when it was repeated: TRY 2 PASS [   0.010s] crate name
+partial && runner == "nextest" && !is_over && /^ *TRY [0-9]+ PASS \[/ {
+    seen = 1
+    passed++
+}
+
 # unittest: one character per test
 partial && runner == "unittest" && /^[.FEsxu]+$/ {
     seen = 1

@@ -208,6 +208,15 @@ suite() {
         show_failure "$name"
     fi
     note "$name" "$verdict" "$p passed, $f failed, $s skipped, $detail"
+    if [ "$runner" = nextest ]; then tell_flaky "$name"; fi
+}
+
+# tell_flaky NAME: names the tests that passed only when they were repeated (.config/nextest.toml). Each is a bug.
+tell_flaky() {
+    local line
+    while read -r line; do
+        note "$1" FLAKY "$line"
+    done < <(sed -n -e '1,/^ *Summary \[/d' -e 's/^ *FLAKY [0-9/]* *\[[^]]*\] *//p' "$logs/$1.log")
 }
 
 prepare() {
@@ -289,7 +298,7 @@ run_driver_tests() {
 run_cargo_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
         suite tests nextest "unit tests and the suites over the built product: functional, languages, escape" \
-            "$suite_timeout_s" cargo nextest run --workspace --no-fail-fast --failure-output final
+            "$suite_timeout_s" cargo nextest run --profile ci --workspace --no-fail-fast --failure-output final
         if [ -n "${PALISADE_QUICK:-}" ]; then return 0; fi
         suite doc-tests libtest "examples in the documentation of the crates" "$suite_timeout_s" cargo test --workspace --doc --no-fail-fast
     else

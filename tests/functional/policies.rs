@@ -352,6 +352,8 @@ fn a_listener_is_told_when_its_list_of_tools_changes_and_only_then() {
     let policies = Policies::new(user, "listener", &rules("allow", json!({})));
     let server = policies.server(user);
     server.is_well();
+    let list = || server.ask(&Request::modern("tools/list", json!({}))).message();
+    let before = list();
     let mut socket = Socket::open(&server);
     let filter = json!({"notifications": {"toolsListChanged": true}});
     socket
@@ -363,10 +365,15 @@ fn a_listener_is_told_when_its_list_of_tools_changes_and_only_then() {
     policies.write(&rules("allow", json!({"tools": {"run": {"deny_if": {"args.x": {"eq": 1}}}}})));
     until(IN_FORCE, "they are in force", || server.log().contains("\"reloaded\"").then_some(()));
     policies.write(&rules("allow", json!({"hide": ["sandbox_open"]})));
-    let told = socket.message();
-    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
-    let list = server.ask(&Request::modern("tools/list", json!({})));
-    assert!(!names(&list.message(), "tools").contains(&"sandbox_open".to_owned()));
+    // A language whose check ends late changes the list too: each notification is about a list that differs.
+    let mut seen = before;
+    while names(&seen, "tools").contains(&"sandbox_open".to_owned()) {
+        let told = socket.message();
+        assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+        let now = list();
+        assert_ne!(now["result"]["tools"], seen["result"]["tools"], "{told}");
+        seen = now;
+    }
 }
 
 #[test]

@@ -52,19 +52,14 @@ pub(crate) async fn listen(server: &Server, context: SubscriptionContext) -> Res
         tokio::select! {
             () = context.cancelled() => return Ok(()),
             _ = server.ended() => return Ok(()),
-            Ok(()) = tools.changed() => {
-                // The sink applies the client's filter and drops notifications that the client did not
-                // request.
-                context.sink().notify_tool_list_changed().await.ok();
-                seen = server.tools_for(&caller).await;
-            }
-            Ok(()) = policies.changed() => {
-                let now = server.tools_for(&caller).await;
-                if now != seen {
-                    context.sink().notify_tool_list_changed().await.ok();
-                    seen = now;
-                }
-            }
+            Ok(()) = tools.changed() => {}
+            Ok(()) = policies.changed() => {}
+        }
+        let now = server.tools_for(&caller).await;
+        if now != seen {
+            // The sink applies the client's filter and drops notifications that the client did not request.
+            context.sink().notify_tool_list_changed().await.ok();
+            seen = now;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Upkeep of the gate while a server runs: changed policies are put in force, and the record of decisions is written.
+//! Upkeep of the gate while a server runs: changed policies and quotas are put in force, and the record of decisions is written.
 //!
 //! ```text
 //! every 250 ms -> files changed and settled, or SIGHUP -> usable: in force from the next call -> `reloaded`
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use engine::Engine;
 
-use crate::config::policies::Watch;
+use crate::config::policies::{Reloaded, Watch};
 
 const PAUSE: Duration = Duration::from_millis(250);
 /// Looks between two writes of the record.
@@ -65,7 +65,8 @@ fn look(engine: &Engine, watch: &mut Watch) {
     let gatekeeper = engine.gatekeeper();
     match watch.poll(gatekeeper.take_reload_wish()) {
         None => {}
-        Some(Ok(book)) => {
+        Some(Ok(Reloaded { book, quotas })) => {
+            gatekeeper.replace_quotas(quotas);
             gatekeeper.replace(book);
             tracing::info!(what = "policies", "reloaded");
         }

@@ -107,6 +107,11 @@ pub struct Quotas {
 }
 
 impl Quotas {
+    /// Whether no caller has a quota.
+    pub fn is_empty(&self) -> bool {
+        self.usual.is_none() && self.rules.is_empty()
+    }
+
     /// The quota of a caller.
     pub fn of(&self, caller: &Caller) -> Quota {
         let mut quota = if caller.principal.is_owner() { Quota::default() } else { self.usual };

@@ -5,9 +5,11 @@
 //! so the request gets the same answer as for a wrong id. The end of a session ends its runs.
 //!
 //! The library holds about 60 kB for a session, and many clients leave without closing theirs. A session is *idle*
-//! while it has neither a request in progress nor an open stream. Idle sessions are bounded in number and time;
-//! the one that is idle longest is closed first.
+//! while it has neither a request in progress nor an open stream. Idle sessions are bounded in number and time. When
+//! there are too many, the principal with the most sessions loses the one that is idle longest, so a caller that opens
+//! many sessions closes its own.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +27,8 @@ pub(crate) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Maximum number of sessions, and how many of them may be idle.
 const SESSIONS_MAX: usize = 1024;
 const IDLE_MAX: usize = 256;
+/// Maximum number of sessions of one principal: others find room beside it.
+const OWN_MAX: usize = SESSIONS_MAX / 4 * 3;
 /// An idle session is closed after this time, or after the time of the longest run if that is longer: the run of a
 /// client that disconnected goes on.
 const IDLE_EXPIRY: Duration = Duration::from_secs(15 * 60);
@@ -45,6 +49,7 @@ pub(crate) struct Sessions {
     owners: Mutex<HashMap<String, Owner>>,
     idle_expiry: Duration,
     sessions_max: usize,
+    own_max: usize,
     idle_max: usize,
 }
 
@@ -107,6 +112,7 @@ impl Sessions {
             owners: Mutex::default(),
             idle_expiry,
             sessions_max: SESSIONS_MAX,
+            own_max: OWN_MAX,
             idle_max: IDLE_MAX,
         }
     }
@@ -199,15 +205,23 @@ impl Sessions {
         });
     }
 
-    /// The session to close: the one that is idle longest. A new session is idle, so it is closed itself if all
-    /// others are in use.
+    /// The session to close: of the principal with the most sessions, the one that is idle longest. A new session is
+    /// idle, so it is closed itself if all others of its principal are in use.
     fn surplus(&self) -> Option<String> {
         let owners = self.lock();
-        let idle = owners.iter().filter_map(|(id, owner)| Some((owner.activity.idle_since()?, id)));
-        if owners.len() <= self.sessions_max && idle.clone().count() <= self.idle_max {
+        let mut counts: HashMap<&Principal, usize> = HashMap::new();
+        for owner in owners.values() {
+            *counts.entry(&owner.principal).or_default() += 1;
+        }
+        let most = counts.values().copied().max().unwrap_or(0);
+        let idle = owners.iter().filter_map(|(id, owner)| Some((owner, owner.activity.idle_since()?, id)));
+        let is_within = owners.len() <= self.sessions_max && most <= self.own_max;
+        if is_within && idle.clone().count() <= self.idle_max {
             return None;
         }
-        idle.min().map(|(_, id)| id.clone())
+        let held = |owner: &Owner| counts.get(&owner.principal).copied().unwrap_or(0);
+        let first = idle.min_by_key(|(owner, since, _)| (Reverse(held(owner)), *since));
+        first.map(|(_, _, id)| id.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Owner>> {
@@ -245,7 +259,7 @@ mod tests {
 
     /// Room for a few sessions only, because each holds much memory.
     fn few() -> Sessions {
-        Sessions { sessions_max: 12, idle_max: 4, ..Sessions::new(Duration::from_secs(1)) }
+        Sessions { sessions_max: 12, own_max: 8, idle_max: 4, ..Sessions::new(Duration::from_secs(1)) }
     }
 
     #[tokio::test]
@@ -270,13 +284,34 @@ mod tests {
         let sessions = few();
         let owner = Principal::token_holder();
         let mut held = Vec::new();
-        for _ in 0..sessions.sessions_max {
+        for _ in 0..sessions.own_max {
             let mut headers = open(&sessions, &owner).await;
             held.extend(sessions.check(&mut headers, &owner));
         }
         let mut surplus = open(&sessions, &owner).await;
-        assert_eq!((sessions.count(), held.len()), (sessions.sessions_max, sessions.sessions_max));
+        assert_eq!((sessions.count(), held.len()), (sessions.own_max, sessions.own_max));
         assert!(sessions.check(&mut surplus, &owner).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_caller_with_many_sessions_closes_its_own_and_none_of_another() {
+        let sessions = few();
+        let (greedy, other) = (Principal::anonymous(), Principal::token_holder());
+        let mut kept = open(&sessions, &other).await;
+        for _ in 0..20 {
+            open(&sessions, &greedy).await;
+        }
+        assert!(sessions.check(&mut kept, &other).is_some(), "an idle session of another caller was closed");
+
+        // The same with sessions that are in use: they leave room for others.
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            let mut headers = open(&sessions, &greedy).await;
+            held.extend(sessions.check(&mut headers, &greedy));
+        }
+        assert!(held.len() <= sessions.own_max, "{}", held.len());
+        let mut late = open(&sessions, &other).await;
+        assert!(sessions.check(&mut late, &other).is_some(), "no room for another caller");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::{Amount, Caller, Quota, Quotas};
+use policy::{Amount, Caller, Principal, Quota, Quotas};
 use sandbox::Outcome;
 
 use super::desk::Desk;
@@ -17,6 +17,9 @@ use crate::result::{RunError, RunPhase, RunResult};
 pub const QUOTA_EXCEEDED: &str = "quota_exceeded";
 /// How often the time of a run in progress is noted.
 const REPORT_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the end of a run waits to be written. Writing it at once would take the processor from the answer.
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A quota and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,21 @@ impl Gatekeeper {
             Ok(RunLease::new(desk, id, minute))
         });
         leased.await.map_err(|error| refusal(caller, &error))
+    }
+
+    /// Charges the processor time of processes that a program left in a persistent sandbox. Nothing is written where no
+    /// caller has quotas.
+    pub(crate) fn charge_between_runs(&self, principal: &Principal, cpu_us: u64) {
+        let is_limited = !self.quotas.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !is_limited || cpu_us == 0 {
+            return;
+        }
+        let principal = principal.clone();
+        self.desk.nudge(move |ledger| {
+            if let Err(error) = ledger.charge(&principal, cpu_us, unix_ms() / 1000) {
+                tracing::warn!(?error, "processor_time_not_charged");
+            }
+        });
     }
 
     /// The quotas of runs of a caller, with what is used of them.
@@ -140,17 +158,27 @@ impl RunLease {
 impl Held {
     fn end(self, cpu_us: u64, unbegun: Option<u64>) {
         self.desk.kept().ended().push(EndedLease { id: self.id, cpu_us, unbegun });
-        self.desk.nudge(|ledger| {
-            if let Err(error) = ledger.settle_ended(unix_ms() / 1000) {
-                // The place stays taken until a later transaction writes it.
-                tracing::warn!(?error, "lease_not_ended");
-            }
-        });
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move {
+                tokio::time::sleep(SETTLE_PAUSE).await;
+                settle(&self.desk);
+            })),
+            Err(_) => settle(&self.desk),
+        }
     }
 
     fn spent_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
+}
+
+fn settle(desk: &Desk<Ledger>) {
+    desk.nudge(|ledger| {
+        if let Err(error) = ledger.settle_ended(unix_ms() / 1000) {
+            // The place stays taken until a later transaction writes it.
+            tracing::warn!(?error, "lease_not_ended");
+        }
+    });
 }
 
 impl Drop for RunLease {

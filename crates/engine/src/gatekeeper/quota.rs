@@ -120,6 +120,11 @@ impl Ledger {
         })
     }
 
+    /// Charges processor time that no run is charged.
+    pub(crate) fn charge(&self, principal: &Principal, cpu_us: u64, unix_s: u64) -> Result<(), NotReserved> {
+        self.database.change(|change| charge(change, principal.as_str(), cpu_us, unix_s))
+    }
+
     /// What a principal uses now.
     pub(crate) fn in_use(&self, principal: &Principal, unix_s: u64) -> Result<InUse, NotReserved> {
         let servers = self.roll.servers()?;

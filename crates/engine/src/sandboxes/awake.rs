@@ -20,6 +20,8 @@ const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 pub(super) struct AwakeSandbox {
     pub(super) sandbox: Box<dyn Sandbox>,
     pub(super) channel: GuestChannel,
+    /// Processor time that was charged, since it was last measured anew.
+    pub(super) charged_cpu_us: u64,
 }
 
 impl AwakeSandbox {
@@ -54,7 +56,7 @@ impl AwakeSandbox {
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let guest = guest_client::connect(stream).await.map_err(|_| lost())?;
         let channel = GuestChannel::new(guest).with_share(share);
-        Ok(Self { sandbox, channel })
+        Ok(Self { sandbox, channel, charged_cpu_us: 0 })
     }
 }
 

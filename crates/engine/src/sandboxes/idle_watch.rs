@@ -2,7 +2,8 @@
 //!
 //! Each run is watched while it lasts. Between runs, nothing else would enforce the limits that only the host
 //! can watch: the disk, processor time, and memory where no control group counts it. A program that reports its
-//! end and continues would have no clock. Memory that idle sandboxes hold would be promised to others again.
+//! end and continues would have no clock. Memory that idle sandboxes hold would be promised to others again. The
+//! processor time that is used meanwhile is charged to the owner.
 //!
 //! One task examines all awake sandboxes. A sandbox in which nothing ran since the last examination costs one
 //! short read.
@@ -59,25 +60,26 @@ async fn watch(sandboxes: Weak<Sandboxes>) {
             let is_quiet = slot.awake.as_mut().is_some_and(|awake| awake.sandbox.is_quiet());
             if !is_quiet {
                 // In separate tasks: a workspace with many files does not delay the examination of others.
-                tokio::spawn(look(entry, slot));
+                tokio::spawn(look(Arc::clone(&sandboxes), entry, slot));
             }
         }
     }
 }
 
 /// Examines one sandbox. The caller holds its turn.
-async fn look(entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
+async fn look(sandboxes: Arc<Sandboxes>, entry: Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) {
     let ending = match &mut slot.awake {
         Some(awake) => awake.sandbox.look().await,
         None => Some(Ending::Gone),
     };
     match ending {
         None => {
-            let held = match slot.awake.as_mut() {
-                Some(awake) => awake.sandbox.usage().await.memory_peak_bytes,
-                None => 0,
-            };
-            entry.memory_bytes.store(held, Ordering::Relaxed);
+            let Some(awake) = slot.awake.as_mut() else { return };
+            let used = awake.sandbox.usage().await;
+            entry.memory_bytes.store(used.memory_peak_bytes, Ordering::Relaxed);
+            let more_us = used.cpu_us.saturating_sub(awake.charged_cpu_us);
+            awake.charged_cpu_us = used.cpu_us;
+            sandboxes.engine.gatekeeper().charge_between_runs(&entry.record.principal, more_us);
         }
         Some(_) => {
             if slot.awake.is_some() {

@@ -376,9 +376,11 @@ async fn conclude(concluding: Concluding<'_>) -> RunResult {
     let KeptEnd { end, said: Said { output, done, displays: shown }, interpreter, .. } = played;
     let usage = awake.sandbox.usage().await;
     awake.channel.reader.settle();
+    awake.charged_cpu_us = usage.cpu_us;
     if !matches!(end, End::Program(_)) && interpreter != InterpreterFate::Gone {
         // The run used up what it may. Processes of other interpreters are not ended for that between runs.
         awake.sandbox.measure_anew(&terms.limits, None).await;
+        awake.charged_cpu_us = 0;
     }
     let lost = match interpreter {
         InterpreterFate::Kept => None,

@@ -49,14 +49,14 @@ impl Store {
         self.ask(super::Kind::Write, 0, move |database| insert(database, &record, own_max)).await
     }
 
-    /// Records the size of the files of a sandbox. The write is deferred.
+    /// Records the size of the files of a sandbox. It is written when this returns, because other servers hold the
+    /// owner to a quota by it.
     pub(crate) async fn note_disk(&self, id: SandboxId, disk_bytes: u64) -> Result<(), StoreError> {
-        self.send(super::Kind::WriteLater, 0, move |database| {
+        self.ask(super::Kind::Write, 0, move |database| {
             let text = "UPDATE persistent_sandboxes SET disk_bytes = ?2 WHERE id = ?1";
             database.connection.prepare_cached(text)?.execute(params![id.as_str(), sql(disk_bytes)]).map(drop)
         })
         .await
-        .map(drop)
     }
 
     /// Deletes a sandbox. Returns whether it existed.

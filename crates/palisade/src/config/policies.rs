@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use policy::{Book, BookError, Syntax};
+use policy::{Book, BookError, Quotas, Syntax};
 
 use super::file::{self, Trust};
 use super::{ConfigError, Problem, Settings, Surroundings};
@@ -69,7 +69,7 @@ pub(crate) fn find(settings: &Settings, name: &str) -> Result<Option<(PathBuf, S
     Ok(files.remove(name).map(|(path, text, _)| (path, text)))
 }
 
-/// Notices changes of the policy files and of the files with the bindings.
+/// Notices changes of the policy files, and of the files with the bindings and the quotas.
 pub(crate) struct Watch {
     surroundings: Surroundings,
     options: Options,
@@ -78,6 +78,15 @@ pub(crate) struct Watch {
     read: Vec<Seen>,
     /// What was last seen. A change is believed when it is seen twice, because files are written in pieces.
     seen: Vec<Seen>,
+}
+
+/// What is put in force while a server runs.
+#[derive(Debug)]
+pub(crate) struct Reloaded {
+    /// The policies and their bindings.
+    pub(crate) book: Book,
+    /// The quotas of callers.
+    pub(crate) quotas: Quotas,
 }
 
 /// A file or folder as it was seen.
@@ -104,7 +113,7 @@ impl Watch {
     }
 
     /// Looks once. The answer is there after a change has settled, or if it is demanded.
-    pub(crate) fn poll(&mut self, is_demanded: bool) -> Option<Result<Book, String>> {
+    pub(crate) fn poll(&mut self, is_demanded: bool) -> Option<Result<Reloaded, String>> {
         let now = self.look();
         let is_settled = now == self.seen && now != self.read;
         if !is_settled && !is_demanded {
@@ -113,7 +122,8 @@ impl Watch {
         }
         let loaded = super::load_from(&self.surroundings, &self.options).and_then(|loaded| {
             self.folders = folders(&self.surroundings, &loaded.settings);
-            load_from(&self.surroundings, &loaded.settings)
+            let book = load_from(&self.surroundings, &loaded.settings)?;
+            Ok(Reloaded { book, quotas: loaded.settings.quota.quotas() })
         });
         // The folders may be other ones now. What changes while the files are read differs at the next look.
         self.read = if is_demanded || self.folders_differ(&now) { self.look() } else { now };

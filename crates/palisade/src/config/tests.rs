@@ -307,7 +307,7 @@ fn bindings_are_tables_in_order_and_a_working_directory_has_no_say() {
 }
 
 #[test]
-fn changed_policies_and_bindings_are_read_when_they_have_settled() {
+fn changed_policies_bindings_and_quotas_are_read_when_they_have_settled() {
     let scene = Scene::new();
     let write = |place: &str, text: &str| {
         let path = scene.folder.file(place, text);
@@ -326,9 +326,10 @@ fn changed_policies_and_bindings_are_read_when_they_have_settled() {
     assert!(watch.poll(false).is_none(), "told once");
     assert!(watch.poll(true).unwrap().is_err(), "on demand");
     write("user/policies/own.yaml", "version: '1'\ndefault: allow\ndescription: new\n");
-    scene.write("user", "[[policy.bind]]\nmatch = \"*\"\npolicy = \"own\"\n");
+    scene.write("user", "[quota]\nparallel_runs = 3\n[[policy.bind]]\nmatch = \"*\"\npolicy = \"own\"\n");
     assert!(watch.poll(false).is_none());
-    let book = watch.poll(false).unwrap().unwrap();
+    let policies::Reloaded { book, quotas } = watch.poll(false).unwrap().unwrap();
+    assert_eq!(quotas.usual.get(policy::Amount::ParallelRuns), Some(3));
     assert_eq!(book.bindings()[0].callers, "*");
     assert_eq!(book.get("own").unwrap().rules.description.as_deref(), Some("new"));
     assert!(watch.poll(false).is_none());

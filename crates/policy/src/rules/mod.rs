@@ -5,6 +5,7 @@
 //! judgement names what to reserve, and the ledger reserves it ([`Limit::allows`] is the test after adding).
 
 mod cases;
+mod doubts;
 mod predicate;
 mod read;
 mod read_intercept;

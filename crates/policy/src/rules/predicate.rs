@@ -186,6 +186,20 @@ impl Predicate {
         format!("{}-{}", self.path, self.op.name())
     }
 
+    /// The texts that it compares an argument with as a whole.
+    pub(crate) fn texts(&self) -> Vec<&str> {
+        let all: &[Scalar] = match &self.operand {
+            Operand::One(one) if self.op != Op::Contains => std::slice::from_ref(one),
+            Operand::List(all) => all,
+            _ => &[],
+        };
+        let texts = all.iter().filter_map(|one| match one {
+            Scalar::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
     /// What it says about these arguments.
     pub(crate) fn find(&self, arguments: &Value) -> Finding {
         let value = match (self.path.find(arguments), &self.operand) {

@@ -307,3 +307,16 @@ fn files_that_mean_nothing_are_refused_with_their_place() {
         assert!(flaw.message.contains(part), "{file}: {flaw}");
     }
 }
+
+#[test]
+fn texts_that_are_compared_with_an_argument_can_be_doubted_at_their_place() {
+    let text = r#"{"version": "1", "default": "allow",
+        "tools": {"run": {
+            "require": [{"path": "args.language", "op": "in", "value": ["python", "sh"]}],
+            "deny_if": [{"path": "args.code", "op": "contains", "value": "sh"}]}},
+        "all_tools": {"deny_if": [{"path": "args.language", "op": "eq", "value": "js"}]}}"#;
+    let rules = read_rules(text, Syntax::Json).unwrap();
+    let doubted = rules.doubts("args.language", |text| (text != "python").then(|| text.to_owned()));
+    let told: Vec<(usize, &str)> = doubted.iter().map(|flaw| (flaw.at.line, flaw.message.as_str())).collect();
+    assert_eq!(told, [(3, "sh"), (5, "js")]);
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! every 250 ms: did the database change? -> read -> table; what was revoked, replaced or has expired ends
-//! a request:    id -> table -> secret, in constant time -> state -> caller
+//! a request:    id -> table -> secret, in constant time -> state -> caller; not found -> look once more
 //! ```
 //! Every server of a state directory does this on its own, so a revocation reaches all of them within a second. The
 //! table answers only while it is fresh. When the keys could not be read for a second, a request reads them first, and
@@ -26,6 +26,8 @@ use crate::reload::Replaceable;
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Older knowledge does not decide about a request.
 const FRESH: Duration = Duration::from_secs(1);
+/// After a look, an unknown key causes no other look for so long: wrong keys cannot keep the database busy.
+const LOOK_AGAIN_MS: u64 = 20;
 /// Interval of writing down when keys were used.
 const NOTE_PAUSE: Duration = Duration::from_secs(60);
 /// A call that began just before the end may start a run just after it, so the end is told again once.
@@ -142,7 +144,12 @@ impl KeyRing {
         if !self.is_fresh() && !self.look_aside(on_end).await {
             return Some(Err(Unidentified::unavailable(UNREADABLE)));
         }
-        Some(self.find(&shown, unix_ms()))
+        let found = self.find(&shown, unix_ms());
+        // The key may have been made a moment ago.
+        if found.is_err() && self.confirmed_ago_ms() >= LOOK_AGAIN_MS && self.look_aside(on_end).await {
+            return Some(self.find(&shown, unix_ms()));
+        }
+        Some(found)
     }
 
     fn find(&self, shown: &ShownKey, now_ms: u64) -> Result<Identified, Unidentified> {
@@ -191,8 +198,12 @@ impl KeyRing {
     }
 
     fn is_fresh(&self) -> bool {
-        let confirmed = self.confirmed_ms.load(Ordering::Acquire);
-        confirmed != 0 && self.age_ms().saturating_sub(confirmed) < FRESH.as_millis() as u64
+        let is_confirmed = self.confirmed_ms.load(Ordering::Acquire) != 0;
+        is_confirmed && self.confirmed_ago_ms() < FRESH.as_millis() as u64
+    }
+
+    fn confirmed_ago_ms(&self) -> u64 {
+        self.age_ms().saturating_sub(self.confirmed_ms.load(Ordering::Acquire))
     }
 
     fn age_ms(&self) -> u64 {

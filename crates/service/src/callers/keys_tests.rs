@@ -166,3 +166,12 @@ async fn identifying_a_key_costs_microseconds_and_its_use_is_noted() {
     let noted = scene.operator.list().unwrap().into_iter().find(|found| found.id == key.id).unwrap();
     assert!(noted.used_ms.is_some());
 }
+
+#[tokio::test]
+async fn a_key_that_was_made_a_moment_ago_counts_without_waiting_for_the_next_look() {
+    let scene = Scene::new();
+    scene.look();
+    let (_, text) = scene.make("new", None);
+    tokio::time::sleep(Duration::from_millis(LOOK_AGAIN_MS + 1)).await;
+    assert!(scene.identify(&text).await.is_ok());
+}

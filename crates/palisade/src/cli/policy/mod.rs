@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::policy::{Book, Rules, Syntax};
+use ::policy::{Book, Flaw, Rules, Syntax};
 use clap::{Args, Subcommand};
 use engine::{Caller, Key, Keys, Principal};
 use terminal::{BAD_USAGE, complain, plain};
@@ -68,7 +68,7 @@ pub(crate) fn main(options: &Options, arguments: &PolicyArguments) -> ExitCode {
             let mut refused = Vec::new();
             for file in files {
                 match read(file) {
-                    Ok(rules) => rules.notes().iter().for_each(|note| {
+                    Ok(rules) => notes_of(&rules).iter().for_each(|note| {
                         complain(&format!("{}: {}", file.display(), plain(&note.to_string())), None);
                     }),
                     Err(message) => refused.push(message),
@@ -119,9 +119,20 @@ fn with_settings(options: &Options) -> Result<(Book, Settings), String> {
     Ok((book, loaded.settings))
 }
 
-/// What a policy says and is not enforced.
+/// What a policy says and is not enforced, and what it compares that no call has.
+fn notes_of(rules: &Rules) -> Vec<Flaw> {
+    let doubted = rules.doubts("args.language", |text| match mcp::languages::canonical(text) {
+        Ok(name) if name == text => None,
+        Ok(name) => {
+            Some(format!("rules see the name `{name}` of this language: write it instead of `{text}`"))
+        }
+        Err(error) => Some(format!("{}: no call can have it", error.message)),
+    });
+    rules.notes().iter().cloned().chain(doubted).collect()
+}
+
 fn notes(book: &Book, name: &str) -> String {
-    let notes = book.get(name).map(|named| named.rules.notes()).unwrap_or_default();
+    let notes = book.get(name).map(|named| notes_of(&named.rules)).unwrap_or_default();
     notes.iter().map(|note| format!("{name}: {}\n", plain(&note.to_string()))).collect()
 }
 
