@@ -46,6 +46,7 @@ mod ordinary_runs;
 mod outcomes;
 mod packages;
 mod policies;
+mod policy_doors;
 mod pool;
 mod projects;
 mod quotas;

@@ -138,6 +138,13 @@ fn a_hidden_tool_cannot_be_reached_or_seen_by_any_side_door() {
     let completion =
         ask(&client, "completion/complete", json!({"ref": log, "argument": {"name": "id", "value": "run_"}}));
     assert_eq!(completion["result"]["completion"]["values"], json!([]), "{completion:#}");
+    for (prompt, is_shown) in [("solve_with_code", true), ("debug_program", false)] {
+        let prompt = json!({"type": "ref/prompt", "name": prompt});
+        let asked = json!({"ref": prompt, "argument": {"name": "language", "value": ""}});
+        let completion = ask(&client, "completion/complete", asked);
+        let values = completion["result"]["completion"]["values"].as_array();
+        assert_eq!(values.is_some_and(|values| !values.is_empty()), is_shown, "{completion:#}");
+    }
     let told =
         ask(&client, "server/discover", json!({}))["result"]["instructions"].as_str().unwrap().to_owned();
     assert!(told.contains("`run`") && !told.contains("`wait`") && !told.contains("palisade://"), "{told}");

@@ -184,4 +184,21 @@ mod tests {
         let Verdict::Proceed(terms) = judged(&Caller::local(), plain) else { panic!() };
         assert!(terms.notes.is_empty());
     }
+
+    #[test]
+    fn everything_about_persistent_sandboxes_needs_their_scope() {
+        let runner = Caller { scopes: Scopes::of(&[Scope::Run]), ..Caller::local() };
+        let holder = Caller { scopes: Scopes::of(&[Scope::Sandbox]), ..Caller::local() };
+        let (floor, ask, of_sandbox) = (Floor::default(), Ask::default(), Limits::default());
+        let inside = Action::RunInSandbox { language: "python", floor, ask: &ask, of_sandbox: &of_sandbox };
+        for action in [inside, Action::OpenSandbox { floor, ask: &ask }, Action::UseSandbox] {
+            assert!(matches!(judged(&runner, action), Verdict::Deny(_)), "{action:?}");
+            assert!(matches!(judged(&holder, action), Verdict::Proceed(_)), "{action:?}");
+        }
+        let nobody = Caller { scopes: Scopes::default(), ..Caller::local() };
+        let fresh = Action::Run { language: "python", floor, ask: &ask };
+        for action in [fresh, Action::Validate { language: "python" }, Action::UseRun] {
+            assert!(matches!(judged(&nobody, action), Verdict::Deny(_)), "{action:?}");
+        }
+    }
 }

@@ -159,3 +159,14 @@ fn a_newer_layout_stops_this_program() {
     assert!(matches!(error, KeyError::Store(StoreError::TooNew { .. })), "{error}");
     assert!(keys.list().is_err());
 }
+
+#[test]
+fn a_key_is_over_from_the_moment_of_its_expiry() {
+    let folder = private();
+    let keys = Keys::new(folder.path());
+    let (key, _) = keys.create(&NewKey { expires_ms: Some(NOW + 1000), ..named("ci") }, NOW).unwrap();
+    assert_eq!(key.state(NOW + 999), KeyState::InForce);
+    assert_eq!(key.state(NOW + 1000), KeyState::Expired);
+    let rotated = keys.rotate("ci", Duration::ZERO, NOW + 1000);
+    assert!(matches!(rotated, Err(KeyError::Over { state: KeyState::Expired, .. })), "{rotated:?}");
+}

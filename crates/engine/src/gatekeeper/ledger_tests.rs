@@ -181,3 +181,29 @@ fn hostile_amounts_that_are_no_plain_number_are_denied_and_change_no_counter() {
     assert!(passes(r#"{"amount": 100}"#), "all of it is still there");
     assert!(!passes(r#"{"amount": 1e-27}"#), "and nothing is left, not even for a part too small to matter");
 }
+
+#[test]
+fn hostile_an_amount_that_cannot_be_added_exactly_is_denied() {
+    let folder = TestFolder::new();
+    let (ledger, rules) = (ledger_in(&folder), rules(1000));
+    let pay = |amount: &str| {
+        let arguments = serde_json::from_str(&format!("{{\"amount\": {amount}}}")).unwrap();
+        call(&ledger, &rules, "a", arguments, NOON)
+    };
+    pay("1").unwrap();
+    assert!(pay("1e-90000").is_err(), "the sum would have 90,000 digits");
+    pay("99").unwrap();
+    assert!(pay("1").is_err(), "the limit of 100 is reached");
+}
+
+#[test]
+fn hostile_what_is_returned_twice_does_not_make_room_below_zero() {
+    let folder = TestFolder::new();
+    let (ledger, rules) = (ledger_in(&folder), rules(1));
+    let call = || call(&ledger, &rules, "a", json!({"amount": 1}), NOON);
+    let reserved = call().unwrap();
+    ledger.give_back(&reserved).unwrap();
+    ledger.give_back(&reserved).unwrap();
+    call().unwrap();
+    assert!(call().is_err());
+}

@@ -184,3 +184,30 @@ fn an_older_server_stops_when_a_newer_one_has_changed_the_layout() {
     assert!(ledger.settle_ended(NOON).is_err());
     assert_eq!(ledger.ended().len(), 1, "an end that was not written is kept");
 }
+
+#[test]
+fn hostile_a_run_of_an_earlier_minute_that_did_not_begin_makes_no_room_in_this_one() {
+    let folder = TestFolder::new();
+    let ledger = ledger_in(&folder);
+    let two = quota(&[(Amount::RunsPerMinute, 2)]);
+    let (id, minute) = begin(&ledger, "key:a", &two, NOON).unwrap();
+    for _ in 0..2 {
+        begin(&ledger, "key:a", &two, NOON + MINUTE).unwrap();
+    }
+    ledger.ended().push(EndedLease { id, cpu_us: 0, unbegun: Some(minute) });
+    assert!(begin(&ledger, "key:a", &two, NOON + MINUTE).is_err());
+}
+
+#[test]
+fn hostile_an_end_that_is_told_twice_counts_once() {
+    let folder = TestFolder::new();
+    let ledger = ledger_in(&folder);
+    let two = quota(&[(Amount::RunsPerMinute, 2)]);
+    let (id, minute) = begin(&ledger, "key:a", &two, NOON).unwrap();
+    begin(&ledger, "key:a", &two, NOON).unwrap();
+    for _ in 0..2 {
+        ledger.ended().push(EndedLease { id: id.clone(), cpu_us: 0, unbegun: Some(minute) });
+    }
+    begin(&ledger, "key:a", &two, NOON).unwrap();
+    assert!(begin(&ledger, "key:a", &two, NOON).is_err());
+}

@@ -93,3 +93,36 @@ fn old_and_too_many_rows_are_forgotten() {
     let left: i64 = connection.query_row("SELECT count(*) FROM decisions", [], |row| row.get(0)).unwrap();
     assert_eq!(left, ROWS_MAX - 10, "the old row, and the older of two hours");
 }
+
+#[test]
+fn a_text_that_is_no_language_is_not_recorded_as_one() {
+    let mut held = Held::default();
+    let arguments = json!({"language": "a secret"});
+    held.note(&call(&Caller::local(), &["run"], &arguments), "", (Decided::Denied, "/x"), 1);
+    let (_, tally) = held.tallies.values().next().unwrap();
+    assert_eq!(tally.language, "");
+}
+
+#[test]
+fn decisions_of_very_many_callers_are_bounded_between_two_writes() {
+    let mut held = Held::default();
+    for number in 0..TALLIES_MAX + 10 {
+        let caller = Caller::owner(Principal::new(&format!("key:{number}")).unwrap());
+        held.note(&call(&caller, &["run"], &json!({})), "", (Decided::Allowed, ""), 1);
+    }
+    assert_eq!((held.tallies.len(), held.lost), (TALLIES_MAX, 10));
+}
+
+#[test]
+fn nothing_is_recorded_in_a_database_with_a_newer_layout() {
+    let folder = harness::TestFolder::new();
+    let record = Record::new(folder.path());
+    record.begin();
+    let (caller, none) = (Caller::local(), json!({}));
+    record.note(&call(&caller, &["run"], &none), "", (Decided::Allowed, ""));
+    record.write().unwrap();
+    let file = folder.path().join("gate").join(ledger::FILE);
+    Connection::open(file).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    record.note(&call(&caller, &["run"], &none), "", (Decided::Allowed, ""));
+    assert!(matches!(record.write(), Err(StoreError::TooNew { .. })));
+}

@@ -140,3 +140,25 @@ async fn other_policies_are_in_force_with_the_next_call() {
     keeper.replace(Book::default());
     assert!(admit(&keeper, "run", json!({})).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_call_that_cannot_be_counted_does_not_happen() {
+    let folder = harness::TestFolder::new();
+    std::fs::write(folder.path().join("gate"), "no folder").unwrap();
+    let rules = json!({"version": "1", "default": "allow", "tools": {"run": {"limits": [{"window": "day", "max": 9}]}}});
+    let keeper = gatekeeper(&folder, rules);
+    let error = admit(&keeper, "run", json!({})).await.unwrap_err();
+    assert_ne!(error.code, POLICY_DENIED);
+    assert!(admit(&keeper, "read_file", json!({})).await.is_ok(), "nothing is counted there");
+}
+
+#[tokio::test]
+async fn a_caller_whose_policy_is_gone_gets_nothing_of_what_earlier_calls_gave() {
+    let folder = harness::TestFolder::new();
+    let keeper = Gatekeeper::new(folder.path(), Book::default());
+    let other = Caller { label: "key:x".into(), ..Caller::owner(Principal::new("key:1").unwrap()) };
+    let none = json!({});
+    let call = JudgedCall { caller: &other, names: &["run"], arguments: &none };
+    assert_eq!(keeper.permit_again(call).unwrap_err().rule.as_deref(), Some(NO_POLICY));
+    assert!(keeper.forbids(call) && !keeper.allows_uncounted(call));
+}

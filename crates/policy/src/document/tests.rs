@@ -124,3 +124,12 @@ fn depth_and_size_are_bounded() {
     let bom = "\u{feff}{\"a\": 1}";
     assert!(read(bom, Syntax::Json).is_ok());
 }
+
+#[test]
+fn a_file_that_is_closed_properly_and_too_deep_is_refused_in_both_syntaxes() {
+    let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    for syntax in [Syntax::Json, Syntax::Yaml] {
+        assert!(read(&nested(DEPTH_MAX), syntax).is_ok(), "{syntax:?}");
+        assert!(flaw(&nested(DEPTH_MAX + 1), syntax).message.contains("nested"), "{syntax:?}");
+    }
+}

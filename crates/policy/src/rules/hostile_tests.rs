@@ -216,3 +216,30 @@ fn a_denial_comes_before_a_question_to_a_human() {
     let Judgement::Allowed { approval, .. } = rules.judge(&["t"], &json!({})) else { panic!() };
     assert!(approval.is_some());
 }
+
+#[test]
+fn a_value_that_cannot_be_compared_asks_a_human() {
+    let file = json!({"version": "1", "default": "allow", "tools": {"pay": {
+        "require_approval": [{"path": "args.amount", "op": "gt", "value": 100}]}}});
+    let rules = read_rules(&file.to_string(), Syntax::Json).unwrap();
+    let asks = |arguments: Value| {
+        matches!(rules.judge(&["pay"], &arguments), Judgement::Allowed { approval: Some(_), .. })
+    };
+    assert!(asks(json!({"amount": 101})) && !asks(json!({"amount": 100})));
+    for unfit in [json!("101"), json!(null), json!([101]), json!(true)] {
+        assert!(asks(json!({"amount": unfit})), "{unfit}");
+    }
+}
+
+#[test]
+fn a_file_of_too_many_tools_or_hidden_names_is_refused() {
+    let names: Vec<String> = (0..=10_000).map(|number| format!("t{number}")).collect();
+    let tools: serde_json::Map<_, _> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+    for file in [
+        json!({"version": "1", "default": "deny", "tools": tools}),
+        json!({"version": "1", "default": "deny", "hide": names}),
+    ] {
+        let flaw = read_rules(&file.to_string(), Syntax::Json).unwrap_err();
+        assert!(flaw.message.contains("more than 10000"), "{flaw}");
+    }
+}

@@ -334,3 +334,14 @@ fn texts_that_are_compared_with_an_argument_can_be_doubted_at_their_place() {
     let told: Vec<(usize, &str)> = doubted.iter().map(|flaw| (flaw.at.line, flaw.message.as_str())).collect();
     assert_eq!(told, [(3, "sh"), (5, "js")]);
 }
+
+#[test]
+fn a_tool_with_two_names_is_judged_by_the_rules_of_both() {
+    let rules = rules(json!({"version": "1", "default": "deny", "tools": {
+        "execute_code": {"deny_if": {"args.x": {"eq": 1}}}, "run": {"deny_if": {"args.y": {"eq": 1}}}}}));
+    let is_denied =
+        |arguments: Value| matches!(rules.judge(&["execute_code", "run"], &arguments), Judgement::Denied(_));
+    assert!(is_denied(json!({"x": 1, "y": 0})), "by the published name");
+    assert!(is_denied(json!({"x": 0, "y": 1})), "by the tool's own name");
+    assert!(!is_denied(json!({"x": 0, "y": 0})));
+}

@@ -175,3 +175,38 @@ async fn a_key_that_was_made_a_moment_ago_counts_without_waiting_for_the_next_lo
     tokio::time::sleep(Duration::from_millis(LOOK_AGAIN_MS + 1)).await;
     assert!(scene.identify(&text).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_secret_that_was_replaced_is_as_good_as_none() {
+    let scene = Scene::new();
+    let (_, first) = scene.make("ci", None);
+    scene.operator.rotate("ci", Duration::ZERO, unix_ms()).unwrap();
+    scene.look();
+    assert_eq!(scene.identify(&first).await.unwrap_err(), UNKNOWN, "its form and its id are right");
+}
+
+#[tokio::test]
+async fn what_the_old_secret_got_ends_with_the_overlap() {
+    let scene = Scene::new();
+    let (key, _) = scene.make("ci", None);
+    let rotated_ms = unix_ms() - 10_000;
+    scene.operator.rotate("ci", Duration::from_secs(1), rotated_ms).unwrap();
+    scene.look();
+    let principal = key.id.principal();
+    assert!(scene.callers.holder(&principal, rotated_ms / 1000 - 60).await.is_none());
+    assert!(scene.callers.holder(&principal, rotated_ms / 1000 + 1).await.is_some());
+}
+
+#[tokio::test]
+async fn a_revocation_counts_although_the_task_that_looks_is_held_up() {
+    let scene = Scene::new();
+    let (_, text) = scene.make("ci", None);
+    scene.look();
+    scene.operator.revoke("ci", unix_ms()).unwrap();
+    let until = Instant::now() + 10 * FRESH;
+    while scene.identify(&text).await.is_ok() {
+        assert!(Instant::now() < until, "old knowledge decides");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(scene.identify(&text).await.unwrap_err(), REVOKED);
+}

@@ -317,10 +317,21 @@ mod tests {
         assert_eq!(callers.identify(None).await.unwrap().caller.principal, Principal::anonymous());
         assert!(callers.identify(Some(b"anything")).await.is_err());
         let long = vec![b'x'; BEARER_BYTES_MAX + 1];
-        assert!(callers.identify(Some(&long)).await.is_err());
+        assert!(callers.identify(Some(&long)).await.unwrap_err().reason.contains("too long"));
         let (token, text) = made();
         let callers = Callers::new(Path::new(NOWHERE), Some(token), false, None, Box::new(|_| {}));
         assert_eq!(callers.identify(Some(text.as_bytes())).await.unwrap().caller, Caller::token_holder());
         assert_eq!(callers.owner().caller.principal, Principal::anonymous());
+    }
+
+    #[tokio::test]
+    async fn what_a_replaced_token_got_ends_with_it() {
+        let ((first, _), (second, _)) = (made(), made());
+        let callers = Callers::new(Path::new(NOWHERE), Some(first), true, None, Box::new(|_| {}));
+        let owner = Principal::token_holder();
+        assert!(callers.holder(&owner, 1).await.is_some());
+        callers.replace_token(second);
+        assert!(callers.holder(&owner, 1).await.is_none(), "it was given to the holder of the old token");
+        assert!(callers.holder(&owner, u64::MAX).await.is_some());
     }
 }

@@ -125,6 +125,16 @@ mod tests {
     }
 
     #[test]
+    fn every_request_about_a_task_needs_the_scope_of_runs() {
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let params = json!({"taskId": "x", "inputResponses": {}});
+            let asked = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+            assert_eq!(lacking(&[], asked.clone()).as_deref(), Some("palisade:run"), "{method}");
+            assert_eq!(lacking(&[Scope::Run], asked), None, "{method}");
+        }
+    }
+
+    #[test]
     fn lists_and_unknown_tools_need_no_scope_here() {
         assert_eq!(lacking(&[], json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})), None);
         assert_eq!(lacking(&[], call("no_such_tool", json!({}))), None);

@@ -115,17 +115,21 @@ impl IssuerKeys {
             }
             let uri =
                 document.get("jwks_uri").and_then(Value::as_str).and_then(|text| text.parse::<Uri>().ok());
-            let is_fit = |uri: &Uri| match uri.scheme_str() {
-                Some("https") => true,
-                // An issuer elsewhere must not make this server call others on this machine.
-                Some("http") => self.issuer.is_plain() && is_loopback(uri),
-                _ => false,
-            };
             return uri
-                .filter(is_fit)
+                .filter(|uri| may_have_keys(&self.issuer, uri))
                 .ok_or_else(|| io::Error::other(format!("{at}: `jwks_uri` must be a URL with https")));
         }
         Err(last)
+    }
+}
+
+/// Whether the keys of an issuer may be at this address.
+fn may_have_keys(issuer: &Issuer, uri: &Uri) -> bool {
+    match uri.scheme_str() {
+        Some("https") => true,
+        // An issuer elsewhere must not make this server call others on this machine.
+        Some("http") => issuer.is_plain() && is_loopback(uri),
+        _ => false,
     }
 }
 
@@ -143,5 +147,21 @@ async fn keep_fresh(keys: Weak<IssuerKeys>) {
         let pause = fetched().map_or(PAUSE, |age| FRESH.saturating_sub(age).max(PAUSE));
         drop(issuer);
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_elsewhere_cannot_send_this_server_to_its_own_machine() {
+        let may = |issuer: &str, uri: &str| may_have_keys(&issuer.parse().unwrap(), &uri.parse().unwrap());
+        let (elsewhere, here) = ("https://login.example.com", "http://127.0.0.1:9000");
+        assert!(may(elsewhere, "https://keys.example.com/jwks"));
+        assert!(!may(elsewhere, "http://127.0.0.1:8808/metrics"));
+        assert!(!may(elsewhere, "http://keys.example.com/jwks"));
+        assert!(may(here, "http://127.0.0.1:9001/jwks"));
+        assert!(!may(here, "http://192.0.2.1/jwks"));
     }
 }

@@ -275,3 +275,11 @@ async fn a_changed_token_is_refused() {
         oauth.check(&format!(" {token}")).await.is_err() && oauth.check(&format!("{token}=")).await.is_err()
     );
 }
+
+#[tokio::test]
+async fn a_key_id_that_is_too_long_is_refused() {
+    let (signer, issuer, oauth) = scene().await;
+    let header = json!({"alg": signer.algorithm, "kid": "x".repeat(257)}).to_string();
+    let token = signer.sign(&header, &issuer.claims().to_string());
+    assert_eq!(refused(&oauth, &token).await, TokenRefused::Malformed);
+}

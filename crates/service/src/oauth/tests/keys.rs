@@ -70,10 +70,14 @@ async fn a_client_that_disconnects_does_not_end_the_fetch() {
     pass(PAUSE).await;
     let new = Signer::new("b", "ES256");
     issuer.desk.keys.lock().unwrap().push(new.jwk());
+    // The client leaves while the issuer has not answered yet.
+    issuer.set(Answer::Silent);
     let (token, asked) = (new.token(&issuer.claims()), Arc::clone(&oauth));
     let leaver = tokio::spawn(async move { asked.check(&token).await.is_ok() });
     until(|| issuer.reads() == 2).await;
     leaver.abort();
+    assert!(leaver.await.is_err(), "it left before the answer");
+    issuer.set(Answer::Well);
     assert!(oauth.check(&new.token(&issuer.claims())).await.is_ok());
     assert_eq!(issuer.reads(), 2);
 }

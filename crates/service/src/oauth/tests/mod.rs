@@ -31,7 +31,7 @@ pub(super) const RESOURCE: &str = "https://tools.example.com/mcp";
 pub(super) enum Answer {
     Well,
     Status(u16),
-    /// Redirects the reader of the keys to this address.
+    /// Redirects the reader of the keys to this address. The answer has keys too.
     Redirect(String),
     /// Answers with this text in place of the keys.
     Text(String),
@@ -39,7 +39,7 @@ pub(super) enum Answer {
     Issuer(String),
     /// Names this address of the keys in the metadata.
     JwksUri(String),
-    /// Never answers.
+    /// Does not answer before it is told to answer otherwise.
     Silent,
 }
 
@@ -123,14 +123,15 @@ async fn metadata(State(desk): State<Arc<Desk>>) -> Response {
 
 async fn jwks(State(desk): State<Arc<Desk>>) -> Response {
     desk.reads.fetch_add(1, Ordering::SeqCst);
-    if matches!(*desk.answer.lock().unwrap(), Answer::Silent) {
-        std::future::pending::<()>().await;
+    while matches!(*desk.answer.lock().unwrap(), Answer::Silent) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    let keys = || json!({"keys": *desk.keys.lock().unwrap()}).to_string();
     match &*desk.answer.lock().unwrap() {
         Answer::Status(status) => StatusCode::from_u16(*status).unwrap().into_response(),
-        Answer::Redirect(to) => (StatusCode::FOUND, [(LOCATION, to.clone())]).into_response(),
+        Answer::Redirect(to) => (StatusCode::FOUND, [(LOCATION, to.clone())], keys()).into_response(),
         Answer::Text(text) => text.clone().into_response(),
-        _ => json!({"keys": *desk.keys.lock().unwrap()}).to_string().into_response(),
+        _ => keys().into_response(),
     }
 }
 
