@@ -52,12 +52,29 @@ pub(crate) struct SandboxRecord {
     pub(crate) disk_bytes: u64,
     /// The wall that it is behind. Its files are that wall's, so it never changes.
     pub(crate) wall: String,
+    /// The names of what its runs may ask for outside.
+    pub(crate) access: Vec<String>,
 }
 
 impl SandboxRecord {
     /// Its files.
     pub(super) fn workspace(&self) -> WorkspaceRef {
         WorkspaceRef { id: self.id.as_str().to_owned(), identity: self.identity }
+    }
+
+    /// Refuses names of access that the sandbox was opened without.
+    pub(super) fn check_access(&self, names: &[String]) -> Result<(), RunError> {
+        let Some(name) = names.iter().find(|name| !self.access.contains(name)) else { return Ok(()) };
+        let shown: String = name.chars().take(64).collect();
+        let message = format!("the sandbox was opened without the access `{}`", shown.escape_debug());
+        let remedy = match self.access.as_slice() {
+            [] => "open a sandbox with it, or run without sandbox_id".to_owned(),
+            own => format!(
+                "its access is {}; open a sandbox with more, or run without sandbox_id",
+                own.join(", ")
+            ),
+        };
+        Err(RunError::new("access_not_open", message).remedy(remedy))
     }
 }
 

@@ -81,6 +81,8 @@ pub struct OpenRequest {
     pub ttl_s: Option<u64>,
     /// The wall that it is behind. `None` asks for the default one.
     pub wall: Option<String>,
+    /// The names of what its runs may ask for outside.
+    pub access: Vec<String>,
 }
 
 /// A sandbox in a list.
@@ -106,6 +108,8 @@ pub struct SandboxInfo {
     pub disk_bytes: u64,
     /// Its limits.
     pub limits: Limits,
+    /// The names of what its runs may ask for outside.
+    pub access: Vec<String>,
 }
 
 /// All persistent sandboxes of this server.
@@ -140,6 +144,7 @@ impl Sandboxes {
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
         let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
         let mut terms = self.engine.judge(&Call { caller, action })?;
+        self.engine.check_access(caller, &request.access)?;
         let ttl_ms = ttl_ms(request.ttl_s, &mut terms.clamped);
         let wall = self.engine.known_wall(request.wall.as_deref())?;
         let workspaces = workspaces_of(wall)?;
@@ -163,6 +168,7 @@ impl Sandboxes {
             languages: Vec::new(),
             disk_bytes: 0,
             wall: wall.name().to_owned(),
+            access: request.access,
         };
         let entry = SandboxEntry::new(record.clone());
         workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
@@ -496,5 +502,6 @@ fn info(entry: &SandboxEntry) -> SandboxInfo {
         contexts: entry.contexts(),
         disk_bytes: entry.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
         limits: entry.record.limits.clone(),
+        access: entry.record.access.clone(),
     }
 }

@@ -7,6 +7,7 @@ use sandbox::{Enforced, Outcome};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::access::Reached;
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without the parts that have separate tables. Phases serve measurements and are not stored.
@@ -29,6 +30,8 @@ pub(super) struct Record {
     warnings: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compile: Option<BuildReport>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    egress: Vec<Reached>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lasting: Option<Lasting>,
 }
@@ -47,6 +50,7 @@ impl Record {
             clamped: result.clamped.clone(),
             warnings: result.warnings.clone(),
             compile: execution.compile,
+            egress: result.egress.clone(),
             lasting: result.lasting.clone(),
         }
     }
@@ -78,6 +82,7 @@ impl Record {
             backend: Cow::Owned(self.backend),
             clamped: self.clamped,
             warnings: self.warnings,
+            egress: self.egress,
             lasting: self.lasting,
             phase,
         }
