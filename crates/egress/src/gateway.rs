@@ -24,7 +24,7 @@ pub const PROXY_PORT: u16 = 3128;
 const NO_PROXY: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// What one name of access means.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
     /// What it is for.
     pub about: String,
@@ -37,7 +37,7 @@ pub struct Bundle {
 }
 
 /// A secret as an environment variable.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretGrant {
     /// The variable.
     pub variable: String,

@@ -44,6 +44,9 @@ fn main() -> ExitCode {
         }
         Command::Bench(arguments) => cli::bench::main(&cli.options, &arguments),
         Command::Keys(arguments) => cli::keys::main(&cli.options, arguments),
+        Command::Access(arguments) => cli::access::main(&cli.options, &arguments),
+        Command::Secret(arguments) => cli::secret::main(&cli.options, &arguments),
+        Command::Egress(arguments) => cli::egress::main(&cli.options, &arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
         Command::Config(arguments) => config::command::main(&cli.options, &arguments),
     }

@@ -12,7 +12,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// A crate, and the crates of the workspace that it may use.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
@@ -22,6 +22,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("guest", &["wire"]),
     ("zygote", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "wire"]),
+    ("egress", &["engine", "sandbox"]),
     ("mcp", &["engine", "policy", "sandbox", "wire"]),
     ("service", &["mcp", "engine", "policy", "terminal"]),
     ("terminal", &[]),
@@ -30,8 +31,8 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     (
         "palisade",
         &[
-            "engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp", "service",
-            "setup", "bench", "terminal",
+            "egress", "engine", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp",
+            "service", "setup", "bench", "terminal",
         ],
     ),
 ];

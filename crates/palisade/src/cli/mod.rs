@@ -1,7 +1,9 @@
 //! The command line.
 
+pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod egress;
 #[cfg(test)]
 mod help_tests;
 mod inputs;
@@ -13,6 +15,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;
 mod screen;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod shell;
 mod time;
@@ -91,6 +94,12 @@ pub(crate) enum Command {
     Bench(::bench::BenchArguments),
     /// Make, list, revoke and rotate keys for callers of `serve`
     Keys(keys::KeysArguments),
+    /// Show what runs may reach outside, and try it
+    Access(access::AccessArguments),
+    /// Keep secrets that runs are given
+    Secret(secret::SecretArguments),
+    /// Show what runs reached outside
+    Egress(egress::EgressArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
     /// Show or check the configuration
