@@ -195,7 +195,8 @@ impl Findings {
         }
         for (name, list) in [("access", &self.declared.access), ("walls", &self.declared.walls)] {
             if !list.is_empty() {
-                text.push_str(&format!("  {name}: {}  (not enforced yet)\n", plain(&list.join(", "))));
+                let note = if name == "walls" { "  (not enforced yet)" } else { "" };
+                text.push_str(&format!("  {name}: {}{note}\n", plain(&list.join(", "))));
             }
         }
         text
