@@ -25,6 +25,7 @@ async fn a_hello_for_the_host_passes_whole_and_in_pieces() {
             program.write_all(piece).await.unwrap();
             program.flush().await.unwrap();
         }
+        program.shutdown().await.unwrap();
         assert!(crate::stage::finish(program).await.ends_with("ok"));
         assert_eq!(stage.origin.received(), [String::from_utf8_lossy(&bytes)]);
     }

@@ -167,6 +167,7 @@ mod tests {
         let Verdict::Deny(denial) = open else { panic!("{open:?}") };
         assert_eq!(denial.code, "insufficient_scope");
         assert!(matches!(judged(&runner, Action::UseRun), Verdict::Proceed(_)));
+        assert!(matches!(judged(&runner, Action::Reach), Verdict::Deny(_)), "the scope access is missing");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Nothing here waits for a time to pass: [`until`] looks again and again for a state, and gives up loudly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod gate;
 pub mod http;
 pub mod socket;
 pub mod tls;
