@@ -23,7 +23,7 @@ fn a_program_reaches_an_allowed_host_and_the_result_tells_it() {
     let Some(gate) = Gate::start("") else { return };
     for user in users() {
         let code =
-            "print(fetch('https://origin.example:TLS/a')); print(fetch('http://origin.example:PLAIN/b'))";
+            "print(fetch('https://origin.example:@TLS/a')); print(fetch('http://origin.example:@PLAIN/b'))";
         let result = gate.run(user, "python", &gate.with_ports(&format!("{FETCH}{code}")));
         assert_eq!(stdout(&result), "hello /a\nhello /b\n");
         let egress = result["egress"].as_array().unwrap();
@@ -36,7 +36,10 @@ fn a_program_reaches_an_allowed_host_and_the_result_tells_it() {
             assert!(one["bytes_in"].as_u64().unwrap() > 20 && one["connections"] == 1, "{one}");
         }
         let note = result["isolation"]["guarantees"]["network_none"]["note"].as_str().unwrap();
-        assert_eq!(note, gate.with_ports("none but the gate: origin.example:TLS, origin.example:PLAIN http"));
+        assert_eq!(
+            note,
+            gate.with_ports("none but the gate: origin.example:@TLS, origin.example:@PLAIN http")
+        );
     }
 }
 
@@ -44,9 +47,9 @@ fn a_program_reaches_an_allowed_host_and_the_result_tells_it() {
 fn a_program_reaches_nothing_else_and_no_other_name_is_looked_up() {
     let Some(gate) = Gate::start("") else { return };
     let code = r#"
-for url in ["https://evil.example/", "http://evil.example/", "https://origin.example/", "https://origin.example:PLAIN/",
-            "http://origin.example:TLS/", "https://127.0.0.1:TLS/", "http://127.0.0.1:PLAIN/", "http://2130706433:PLAIN/", "http://[::1]:PLAIN/",
-            "https://origin.example.evil.example:TLS/", "http://169.254.169.254/latest/meta-data/"]:
+for url in ["https://evil.example/", "http://evil.example/", "https://origin.example/", "https://origin.example:@PLAIN/",
+            "http://origin.example:@TLS/", "https://127.0.0.1:@TLS/", "http://127.0.0.1:@PLAIN/", "http://2130706433:@PLAIN/", "http://[::1]:@PLAIN/",
+            "https://origin.example.evil.example:@TLS/", "http://169.254.169.254/latest/meta-data/"]:
     import os
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ""
     print(fetch(url))
@@ -54,7 +57,7 @@ import socket
 for name in ["evil.example", "origin.example"]:
     try: print(socket.getaddrinfo(name, 443))
     except OSError: print("no name")
-for address in [("127.0.0.1", TLS), ("127.0.0.1", PLAIN), ("192.0.2.1", 443)]:
+for address in [("127.0.0.1", @TLS), ("127.0.0.1", @PLAIN), ("192.0.2.1", 443)]:
     try: socket.create_connection(address, timeout=5); print("connected")
     except OSError: print("no way")
 "#;
@@ -74,7 +77,7 @@ for address in [("127.0.0.1", TLS), ("127.0.0.1", PLAIN), ("192.0.2.1", 443)]:
 #[test]
 fn a_redirect_to_a_denied_host_is_refused() {
     let Some(gate) = Gate::start("") else { return };
-    let code = gate.with_ports("print(fetch('http://origin.example:PLAIN/redirect?http://evil.example/x'))");
+    let code = gate.with_ports("print(fetch('http://origin.example:@PLAIN/redirect?http://evil.example/x'))");
     let result = gate.run(User::Root, "python", &format!("{FETCH}{code}"));
     assert!(stdout(&result).contains("host_denied"), "{result:#}");
     assert!(!gate.log().iter().any(|line| line.contains("DNS evil")), "{:?}", gate.log());
@@ -83,13 +86,13 @@ fn a_redirect_to_a_denied_host_is_refused() {
 #[test]
 fn a_name_that_changes_its_address_during_a_run_keeps_the_first_one() {
     let Some(gate) = Gate::start(
-        "[access.rebind]\negress = [\"rebind.example:TLS loopback\", \"metadata.example:443\", \"private.example:443\"]\n",
+        "[access.rebind]\negress = [\"rebind.example:@TLS loopback\", \"metadata.example:443\", \"private.example:443\"]\n",
     ) else {
         return;
     };
     let client = gate.client(User::Root);
     let certificate = std::fs::read_to_string(gate.certificate()).unwrap();
-    let code = "for _ in range(3): print(fetch('https://rebind.example:TLS/x'))\n\
+    let code = "for _ in range(3): print(fetch('https://rebind.example:@TLS/x'))\n\
                 print(fetch('https://metadata.example/')); print(fetch('https://private.example/'))";
     let result = client.call(
         "run",
@@ -126,7 +129,7 @@ fn the_run_after_one_with_access_finds_a_clean_network() {
     let Some(gate) = Gate::start("") else { return };
     let client = gate.client(User::Root);
     let fetch = gate.with_ports(
-        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:PLAIN/x').read())",
+        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:@PLAIN/x').read())",
     );
     let look = "print([open(f'/proc/net/{n}').read().count('\\n') for n in ('tcp', 'tcp6', 'udp')])";
     for _ in 0..5 {
@@ -156,14 +159,14 @@ fn an_unknown_access_is_refused_with_the_names_there_are() {
 
 #[test]
 fn a_persistent_sandbox_reaches_at_most_what_it_was_opened_with() {
-    let Some(gate) = Gate::start("[access.other]\negress = [\"other.example:TLS loopback\"]\n") else {
+    let Some(gate) = Gate::start("[access.other]\negress = [\"other.example:@TLS loopback\"]\n") else {
         return;
     };
     let client = gate.client(User::Root);
     let closed = client.open(json!({}));
     let open = client.open(json!({"access": ["web"]}));
     let fetch = gate.with_ports(
-        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:PLAIN/x').read())",
+        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:@PLAIN/x').read())",
     );
     let run =
         |sandbox: &str, access: Value| client.run_with(sandbox, "python", &fetch, json!({"access": access}));
@@ -192,7 +195,7 @@ if os.fork() == 0:
     os.setsid()
     while not os.path.exists("go"): time.sleep(0.02)
     said = []
-    try: kept.sendall(b"GET http://origin.example:PLAIN/late HTTP/1.1\r\n\r\n"); said.append(kept.recv(100) or b"end")
+    try: kept.sendall(b"GET http://origin.example:@PLAIN/late HTTP/1.1\r\n\r\n"); said.append(kept.recv(100) or b"end")
     except OSError as error: said.append(type(error).__name__)
     try: socket.create_connection(("127.0.0.1", 3128), timeout=5); said.append("connected")
     except OSError as error: said.append(type(error).__name__)
@@ -223,18 +226,19 @@ fn the_commands_show_what_is_reached() {
     let Some(gate) = Gate::start("") else { return };
     let end = |args: &[&str]| gate.palisade(User::Root, args).end();
     let listed = end(&["access", "list"]).stdout;
-    assert!(listed.contains(&gate.with_ports("reaches origin.example:TLS")), "{listed}");
-    let tested = end(&["access", "test", "web", &gate.with_ports("origin.example:TLS")]);
+    assert!(listed.contains(&gate.with_ports("reaches origin.example:@TLS")), "{listed}");
+    let tested = end(&["access", "test", "web", &gate.with_ports("origin.example:@TLS")]);
     assert!(tested.status.success() && tested.stdout.contains("127.0.0.1"), "{tested:?}");
     let tested = end(&["access", "test", "web", "evil.example:443"]);
     assert!(!tested.status.success() && tested.stderr.contains("host_denied"), "{tested:?}");
     let code = gate.with_ports(&format!(
-        "{FETCH}\nfetch('https://origin.example:TLS/a'); fetch('https://evil.example/')"
+        "{FETCH}\nfetch('https://origin.example:@TLS/a'); fetch('https://evil.example/')"
     ));
     gate.run(User::Root, "python", &code);
     let log = end(&["egress", "log", "-n", "1000"]).stdout;
     assert!(
-        log.contains(&gate.with_ports("origin.example:TLS at 127.0.0.1")) && log.contains("evil.example:443"),
+        log.contains(&gate.with_ports("origin.example:@TLS at 127.0.0.1"))
+            && log.contains("evil.example:443"),
         "{log}"
     );
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const VALUE: &str = "pl-S3cret/v+lue&0123456789";
 const CONFIG: &str = "[access.token]\nabout = \"a token\"\nsecrets = { API_TOKEN = \"api\" }\n\
-    [access.bound]\negress = [\"origin.example:TLS loopback\"]\nsecrets = { BOUND_TOKEN = { secret = \"api\", hosts = [\"origin.example:TLS loopback\"] } }\n";
+    [access.bound]\negress = [\"origin.example:@TLS loopback\"]\nsecrets = { BOUND_TOKEN = { secret = \"api\", hosts = [\"origin.example:@TLS loopback\"] } }\n";
 
 fn set(gate: &Gate, user: User) {
     let ended = gate.palisade(user, &["secret", "set", "api"]).stdin(format!("{VALUE}\n").as_bytes()).end();

@@ -24,12 +24,12 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Starts one, with the access `web` to `origin.example`. `more` is added to the configuration, with `TLS` and
-    /// `PLAIN` replaced. None where there is no openssl.
+    /// Starts one, with the access `web` to `origin.example`. `more` is added to the configuration, with `@TLS` and
+    /// `@PLAIN` replaced. None where there is no openssl.
     pub fn start(more: &str) -> Option<Self> {
         let folder = TestFolder::new();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let names = "subjectAltName=DNS:origin.example,DNS:*.example";
+        let names = "subjectAltName=DNS:origin.example,DNS:rebind.example";
         let made = certificate_with(folder.path(), "origin.example", &["-addext", names])?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/origin.py");
         let log = folder.path().join("log");
@@ -46,9 +46,9 @@ impl Gate {
         let [tls, plain, names] = ports[..] else { panic!("{line}") };
         let config = format!(
             "[egress]\nresolver = \"127.0.0.1:{names}\"\n[access.web]\nabout = \"the test origin\"\n\
-             egress = [\"origin.example:TLS loopback\", \"origin.example:PLAIN http loopback\"]\n{more}"
+             egress = [\"origin.example:@TLS loopback\", \"origin.example:@PLAIN http loopback\"]\n{more}"
         );
-        let config = config.replace("TLS", &tls.to_string()).replace("PLAIN", &plain.to_string());
+        let config = config.replace("@TLS", &tls.to_string()).replace("@PLAIN", &plain.to_string());
         fs::create_dir_all(folder.path().join("config/palisade")).unwrap();
         fs::write(folder.path().join("config/palisade/palisade.toml"), config).unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -89,7 +89,7 @@ impl Gate {
 
     /// A code with the ports of the origin.
     pub fn with_ports(&self, code: &str) -> String {
-        code.replace("TLS", &self.tls.to_string()).replace("PLAIN", &self.plain.to_string())
+        code.replace("@TLS", &self.tls.to_string()).replace("@PLAIN", &self.plain.to_string())
     }
 
     /// The folder of the test.
