@@ -78,6 +78,19 @@ impl SandboxRecord {
     }
 }
 
+const NAME_CHARACTERS_MAX: usize = 64;
+
+/// A name for people to read.
+pub(super) fn checked_name(name: Option<String>) -> Result<String, RunError> {
+    let name = name.unwrap_or_default();
+    let is_plain = name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
+    if is_plain {
+        return Ok(name);
+    }
+    let message = format!("a name has at most {NAME_CHARACTERS_MAX} visible characters");
+    Err(RunError::bad("name", &message, "give a shorter one"))
+}
+
 /// A sandbox in use.
 pub(super) struct SandboxEntry {
     pub(super) record: SandboxRecord,

@@ -43,7 +43,7 @@ pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
 pub(crate) use persistent_run::Ties;
 
-use self::entry::{SandboxEntry, Slot, ttl_ms};
+use self::entry::{SandboxEntry, Slot, checked_name, ttl_ms};
 use self::idle_watch::IdleWatch;
 use crate::Principal;
 use crate::clock;
@@ -58,7 +58,6 @@ const OWN_MAX: u64 = 2500;
 const ALL_MAX: u64 = 5000;
 /// When all workspaces together hold this much, no more sandboxes are opened.
 const DISK_BYTES_MAX: u64 = 64 << 30;
-const NAME_CHARACTERS_MAX: usize = 64;
 /// How long an unused sandbox is kept by default; the next constant is the most.
 const TTL_MS_DEFAULT: u64 = 24 * 60 * 60 * 1000;
 const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -472,16 +471,6 @@ fn no_folder(error: &FileError) -> RunError {
         error => error.to_string(),
     });
     told.remedy("ask the operator to look at the disk of the state directory")
-}
-
-fn checked_name(name: Option<String>) -> Result<String, RunError> {
-    let name = name.unwrap_or_default();
-    let is_plain = name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
-    if is_plain {
-        return Ok(name);
-    }
-    let message = format!("a name has at most {NAME_CHARACTERS_MAX} visible characters");
-    Err(RunError::bad("name", &message, "give a shorter one"))
 }
 
 /// Chooses the identity of the files. The store refuses a duplicate.
