@@ -138,6 +138,12 @@ final class PalisadeDriver
             putenv("$name=$value");
             $_ENV[$name] = $_SERVER[$name] = $value;
         }
+        // PHP's own streams read no variables for a proxy; the curl extension does.
+        $proxy = getenv('http_proxy');
+        if ($proxy !== false && str_starts_with($proxy, 'http://')) {
+            $proxy = 'tcp://' . substr($proxy, strlen('http://'));
+            stream_context_set_default(['http' => ['proxy' => $proxy, 'request_fulluri' => true]]);
+        }
     }
 
     // Waits for the program; gives its variables, and tells it who it is.

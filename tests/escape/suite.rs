@@ -2,7 +2,7 @@
 //!
 //! System-call numbers in the attacks are those of x86_64.
 
-use escape::attack::{self, FAMILIES, REPRESENTATIVES, Without};
+use escape::attack::{self, Attack, FAMILIES, REPRESENTATIVES, Without};
 use escape::bait::{Bait, Tidy};
 use escape::trial;
 
@@ -68,6 +68,35 @@ fn nothing_is_left_for_the_next_run() {
 #[test]
 fn nothing_is_alive_after_the_answer() {
     family_is_held("resurrection");
+}
+
+/// Runs these attacks with the gate open. `--long` (PALISADE_LONG) runs all of them.
+fn are_held_with_access(name: &str, attacks: &[Attack]) {
+    if std::env::consts::ARCH != "x86_64" {
+        eprintln!("SKIPPED {name}: the attacks are written for x86_64");
+        return;
+    }
+    let _tidy = Tidy;
+    let mut problems = Vec::new();
+    for user in harness::users() {
+        let bait = Bait::lay(&format!("{name}-{user:?}").to_lowercase());
+        problems
+            .extend(attacks.iter().filter_map(|attack| trial::judge_with_access(attack, user, &bait).err()));
+        println!("{user:?}: {} attacks with access", attacks.len());
+    }
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn no_network_can_be_reached_with_access_but_through_the_gate() {
+    are_held_with_access("gate-network", &attack::chosen(&["network"]));
+}
+
+#[test]
+fn access_opens_no_other_wall() {
+    let is_long = std::env::var_os("PALISADE_LONG").is_some();
+    let attacks = if is_long { attack::chosen(&FAMILIES) } else { REPRESENTATIVES.map(attack::named).into() };
+    are_held_with_access("gate-others", &attacks);
 }
 
 #[test]

@@ -10,9 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::access::Redactor;
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 
@@ -34,6 +36,11 @@ impl Secret {
     /// Takes over the value.
     pub fn new(value: String) -> Self {
         Self(value)
+    }
+
+    /// The value, for those who must compare or search for it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
     }
 }
 
@@ -125,6 +132,8 @@ pub struct Given {
     environment: BTreeMap<String, String>,
     proxies: Proxies,
     secrets: BTreeMap<String, Secret>,
+    /// Finds the secrets in what the program reports.
+    redactor: Option<Arc<Redactor>>,
 }
 
 impl fmt::Debug for Given {
@@ -152,6 +161,15 @@ impl Given {
     /// Adds a secret as an environment variable of that name.
     pub fn set_secret(&mut self, name: &str, secret: Secret) {
         self.secrets.insert(name.to_owned(), secret);
+    }
+
+    /// Finds the secrets in what the program reports; `None` without secrets.
+    pub(crate) fn redactor(&self) -> Option<&Arc<Redactor>> {
+        self.redactor.as_ref()
+    }
+
+    pub(crate) fn set_redactor(&mut self, redactor: Option<Arc<Redactor>>) {
+        self.redactor = redactor;
     }
 
     pub(crate) fn proxies(&self) -> &Proxies {

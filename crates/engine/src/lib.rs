@@ -10,6 +10,7 @@
 //! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
 pub mod admin;
+pub mod access;
 mod admission;
 mod advice;
 pub mod audit;
@@ -130,6 +131,9 @@ pub struct Engine {
     gatekeeper: Gatekeeper,
     /// What the links of all runs may hold.
     pub(crate) link_memory: Arc<links::LinkMemory>,
+    /// What runs may ask for outside.
+    access: std::sync::OnceLock<Arc<dyn access::AccessBook>>,
+    reach_log: Arc<access::ReachLog>,
 }
 
 /// Lowers the memory limits to what admission can ever grant, so that a larger request is clamped and told
@@ -186,6 +190,8 @@ impl Engine {
             admission,
             failures,
             link_memory: Arc::default(),
+            access: std::sync::OnceLock::new(),
+            reach_log: Arc::new(access::ReachLog::new(&config.state_dir)),
         }
     }
 
@@ -252,6 +258,11 @@ impl Engine {
     /// The spares of the default wall at this moment.
     pub fn pool_snapshot(&self) -> telemetry::PoolSnapshot {
         self.default_wall.pool_snapshot()
+    }
+
+    /// The record of what runs reached outside.
+    pub fn reach_log(&self) -> &Arc<access::ReachLog> {
+        &self.reach_log
     }
 
     /// Judges calls of tools. It knows no policy until it is given some.

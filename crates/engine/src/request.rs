@@ -69,7 +69,11 @@ pub struct RunRequest {
     /// Whether the run gets a newly built sandbox and does not count as demand for spares. Examinations of the
     /// machine set it; runs of callers do not.
     pub cold: bool,
-    /// What the program may reach outside. Usually nothing.
+    /// The names of what the program may reach outside. Usually none. The engine opens them, and takes them from here.
+    pub access: Vec<String>,
+    /// The handle of the run, for the record of what it reached.
+    pub run_id: Option<String>,
+    /// What the program may reach outside, besides what `access` opens.
     pub grants: Vec<Grant>,
     /// A command on a terminal, instead of the program. It runs over the files of a persistent sandbox.
     pub terminal: Option<TerminalRequest>,

@@ -8,6 +8,7 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
+use crate::access::Reached;
 use crate::sandboxes::{ContextName, SandboxId};
 use crate::workspace::ChangedFile;
 
@@ -26,6 +27,8 @@ pub struct RunResult {
     pub clamped: Vec<Clamp>,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
+    /// What the run reached outside, or was refused; empty for a run without access.
+    pub egress: Vec<Reached>,
     /// The persistent sandbox of the run, and the files that the run changed there.
     pub lasting: Option<Lasting>,
     /// Whether the run executed anything.
@@ -192,6 +195,7 @@ impl RunResult {
             backend: Cow::Borrowed(backend),
             clamped: Vec::new(),
             warnings: Vec::new(),
+            egress: Vec::new(),
             lasting: None,
             phase: RunPhase::NotStarted,
         }

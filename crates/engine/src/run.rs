@@ -82,9 +82,28 @@ impl Engine {
         (caller, sandbox): (&Caller, Option<InSandbox<'_>>),
         request: RunRequest,
         audience: &mut Audience,
-        mut stops: StopSignals,
+        stops: StopSignals,
     ) -> RunResult {
         let mut request = request;
+        let outside = match self.open_access(caller, &mut request) {
+            Ok(outside) => outside,
+            Err(refused) => return Unstarted::from(refused).into_result(self.backend().name()),
+        };
+        let mut result = self.run_opened((caller, sandbox), request, audience, stops).await;
+        if let Some(outside) = outside {
+            outside.settle(&mut result);
+        }
+        result
+    }
+
+    /// Runs a program whose access is open.
+    async fn run_opened(
+        &self,
+        (caller, sandbox): (&Caller, Option<InSandbox<'_>>),
+        mut request: RunRequest,
+        audience: &mut Audience,
+        mut stops: StopSignals,
+    ) -> RunResult {
         // A persistent sandbox stays behind its wall.
         let named = match &sandbox {
             Some(sandbox) => Some(sandbox.wall),
@@ -341,6 +360,7 @@ impl Prepared {
         let guest = self.lease.connect().await?;
         let mut conversation =
             Conversation::once(guest, self.terms.limits.output_bytes, Overflow::EndsProgram);
+        conversation.redact(request.given.redactor());
         conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;

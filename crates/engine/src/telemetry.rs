@@ -113,6 +113,8 @@ pub struct Snapshot {
     pub pools: Vec<PoolSnapshot>,
     /// Failures that no caller was told about, for every kind.
     pub failures: Vec<(FailureKind, u64)>,
+    /// What runs reached outside.
+    pub egress: crate::access::ReachCounts,
 }
 
 /// A histogram of durations.
@@ -200,6 +202,7 @@ impl Telemetry {
             errors: self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             output_bytes: load(&self.output_bytes),
             store_failures: load(&self.store_failures),
+            egress: crate::access::ReachCounts::default(),
             live: live as u64,
             waiting: waiting as u64,
             phases: phases.collect(),

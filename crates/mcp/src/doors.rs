@@ -303,7 +303,7 @@ mod tests {
         let names: Vec<&str> =
             TOOLS.iter().map(|entry| entry.name).filter(|name| name.contains('_')).collect();
         for hidden in names {
-            let published = tools::published(&languages, &policy::Policy::built_in(2));
+            let published = tools::published(&languages, &policy::Policy::built_in(2), &[]);
             for mut tool in published.into_iter().filter(|tool| tool.name != hidden) {
                 conceal(&mut tool, &[hidden]);
                 let shown = format!("{:?} {}", tool.description, json!(tool.input_schema));

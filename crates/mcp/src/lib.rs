@@ -60,11 +60,13 @@ use tokio_util::sync::CancellationToken;
 use self::checks::Checks;
 pub use self::doors::{judged_arguments, may_use_url};
 pub use self::progress::RUN_ID_KEY;
-pub use self::scopes::scope_of_message;
+pub use self::scopes::scopes_of_message;
 pub use self::signals::{OnHangup, ServerSignal, Signals};
 pub use self::stdio::serve_stdio;
 pub use self::tools::attached::{AttachedRun, AttachedStreams};
-pub use self::tools::{arguments_of, doubt_argument, doubt_tool, scope_needed, vocabulary};
+pub use self::tools::{
+    arguments_of, doubt_argument, doubt_tool, scope_needed, scopes_needed, vocabulary,
+};
 use crate::file_urls::FileUrls;
 
 /// Name of this server in the protocol.
@@ -139,7 +141,10 @@ impl Server {
         let languages = self.languages().await;
         let mut made = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         if made.0 != languages || made.1.is_empty() {
-            *made = (languages.clone(), tools::published(&languages, self.engine.policy()));
+            *made = (
+                languages.clone(),
+                tools::published(&languages, self.engine.policy(), self.engine.offered_access()),
+            );
         }
         made.1.clone()
     }

@@ -32,7 +32,7 @@ pub fn take_role() -> Option<ExitCode> {
 fn published() -> Value {
     let mut languages: Vec<String> = engine::runtimes::languages().map(str::to_owned).collect();
     languages.sort();
-    let tools = tools::published(&languages, &Policy::built_in(CORES));
+    let tools = tools::published(&languages, &Policy::built_in(CORES), &[]);
     json!({
         "server": implementation(),
         "instructions": instructions(&[]),

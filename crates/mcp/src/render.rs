@@ -40,7 +40,7 @@ pub(crate) fn is_cut(result: &RunResult, inline_bytes_max: usize) -> bool {
 }
 
 /// A timestamp as the protocol writes it (RFC 3339), from milliseconds since the epoch.
-pub(crate) fn timestamp(unix_ms: u64) -> String {
+pub fn timestamp(unix_ms: u64) -> String {
     let moment = i64::try_from(unix_ms).ok().and_then(DateTime::from_timestamp_millis);
     moment.unwrap_or_default().format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }

@@ -68,6 +68,20 @@ pub(crate) fn run_output() -> JsonObject {
                 }
             },
             "artifacts": artifacts(),
+            "egress": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "host": { "type": "string" },
+                        "address": { "type": "string" },
+                        "connections": { "type": "integer" },
+                        "bytes_out": { "type": "integer" },
+                        "bytes_in": { "type": "integer" },
+                        "verdict": { "type": "string" }
+                    }
+                }
+            },
             "run_id": { "type": "string" },
             "sandbox_id": { "type": "string" },
             "context": { "type": "string" },

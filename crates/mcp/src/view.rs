@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use engine::access::Reached;
 use engine::{
     BuildReport, ContextName, Display, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value,
 };
@@ -39,6 +40,8 @@ pub struct RunView<'a> {
     error: Option<&'a RunError>,
     #[serde(skip_serializing_if = "Option::is_none")]
     artifacts: Option<Vec<ArtifactView<'a>>>,
+    #[serde(skip_serializing_if = "<[Reached]>::is_empty")]
+    egress: &'a [Reached],
     #[serde(skip_serializing_if = "Option::is_none")]
     compile: Option<CompileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,7 +223,7 @@ impl<'a> RunView<'a> {
     fn not_started(result: &'a RunResult) -> Self {
         let clamped = Some(result.clamped.as_slice());
         let (error, warnings) = (result.error.as_ref(), Some(result.warnings.as_slice()));
-        Self { error, clamped, warnings, ..Self::empty(result.outcome) }
+        Self { error, clamped, warnings, egress: &result.egress, ..Self::empty(result.outcome) }
     }
 
     /// A run that continues, with head and tail of its output so far.
@@ -268,6 +271,7 @@ impl<'a> RunView<'a> {
             displays: Vec::new(),
             error: None,
             artifacts: None,
+            egress: &[],
             compile: None,
             usage: None,
             isolation: None,
@@ -372,6 +376,11 @@ impl<'a> IsolationView<'a> {
             if let Enforcement::Absent { reason } = enforced.get(guarantee) {
                 view.absent.insert(guarantee.name(), reason);
             }
+        }
+        // A run with access is told what its network was.
+        let network = enforced.get(Guarantee::NetworkNone);
+        if matches!(&network, Enforcement::By { note: Some(_), .. }) {
+            view.guarantees.insert(Guarantee::NetworkNone.name(), GuaranteeView::of(network));
         }
         view
     }

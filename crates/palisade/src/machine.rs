@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backends::host::HostParts;
 use backends::native::{NativeBackend, start_spawner};
+use egress::{Gateway, GatewayConfig};
+use engine::access::{ReachLog, Secrets};
 use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 use mcp::render::INLINE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -87,6 +89,9 @@ where
             // A failed export does not prevent runs.
             tracing::warn!(reason = %error, "export_not_started");
         }
+        if !settings.access.names.value.is_empty() {
+            engine.offer_access(Arc::new(gateway(&settings, &state_dir, engine.reach_log())));
+        }
         engine.gatekeeper().replace(book);
         engine.gatekeeper().replace_quotas(settings.quota.quotas());
         let _upkeep = match mode {
@@ -126,6 +131,17 @@ fn become_guest(stream: OwnedFd, consent: OwnedFd) -> i32 {
 
 fn unusable(error: config::ConfigError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+/// What runs may reach outside, as the configuration says.
+pub(crate) fn gateway(settings: &Settings, state_dir: &Path, log: &Arc<ReachLog>) -> Gateway {
+    Gateway::new(GatewayConfig {
+        bundles: settings.access.names.value.clone(),
+        resolver: settings.access.resolver.value,
+        upstream: settings.access.upstream.value.clone(),
+        secrets: Secrets::new(state_dir),
+        log: Arc::clone(log),
+    })
 }
 
 /// The parts of the engine and of its walls.

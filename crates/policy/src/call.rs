@@ -57,6 +57,8 @@ pub enum Action<'a> {
     UseSandbox,
     /// Everything else about runs: wait, cancel, read logs.
     UseRun,
+    /// Something outside of the sandbox, besides the run that reaches it.
+    Reach,
 }
 
 /// What becomes of a call.
@@ -84,6 +86,7 @@ impl Action<'_> {
     pub fn scope(&self) -> Scope {
         match self {
             Self::Run { .. } | Self::Validate { .. } | Self::UseRun => Scope::Run,
+            Self::Reach => Scope::Access,
             Self::RunInSandbox { .. } | Self::OpenSandbox { .. } | Self::UseSandbox => Scope::Sandbox,
         }
     }
@@ -125,7 +128,9 @@ fn terms(policy: &Policy, action: &Action<'_>) -> Result<Terms, Denial> {
                 ..(*of_sandbox).clone()
             }
         }
-        Action::Validate { .. } | Action::UseSandbox | Action::UseRun => policy.defaults.clone(),
+        Action::Validate { .. } | Action::UseSandbox | Action::UseRun | Action::Reach => {
+            policy.defaults.clone()
+        }
     };
     Ok(Terms { limits, clamped, notes })
 }
@@ -162,6 +167,7 @@ mod tests {
         let Verdict::Deny(denial) = open else { panic!("{open:?}") };
         assert_eq!(denial.code, "insufficient_scope");
         assert!(matches!(judged(&runner, Action::UseRun), Verdict::Proceed(_)));
+        assert!(matches!(judged(&runner, Action::Reach), Verdict::Deny(_)), "the scope access is missing");
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub use self::document::{FILE_BYTES_MAX, Flaw, Position, Syntax};
 pub use self::principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use self::quota::{Amount, Quota, QuotaRule, Quotas};
 pub use self::rules::{
-    Approval, ApproveBy, Case, Declared, Denied, Effect, Expectation, Judgement, Limit, RULE_DEFAULT,
-    RULE_HIDE, Reservation, Rules, Step, Subject, read_cases, read_rules,
+    Approval, ApproveBy, Case, Declared, Denied, Effect, Expectation, Judgement, Limit, RULE_ACCESS,
+    RULE_DEFAULT, RULE_HIDE, Reservation, Rules, Step, Subject, read_cases, read_rules,
 };
 pub use self::scope::{Scope, Scopes, UnknownScope};
 pub use self::window::Window;

@@ -126,6 +126,7 @@ fn put_runs(page: &mut Page, runs: &Snapshot) {
     for (kind, count) in &runs.failures {
         page.sample("palisade_failures_total", &[("kind", kind.name())], *count as f64);
     }
+    put_egress(page, runs);
     let single = [
         ("palisade_output_bytes_total", "counter", "Bytes that programs wrote.", runs.output_bytes),
         (
@@ -147,6 +148,23 @@ fn put_runs(page: &mut Page, runs: &Snapshot) {
         page.histogram(name, &[("phase", times.phase.name())], &times.times);
     }
     put_pools(page, &runs.pools);
+}
+
+/// What programs reached outside.
+fn put_egress(page: &mut Page, runs: &Snapshot) {
+    let egress = &runs.egress;
+    page.head(
+        "palisade_egress_connections_total",
+        "counter",
+        "Connections of programs to hosts, by verdict.",
+    );
+    for (verdict, count) in [("allowed", egress.allowed), ("refused", egress.refused)] {
+        page.sample("palisade_egress_connections_total", &[("verdict", verdict)], count as f64);
+    }
+    page.head("palisade_egress_bytes_total", "counter", "Bytes between programs and hosts, by direction.");
+    for (direction, count) in [("out", egress.bytes_out), ("in", egress.bytes_in)] {
+        page.sample("palisade_egress_bytes_total", &[("direction", direction)], count as f64);
+    }
 }
 
 /// The spares. A label names the wall where there are several.

@@ -50,6 +50,36 @@ pub fn judge(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
     }
 }
 
+/// Runs an attack behind all walls in a run that may reach a host; the error says what was not as it should be.
+pub fn judge_with_access(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
+    if attack.family == "persistence" {
+        once(attack, (Build::Real, Reach::AHost), user, bait);
+    }
+    let shown = once(attack, (Build::Real, Reach::AHost), user, bait);
+    judge_real(attack, &shown, bait).map_err(|problem| format!("{} as {user:?}: {problem}", attack.name))
+}
+
+/// What the run of an attack may reach outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Nothing,
+    /// A host that does not exist, through the gate.
+    AHost,
+}
+
+/// A configuration with an access.
+fn configuration() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = shared_folder().join("config-of-access");
+        fs::create_dir_all(folder.join("palisade")).unwrap();
+        // The resolver is a port of this machine on which nothing listens.
+        let text = "[egress]\nresolver = \"127.0.0.1:9\"\n[access.web]\negress = [\"host.example:443\"]\n";
+        fs::write(folder.join("palisade/palisade.toml"), text).unwrap();
+        folder
+    })
+}
+
 fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String> {
     if shown.escaped() {
         return Err(format!("ESCAPED behind all walls: {:?}", shown.line));
@@ -99,17 +129,19 @@ fn judge_breach(attack: &Attack, real: &Shown, breach: &Shown) -> Result<(), Str
 /// One run; attacks on the next run are run twice, and the second tells.
 pub fn run(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     if attack.family == "persistence" {
-        once(attack, build, user, bait);
+        once(attack, (build, Reach::Nothing), user, bait);
     }
-    once(attack, build, user, bait)
+    once(attack, (build, Reach::Nothing), user, bait)
 }
 
-fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
+fn once(attack: &Attack, (build, reach): (Build, Reach), user: User, bait: &Bait) -> Shown {
     let module = support();
     let host = format!("HOST={}", bait.host);
     let limits: Vec<&str> = attack.limits.iter().map(String::as_str).collect();
+    let access: &[&str] = if reach == Reach::AHost { &["--access", "web"] } else { &[] };
     let start = |language: &str, input: String, code: &str| {
         Palisade::new(build, user, &["run", language, "--json", "--var", &host, "--input", &input])
+            .args(access)
             .args(&limits)
             .args(&["-c", code])
     };
@@ -125,6 +157,9 @@ fn once(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
         }
         other => panic!("{}: no way to start {other:?}", attack.name),
     };
+    if reach == Reach::AHost {
+        palisade = palisade.env("XDG_CONFIG_HOME", configuration().to_str().unwrap_or_default());
+    }
     if build == Build::Breach {
         palisade = palisade.env("PALISADE_WALLS_OFF", &format!("{},verify", attack.walls.join(",")));
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod admin;
+pub mod gate;
 pub mod http;
 pub mod socket;
 pub mod tls;

@@ -12,7 +12,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// A crate, and the crates of the workspace that it may use.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("guest", &["wire"]),
     ("zygote", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "audit", "wire"]),
+    ("egress", &["engine", "sandbox"]),
     ("mcp", &["engine", "policy", "sandbox", "wire"]),
     ("service", &["mcp", "engine", "policy", "terminal"]),
     ("terminal", &[]),
@@ -31,7 +32,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     (
         "palisade",
         &[
-            "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp",
+            "egress", "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp",
             "service", "setup", "bench", "terminal",
         ],
     ),

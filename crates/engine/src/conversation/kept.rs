@@ -127,6 +127,7 @@ impl<'a> Conversation<'a> {
             decoder,
             audience: None,
             links: Links::None,
+            redaction: None,
             unpacking: None,
             terminal: Terminal::None,
         })

@@ -53,6 +53,7 @@ mod opening;
 mod stop;
 mod unpacking;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::Sandbox;
@@ -70,6 +71,7 @@ pub(crate) use self::opening::{Preparation, StartedProcess};
 pub use self::stop::Stop;
 pub(crate) use self::stop::StopSignals;
 use self::unpacking::Unpacking;
+use crate::access::{Redaction, Redactor};
 use crate::display::Display;
 use crate::driver::{Done, DriverDecoder};
 use crate::feed::Feed;
@@ -118,6 +120,8 @@ pub(crate) struct Conversation<'a> {
     decoder: DriverDecoder,
     audience: Option<&'a mut Audience>,
     links: Links,
+    /// Takes the secrets of the run out of its output.
+    redaction: Option<Redaction>,
     /// The command that unpacks archives, while it works.
     unpacking: Option<Unpacking>,
     terminal: Terminal,
@@ -207,6 +211,7 @@ impl<'a> Conversation<'a> {
             decoder: DriverDecoder::default(),
             audience: None,
             links: Links::None,
+            redaction: None,
             unpacking: None,
             terminal: Terminal::None,
         }
@@ -318,7 +323,30 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    fn keep(&mut self, stream: Stream, mut data: Vec<u8>) -> Option<Ended> {
+    /// Takes these secrets out of the output from now on.
+    pub(crate) fn redact(&mut self, redactor: Option<&Arc<Redactor>>) {
+        self.redaction = redactor.map(|redactor| Redaction::new(Arc::clone(redactor)));
+    }
+
+    fn keep(&mut self, stream: Stream, data: Vec<u8>) -> Option<Ended> {
+        match &mut self.redaction {
+            None => self.keep_redacted(stream, data),
+            Some(redaction) => {
+                let shown = redaction.pass(stream, &data);
+                self.keep_redacted(stream, shown)
+            }
+        }
+    }
+
+    /// Keeps what was held back, because it could have been the beginning of a secret.
+    fn keep_held(&mut self) {
+        let Some(mut redaction) = self.redaction.take() else { return };
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.output.keep(stream, &redaction.rest(stream));
+        }
+    }
+
+    fn keep_redacted(&mut self, stream: Stream, mut data: Vec<u8>) -> Option<Ended> {
         let kept = self.output.keep(stream, &data).len();
         if !matches!(self.terminal, Terminal::None) {
             // Only a limit that ends programs is told as one.
@@ -444,6 +472,7 @@ impl<'a> Conversation<'a> {
 
     /// Returns the stream, and what the program wrote and reported.
     pub(crate) fn into_parts(mut self) -> (GuestChannel, Said) {
+        self.keep_held();
         let (refused, is_refused) = match self.state {
             State::Refused(done) => (done, true),
             _ => (None, false),

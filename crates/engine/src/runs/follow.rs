@@ -42,7 +42,7 @@ pub(super) struct Beginning {
 
 impl Runs {
     pub(super) async fn follow(self: Arc<Self>, entry: Arc<Entry>, beginning: Beginning) {
-        let Beginning { caller, request, events, stopped, place } = beginning;
+        let Beginning { caller, mut request, events, stopped, place } = beginning;
         let inputs = self.engine.gatekeeper().audit().inputs_of(&request);
         let _last_word = PublishOnDrop { runs: &self, entry: &entry };
         // Counted until the run really ended, whether or not its caller waits for it.
@@ -53,6 +53,9 @@ impl Runs {
                 return self.conclude(&entry, (result, inputs), place).await;
             }
         };
+        if !request.access.is_empty() {
+            request.run_id = Some(entry.run.id.as_str().to_owned());
+        }
         let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
         let work = async {
             match request.sandbox.is_some() {

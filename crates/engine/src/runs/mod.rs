@@ -420,7 +420,7 @@ impl Runs {
     pub fn snapshot(&self) -> Snapshot {
         let pools = self.engine.walls().map(Wall::pool_snapshot).collect();
         let counted = self.telemetry.snapshot(self.live(), self.engine.waiting(), pools);
-        Snapshot { failures: self.failures(), ..counted }
+        Snapshot { failures: self.failures(), egress: self.engine.reach_log().counts(), ..counted }
     }
 
     /// Counts of the failures that no caller was told about: in the engine, its backend and its store.

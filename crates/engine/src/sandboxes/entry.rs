@@ -52,6 +52,8 @@ pub(crate) struct SandboxRecord {
     pub(crate) disk_bytes: u64,
     /// The wall that it is behind. Its files are that wall's, so it never changes.
     pub(crate) wall: String,
+    /// The names of what its runs may ask for outside.
+    pub(crate) access: Vec<String>,
 }
 
 impl SandboxRecord {
@@ -59,6 +61,34 @@ impl SandboxRecord {
     pub(super) fn workspace(&self) -> WorkspaceRef {
         WorkspaceRef { id: self.id.as_str().to_owned(), identity: self.identity }
     }
+
+    /// Refuses names of access that the sandbox was opened without.
+    pub(super) fn check_access(&self, names: &[String]) -> Result<(), RunError> {
+        let Some(name) = names.iter().find(|name| !self.access.contains(name)) else { return Ok(()) };
+        let shown: String = name.chars().take(64).collect();
+        let message = format!("the sandbox was opened without the access `{}`", shown.escape_debug());
+        let remedy = match self.access.as_slice() {
+            [] => "open a sandbox with it, or run without sandbox_id".to_owned(),
+            own => format!(
+                "its access is {}; open a sandbox with more, or run without sandbox_id",
+                own.join(", ")
+            ),
+        };
+        Err(RunError::new("access_not_open", message).remedy(remedy))
+    }
+}
+
+const NAME_CHARACTERS_MAX: usize = 64;
+
+/// A name for people to read.
+pub(super) fn checked_name(name: Option<String>) -> Result<String, RunError> {
+    let name = name.unwrap_or_default();
+    let is_plain = name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
+    if is_plain {
+        return Ok(name);
+    }
+    let message = format!("a name has at most {NAME_CHARACTERS_MAX} visible characters");
+    Err(RunError::bad("name", &message, "give a shorter one"))
 }
 
 /// A sandbox in use.

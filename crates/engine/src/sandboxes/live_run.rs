@@ -73,6 +73,7 @@ impl LiveRun<'_> {
         // of this run.
         let id = handle::random("")?;
         let mut conversation = Conversation::kept(channel, *interpreter, id.clone(), limits.output_bytes)?;
+        conversation.redact(request.given.redactor());
         conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;

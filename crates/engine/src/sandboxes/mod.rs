@@ -44,7 +44,7 @@ pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
 pub(crate) use persistent_run::Ties;
 
-use self::entry::{SandboxEntry, Slot, ttl_ms};
+use self::entry::{SandboxEntry, Slot, checked_name, ttl_ms};
 use self::idle_watch::IdleWatch;
 use crate::Principal;
 use crate::clock;
@@ -59,7 +59,6 @@ const OWN_MAX: u64 = 2500;
 const ALL_MAX: u64 = 5000;
 /// When all workspaces together hold this much, no more sandboxes are opened.
 const DISK_BYTES_MAX: u64 = 64 << 30;
-const NAME_CHARACTERS_MAX: usize = 64;
 /// How long an unused sandbox is kept by default; the next constant is the most.
 const TTL_MS_DEFAULT: u64 = 24 * 60 * 60 * 1000;
 const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -82,6 +81,8 @@ pub struct OpenRequest {
     pub ttl_s: Option<u64>,
     /// The wall that it is behind. `None` asks for the default one.
     pub wall: Option<String>,
+    /// The names of what its runs may ask for outside.
+    pub access: Vec<String>,
 }
 
 /// A sandbox in a list.
@@ -107,6 +108,8 @@ pub struct SandboxInfo {
     pub disk_bytes: u64,
     /// Its limits.
     pub limits: Limits,
+    /// The names of what its runs may ask for outside.
+    pub access: Vec<String>,
 }
 
 /// All persistent sandboxes of this server.
@@ -141,6 +144,7 @@ impl Sandboxes {
     ) -> Result<(SandboxInfo, Vec<Clamp>), RunError> {
         let action = Action::OpenSandbox { floor: FLOOR, ask: &request.ask };
         let mut terms = self.engine.judge(&Call { caller, action })?;
+        self.engine.check_access(caller, &request.access)?;
         let ttl_ms = ttl_ms(request.ttl_s, &mut terms.clamped);
         let wall = self.engine.known_wall(request.wall.as_deref())?;
         let workspaces = workspaces_of(wall)?;
@@ -164,6 +168,7 @@ impl Sandboxes {
             languages: Vec::new(),
             disk_bytes: 0,
             wall: wall.name().to_owned(),
+            access: request.access,
         };
         let entry = SandboxEntry::new(record.clone());
         workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
@@ -463,16 +468,6 @@ fn no_folder(error: &FileError) -> RunError {
     told.remedy("ask the operator to look at the disk of the state directory")
 }
 
-fn checked_name(name: Option<String>) -> Result<String, RunError> {
-    let name = name.unwrap_or_default();
-    let is_plain = name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
-    if is_plain {
-        return Ok(name);
-    }
-    let message = format!("a name has at most {NAME_CHARACTERS_MAX} visible characters");
-    Err(RunError::bad("name", &message, "give a shorter one"))
-}
-
 /// Chooses the identity of the files. The store refuses a duplicate.
 fn random_identity() -> Result<u32, RunError> {
     let digits = handle::random("")?;
@@ -491,5 +486,6 @@ fn info(entry: &SandboxEntry) -> SandboxInfo {
         contexts: entry.contexts(),
         disk_bytes: entry.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
         limits: entry.record.limits.clone(),
+        access: entry.record.access.clone(),
     }
 }

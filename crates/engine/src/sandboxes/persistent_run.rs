@@ -97,12 +97,11 @@ impl Sandboxes {
         let entry = self.entry(&caller.principal, &id).await?.ok_or_else(super::unknown_sandbox)?;
         let wall = self.wall_of(&entry)?;
         *behind = wall.name();
-        if request.wall.as_deref().is_some_and(|wanted| wanted != *behind) {
-            let message = format!("the sandbox is behind the wall `{behind}`");
-            let remedy = "leave the wall out, or open a sandbox behind the other wall";
-            return Err(RunError::new("wall_mismatch", message).remedy(remedy).into());
-        }
+        check_wall(&request, behind)?;
         let runtime = wall.runtimes().find(&request.language).await?;
+        entry.record.check_access(&request.access)?;
+        let outside = self.engine.open_access(caller, &mut request)?;
+        request.given.check()?;
         check_names(&request, &runtime)?;
         // The live interpreters of a sandbox were given what they need when it was opened.
         let floor = if runtime.is_live() { Floor::default() } else { runtime.floor() };
@@ -141,6 +140,7 @@ impl Sandboxes {
         if let Ok(result) = &mut ran {
             look_at_files((&entry, context), before, pace, result).await;
             suit_remedy(result);
+            outside.into_iter().for_each(|outside| outside.settle(result));
         }
         entry.note_use(&slot);
         if slot.awake.is_some() {
@@ -280,6 +280,16 @@ fn note_interpreters(
             "the interpreter {other} of this sandbox has ended, so its variables are gone; files are kept"
         ));
     }
+}
+
+/// A sandbox stays behind its wall.
+fn check_wall(request: &RunRequest, behind: &str) -> Result<(), RunError> {
+    if request.wall.as_deref().is_none_or(|wanted| wanted == behind) {
+        return Ok(());
+    }
+    let message = format!("the sandbox is behind the wall `{behind}`");
+    let remedy = "leave the wall out, or open a sandbox behind the other wall";
+    Err(RunError::new("wall_mismatch", message).remedy(remedy))
 }
 
 /// The size beyond a limit at which no run begins.

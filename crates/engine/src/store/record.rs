@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use wire::Exit;
 
 use crate::audit::RunProof;
+use crate::access::Reached;
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without the parts that have separate tables. Phases serve measurements and are not stored.
@@ -30,6 +31,8 @@ pub(super) struct Record {
     warnings: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compile: Option<BuildReport>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    egress: Vec<Reached>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lasting: Option<Lasting>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,6 +53,7 @@ impl Record {
             clamped: result.clamped.clone(),
             warnings: result.warnings.clone(),
             compile: execution.compile,
+            egress: result.egress.clone(),
             lasting: result.lasting.clone(),
             proof: None,
         }
@@ -92,6 +96,7 @@ impl Record {
             backend: Cow::Owned(self.backend),
             clamped: self.clamped,
             warnings: self.warnings,
+            egress: self.egress,
             lasting: self.lasting,
             phase,
         }

@@ -8,8 +8,7 @@ use super::{Store, StoreError};
 use crate::Principal;
 use crate::sandboxes::{SandboxId, SandboxRecord};
 
-const COLUMNS: &str =
-    "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes, wall";
+const COLUMNS: &str = "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes, wall, access";
 
 /// What one more run changes in the record.
 #[derive(Debug, Clone)]
@@ -140,7 +139,7 @@ fn insert(database: &Database, record: &SandboxRecord, own_max: Option<u64>) -> 
     let limits = serde_json::to_string(&record.limits)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let text = format!(
-        "INSERT INTO persistent_sandboxes ({COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9
+        "INSERT INTO persistent_sandboxes ({COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9, ?11
             WHERE ?10 IS NULL OR (SELECT count(*) FROM persistent_sandboxes WHERE principal = ?2) < ?10"
     );
     let added = database.connection.prepare_cached(&text)?.execute(params![
@@ -154,6 +153,7 @@ fn insert(database: &Database, record: &SandboxRecord, own_max: Option<u64>) -> 
         sql(record.used_ms),
         record.wall,
         own_max.map(sql),
+        record.access.join(" "),
     ])?;
     Ok(if added == 0 { Opened::TooMany } else { Opened::Yes })
 }
@@ -187,5 +187,6 @@ fn record(row: &Row<'_>) -> rusqlite::Result<SandboxRecord> {
         languages: languages.split_whitespace().map(str::to_owned).collect(),
         disk_bytes: signed(row, 10)?,
         wall: text(11)?,
+        access: text(12)?.split_whitespace().map(str::to_owned).collect(),
     })
 }

@@ -14,12 +14,13 @@ use super::error::StoreError;
 
 /// Migrations from an empty file to the newest layout. The number of a migration is its position, counted from
 /// one. Never change a released migration: add another.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("0001_runs.sql"),
     include_str!("0002_sandboxes.sql"),
     include_str!("0003_displays.sql"),
     include_str!("0004_walls.sql"),
     include_str!("0005_display_data.sql"),
+    include_str!("0006_access.sql"),
 ];
 /// The layout that this program reads and writes.
 pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;

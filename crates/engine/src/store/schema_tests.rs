@@ -70,6 +70,7 @@ async fn sandboxes_of_the_version_before_are_behind_the_native_wall() {
     let new = SandboxRecord {
         id: SandboxId::random().unwrap(),
         identity: 8,
+        access: Vec::new(),
         wall: "far".to_owned(),
         ..found.clone()
     };

@@ -124,8 +124,9 @@ fn content(server: &Server, findings: &Findings) -> Value {
             "inline_bytes_per_stream": INLINE_BYTES_MAX,
         },
         "isolation": isolation(server.engine.backend().name(), findings),
+        "access": server.engine.offered_access(),
         "policy": {
-            "network": "none",
+            "network": if server.engine.offered_access().is_empty() { "none" } else { "none, but for the access that a run asks for" },
             "sandbox": "fresh for each run, destroyed afterwards",
             "absence_allowed": policy.absence_allowed.iter().map(|guarantee| guarantee.name()).collect::<Vec<_>>(),
         },

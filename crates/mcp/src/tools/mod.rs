@@ -21,10 +21,11 @@ mod write_file;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::access::Offered;
 use engine::audit::DecisionRef;
 use engine::{CONTEXT_SEPARATOR, Caller, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, QUOTA_EXCEEDED};
 use engine::{RunError, RunId, SandboxId, SandboxInfo};
-use policy::{Ask, Policy, Scope};
+use policy::{Ask, Policy, Scope, Scopes};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
@@ -100,6 +101,8 @@ enum Needs {
 struct Offer<'a> {
     languages: &'a [String],
     policy: &'a Policy,
+    /// The names of access, with what they are for.
+    access: &'a [Offered],
 }
 
 /// One call of a tool.
@@ -218,6 +221,13 @@ pub fn scope_needed(tool: &str, given: &JsonObject) -> Option<Scope> {
     find(tool).map(|entry| if is_in_sandbox { Scope::Sandbox } else { entry.scope })
 }
 
+/// The same, with the scope of access where the call asks for some.
+pub fn scopes_needed(tool: &str, given: &JsonObject) -> Option<Scopes> {
+    let is_empty = |asked: &Value| asked.is_null() || asked.as_array().is_some_and(Vec::is_empty);
+    let reaches = given.get("access").is_some_and(|asked| !is_empty(asked)).then_some(Scope::Access);
+    scope_needed(tool, given).map(|scope| [scope].into_iter().chain(reaches).collect())
+}
+
 /// Names of the arguments of a tool; `None` for an unknown one.
 pub fn arguments_of(tool: &str) -> Option<&'static [&'static str]> {
     find(tool).map(|entry| entry.properties)
@@ -231,10 +241,30 @@ pub fn vocabulary() -> Vec<String> {
 }
 
 /// All tools that work on this machine, by name.
-pub(crate) fn published(languages: &[String], policy: &Policy) -> Vec<Tool> {
-    let offer = Offer { languages, policy };
+pub(crate) fn published(languages: &[String], policy: &Policy, access: &[Offered]) -> Vec<Tool> {
+    let offer = Offer { languages, policy, access };
     let works = |entry: &&&ToolEntry| entry.needs == Needs::Nothing || !languages.is_empty();
     TOOLS.iter().filter(works).map(|entry| entry.published(&offer)).collect()
+}
+
+/// Adds the property `access` where the server offers some.
+fn add_access(schema: &mut JsonObject, offer: &Offer<'_>, purpose: &str) {
+    /// Characters of what a name is for that the description repeats.
+    const ABOUT_SHOWN_MAX: usize = 40;
+    if offer.access.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = offer.access.iter().map(|one| one.name.as_str()).collect();
+    let about = offer.access.iter().filter(|one| !one.about.is_empty()).map(|one| {
+        let shown: String = one.about.chars().take(ABOUT_SHOWN_MAX).collect();
+        format!("{}: {shown}", one.name)
+    });
+    let description = std::iter::once(purpose.to_owned()).chain(about).collect::<Vec<_>>().join("; ");
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        let items = serde_json::json!({ "type": "string", "enum": names });
+        let property = serde_json::json!({ "type": "array", "items": items, "description": description });
+        properties.insert("access".to_owned(), property);
+    }
 }
 
 impl ToolEntry {
@@ -259,7 +289,12 @@ impl ToolEntry {
         Tool::new(name, description, (self.input)(offer))
             .with_title(title)
             .with_raw_output_schema((self.output)().into())
-            .with_annotations(self.effects.annotations())
+            .with_annotations(self.effects.annotations().open_world(self.reaches_out(offer)))
+    }
+
+    /// Whether a call may reach something outside of its sandbox.
+    fn reaches_out(&self, offer: &Offer<'_>) -> bool {
+        !offer.access.is_empty() && self.name == run::NAME
     }
 }
 
@@ -272,11 +307,7 @@ impl Effects {
             Self::Destroys => (false, true, false),
             Self::DestroysOnce => (false, true, true),
         };
-        ToolAnnotations::new()
-            .read_only(is_read_only)
-            .destructive(is_destructive)
-            .idempotent(is_idempotent)
-            .open_world(false)
+        ToolAnnotations::new().read_only(is_read_only).destructive(is_destructive).idempotent(is_idempotent)
     }
 }
 

@@ -14,7 +14,7 @@ const TOKENS_MAX: usize = 1500;
 /// All tools, regardless of the languages on this machine.
 fn tools() -> Vec<Tool> {
     let languages = ["bash", "javascript", "python", "typescript"].map(str::to_owned);
-    published(&languages, &Policy::built_in(2))
+    published(&languages, &Policy::built_in(2), &[])
 }
 
 #[test]
@@ -44,9 +44,9 @@ fn order_is_by_name_and_nothing_is_published_that_cannot_work() {
     let mut sorted = names(&tools());
     sorted.sort();
     assert_eq!(names(&tools()), sorted);
-    assert_eq!(names(&published(&[], &Policy::built_in(2))), ["get_capabilities"]);
+    assert_eq!(names(&published(&[], &Policy::built_in(2), &[])), ["get_capabilities"]);
     let python = ["python".to_owned()];
-    let working = names(&published(&python, &Policy::built_in(2)));
+    let working = names(&published(&python, &Policy::built_in(2), &[]));
     assert!(working.contains(&"run".to_owned()) && working.contains(&"sandbox_open".to_owned()));
 }
 
@@ -102,10 +102,44 @@ fn properties_are_those_the_arguments_know() {
     let languages = ["python".to_owned()];
     let policy = Policy::built_in(2);
     for entry in TOOLS {
-        let input = (entry.input)(&Offer { languages: &languages, policy: &policy });
+        let access = [offered("web", "")];
+        let input = (entry.input)(&Offer { languages: &languages, policy: &policy, access: &access });
         let names: Vec<_> = input["properties"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, entry.properties, "{}", entry.name);
     }
+}
+
+fn offered(name: &str, about: &str) -> Offered {
+    Offered { name: name.to_owned(), about: about.to_owned(), hosts: Vec::new(), secrets: Vec::new() }
+}
+
+#[test]
+fn access_is_published_only_where_it_is_configured() {
+    let languages = ["python".to_owned()];
+    let policy = Policy::built_in(2);
+    let find = |tools: &[Tool], name: &str| tools.iter().find(|tool| tool.name == name).unwrap().clone();
+    let access = [offered("github", "read GitHub"), offered("pypi", "")];
+    let (without, with) = (published(&languages, &policy, &[]), published(&languages, &policy, &access));
+    for name in ["run", "sandbox_open"] {
+        assert!(find(&without, name).input_schema["properties"].get("access").is_none());
+        let property = find(&with, name).input_schema["properties"]["access"].clone();
+        assert_eq!(property["items"]["enum"], json!(["github", "pypi"]));
+        assert!(property["description"].as_str().unwrap().contains("github: read GitHub"));
+    }
+    let is_open = |tools: &[Tool]| find(tools, "run").annotations.unwrap().open_world_hint;
+    assert_eq!((is_open(&without), is_open(&with)), (Some(false), Some(true)));
+    let size = |tools: &[Tool]| tools.iter().map(size).sum::<usize>() / 4;
+    assert!(size(&with) - size(&without) < 120, "{} and {} tokens", size(&without), size(&with));
+    assert!(
+        scopes_needed("run", &JsonObject::from_iter([("access".to_owned(), json!(["github"]))]))
+            .unwrap()
+            .contain(Scope::Access)
+    );
+    assert!(
+        !scopes_needed("run", &JsonObject::from_iter([("access".to_owned(), json!([]))]))
+            .unwrap()
+            .contain(Scope::Access)
+    );
 }
 
 #[test]

@@ -48,6 +48,7 @@ fresh and leaves nothing behind.",
         "sandbox_id",
         "timeout_ms",
         "limits",
+        "access",
     ],
     input,
     output: schema::run_output,
@@ -185,6 +186,8 @@ pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         collect_files: false,
         compile_anew: false,
         cold: false,
+        access: arguments.texts("access")?,
+        run_id: None,
         grants: Vec::new(),
         terminal: None,
         decision: None,
@@ -216,6 +219,12 @@ fn relative(path: String) -> String {
 
 /// Schema of the arguments of `run`, with the languages that work on this machine and the limits in force.
 fn input(offer: &Offer<'_>) -> JsonObject {
+    let mut schema = base_input(offer);
+    super::add_access(&mut schema, offer, "Reach these from the program, through its HTTP proxy variables");
+    schema
+}
+
+fn base_input(offer: &Offer<'_>) -> JsonObject {
     let Policy { defaults, maxima, .. } = offer.policy;
     let timeout = format!("Default {}, at most {}", defaults.wall_ms, maxima.wall_ms);
     let limits = format!(
@@ -294,7 +303,7 @@ mod tests {
     #[test]
     fn nested_properties_are_those_of_the_schema() {
         let policy = Policy::built_in(1);
-        let schema = Value::Object(input(&Offer { languages: &[], policy: &policy }));
+        let schema = Value::Object(input(&Offer { languages: &[], policy: &policy, access: &[] }));
         let names = |place: &str| {
             schema
                 .pointer(place)

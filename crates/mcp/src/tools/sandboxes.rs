@@ -23,7 +23,7 @@ Python, JavaScript, TypeScript and Bash. Pass its sandbox_id to run.",
     effects: Effects::Changes,
     scope: Scope::Sandbox,
     needs: Needs::Language,
-    properties: &["name", "limits", "ttl_s"],
+    properties: &["name", "limits", "ttl_s", "access"],
     input: open_input,
     output: open_output,
     call: |call| Box::pin(async move { open(call.server, call.caller, call.given).await.into() }),
@@ -125,6 +125,7 @@ fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
         name: arguments.text("name")?,
         ttl_s: arguments.whole("ttl_s")?,
         wall: None,
+        access: arguments.texts("access")?,
         ask: limits_of(&mut limits, None)?,
     })
 }
@@ -141,6 +142,9 @@ struct SandboxView<'a> {
     interpreters: &'a [String],
     contexts: Vec<ContextView<'a>>,
     limits: LimitsView,
+    /// What its runs may ask for outside.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    access: &'a [String],
     /// Only in the answer of `sandbox_open`.
     #[serde(skip_serializing_if = "Option::is_none")]
     clamped: Option<&'a [Clamp]>,
@@ -203,6 +207,7 @@ impl<'a> SandboxView<'a> {
                 disk_mb: info.limits.disk_bytes >> 20,
                 open_files: info.limits.open_files,
             },
+            access: &info.access,
             clamped: None,
         }
     }
@@ -215,7 +220,13 @@ fn line(info: &SandboxInfo) -> String {
 }
 
 /// Schema of the arguments of `sandbox_open`.
-fn open_input(_: &Offer<'_>) -> JsonObject {
+fn open_input(offer: &Offer<'_>) -> JsonObject {
+    let mut schema = base_open_input();
+    super::add_access(&mut schema, offer, "What its runs may ask for");
+    schema
+}
+
+fn base_open_input() -> JsonObject {
     schema::object(json!({
         "type": "object",
         "properties": {
@@ -260,6 +271,7 @@ fn one() -> Value {
         "interpreters": { "type": "array", "items": { "type": "string" } },
         "contexts": { "type": "array", "items": { "type": "object" } },
         "limits": { "type": "object" },
+        "access": { "type": "array", "items": { "type": "string" } },
         "clamped": { "type": "array", "items": { "type": "object" } },
         "outcome": { "type": "string" },
         "error": schema::error()
@@ -317,6 +329,7 @@ mod tests {
             contexts: Vec::new(),
             disk_bytes: 0,
             limits: sandbox::Limits::default(),
+            access: vec!["web".to_owned()],
         };
         let view = || SandboxView { clamped: Some(&[]), ..SandboxView::of(&info) };
         schema::assert_same_fields(&open_output(), &view());
@@ -330,7 +343,7 @@ mod tests {
     #[test]
     fn limits_are_those_of_the_schema() {
         let policy = Policy::built_in(1);
-        let schema = open_input(&Offer { languages: &[], policy: &policy });
+        let schema = open_input(&Offer { languages: &[], policy: &policy, access: &[] });
         let limits = schema["properties"]["limits"]["properties"].as_object().unwrap();
         assert_eq!(limits.keys().cloned().collect::<Vec<_>>(), LIMITS);
     }

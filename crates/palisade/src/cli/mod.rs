@@ -3,8 +3,10 @@
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod egress;
 #[cfg(test)]
 mod help_tests;
 mod inputs;
@@ -17,6 +19,7 @@ pub(crate) mod sandbox;
 mod save;
 pub(crate) mod sbom;
 mod screen;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod shell;
 mod time;
@@ -97,6 +100,12 @@ pub(crate) enum Command {
     Keys(keys::KeysArguments),
     /// Show the calls that wait for a human, and approve or deny them
     Approvals(approvals::ApprovalsArguments),
+    /// Show what runs may reach outside, and try it
+    Access(access::AccessArguments),
+    /// Keep secrets that runs are given
+    Secret(secret::SecretArguments),
+    /// Show what runs reached outside
+    Egress(egress::EgressArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
     /// Read, verify and export the record of calls

@@ -88,6 +88,9 @@ pub(crate) struct RunArguments {
     /// Set an environment variable of the program (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE")]
     environment: Vec<String>,
+    /// Let the program reach what the configuration names so (repeatable; see `palisade access list`)
+    #[arg(long, value_name = "NAME")]
+    access: Vec<String>,
     /// Wall-clock limit, for example 500ms, 5s, 2m, 1h; a number without a unit is seconds
     #[arg(long, value_name = "TIME", value_parser = parse_time_ms)]
     timeout: Option<u64>,
@@ -355,6 +358,8 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         collect_files: arguments.output_dir.is_some(),
         compile_anew: false,
         cold: false,
+        access: arguments.access.clone(),
+        run_id: None,
         grants: Vec::new(),
         terminal: None,
         decision: None,

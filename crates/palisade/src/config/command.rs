@@ -124,6 +124,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
                 (json!(shown), &settings.policy_bind.origin)
             }
             Key::Quota(key) => settings.quota.shown(*key),
+            Key::Access(key) => settings.access.shown(*key),
             Key::Interpreter(language) => match settings.interpreters.get(language) {
                 Some(found) => (json!(found.value.display().to_string()), &found.origin),
                 None => (Value::Null, &Origin::Default),

@@ -208,7 +208,7 @@ fn raw(item: &Item) -> Raw {
     match item {
         Item::Value(value) => raw_value(value),
         Item::None => Raw::Other("nothing"),
-        Item::Table(_) => Raw::Other("a table"),
+        Item::Table(table) => raw_table(table),
         Item::ArrayOfTables(list) => Raw::List(list.iter().map(|table| raw_table(table)).collect()),
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         let message = mistakes("limit = 1\n");
         assert!(
             message.contains(
-                "allowed here: limits, admission, serve, store, pool, oauth, allow_missing, state_dir, log, otlp, policy, quota, interpreters"
+                "allowed here: limits, admission, serve, store, pool, oauth, allow_missing, state_dir, log, otlp, policy, quota, access, egress, interpreters"
             ),
             "{message}"
         );

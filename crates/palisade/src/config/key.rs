@@ -4,6 +4,7 @@
 //! `.` (`PALISADE_LIMITS_MAX_MEMORY_MB`). The only exception is `log.level`, whose variable is
 //! `PALISADE_LOG`. This file has no values.
 
+use super::access::AccessKey;
 use super::oauth::OauthKey;
 use super::quota::QuotaKey;
 use super::serve::ServeKey;
@@ -222,6 +223,7 @@ pub(crate) enum Key {
     /// Which callers have which policy.
     PolicyBind,
     Quota(QuotaKey),
+    Access(AccessKey),
     /// The interpreter of that language.
     Interpreter(String),
 }
@@ -236,6 +238,7 @@ impl Key {
         all.extend([Self::LogLevel, Self::LogFormat, Self::OtlpEndpoint]);
         all.extend([Self::PolicyFolder, Self::PolicyBind]);
         all.extend(QuotaKey::all().map(Self::Quota));
+        all.extend(AccessKey::ALL.map(Self::Access));
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -256,6 +259,7 @@ impl Key {
             Self::PolicyFolder => "policy.folder".to_owned(),
             Self::PolicyBind => "policy.bind".to_owned(),
             Self::Quota(key) => format!("quota.{}", key.name()),
+            Self::Access(key) => key.name().to_owned(),
             Self::Interpreter(language) => format!("interpreters.{language}"),
         }
     }
@@ -279,7 +283,7 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// `PALISADE_SERVICE_HOST` and similar ones for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores exclude foreign variables such as PALISADE_SERVER_URL and PALISADE_STOREFRONT_...
-    const MEANT: [&str; 14] = [
+    const MEANT: [&str; 16] = [
         "LIMIT",
         "ADMISSION",
         "ALLOW",
@@ -294,6 +298,8 @@ pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
         "OAUTH_",
         "POLICY_",
         "QUOTA_",
+        "ACCESS",
+        "EGRESS_",
     ];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }

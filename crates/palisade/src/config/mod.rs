@@ -6,6 +6,7 @@
 //! reported. Any other mistake, in any source, is an error, and nothing is applied. [`crate::machine`] calls
 //! this module before an engine exists, and `palisade config` calls it too.
 
+pub(crate) mod access;
 pub(crate) mod command;
 mod file;
 mod key;

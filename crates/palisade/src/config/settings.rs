@@ -13,6 +13,7 @@ use engine::{AdmissionLimits, PoolConfig};
 use policy::{Binding, Policy};
 use sandbox::{Guarantee, Limits};
 
+use super::access::AccessSettings;
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
 use super::oauth::OauthSettings;
 use super::quota::QuotaSettings;
@@ -117,6 +118,7 @@ pub(crate) struct Settings {
     pub(crate) policy_folder: Valued<Option<PathBuf>>,
     pub(crate) policy_bind: Valued<Vec<Binding>>,
     pub(crate) quota: QuotaSettings,
+    pub(crate) access: AccessSettings,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
@@ -154,6 +156,7 @@ impl Settings {
             policy_folder: Valued::default(None),
             policy_bind: Valued::default(Vec::new()),
             quota: QuotaSettings::built_in(),
+            access: AccessSettings::built_in(),
             interpreters: BTreeMap::new(),
         }
     }
@@ -187,6 +190,7 @@ impl Settings {
             Setting::PolicyFolder(path) => self.policy_folder.set(Some(path), origin),
             Setting::PolicyBind(bindings) => self.policy_bind.set(bindings, origin),
             Setting::Quota(setting) => self.quota.apply(setting, origin),
+            Setting::Access(setting) => self.access.apply(setting, origin),
             Setting::Interpreter(language, path) => {
                 self.interpreters.insert(language, Valued { value: path, origin });
             }
@@ -228,6 +232,7 @@ impl Settings {
             Setting::PolicyFolder(_) | Setting::PolicyBind(_) | Setting::Quota(_) => {
                 "a working directory cannot choose who may do what".to_owned()
             }
+            Setting::Access(_) => "a working directory cannot choose what programs reach".to_owned(),
             Setting::Interpreter(..) => {
                 "a working directory cannot choose a program that is started outside the sandbox".to_owned()
             }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use policy::Binding;
 use sandbox::Guarantee;
 
+use super::access::AccessSetting;
 use super::key::{Key, Number};
 use super::oauth::OauthSetting;
 use super::quota::QuotaSetting;
@@ -90,7 +91,8 @@ impl Raw {
             Key::PoolEnabled | Key::AuditEnabled => {
                 text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text())
             }
-            Key::StateDir
+            Key::Access(_)
+            | Key::StateDir
             | Key::LogLevel
             | Key::LogFormat
             | Key::OtlpEndpoint
@@ -148,6 +150,7 @@ pub(crate) enum Setting {
     PolicyFolder(PathBuf),
     PolicyBind(Vec<Binding>),
     Quota(QuotaSetting),
+    Access(AccessSetting),
     Interpreter(String, PathBuf),
 }
 
@@ -170,6 +173,7 @@ impl Setting {
             Key::PolicyFolder => parse_path(raw).map(Self::PolicyFolder),
             Key::PolicyBind => parse_bindings(raw).map(Self::PolicyBind),
             Key::Quota(key) => QuotaSetting::parse(*key, raw).map(Self::Quota),
+            Key::Access(key) => AccessSetting::parse(*key, raw).map(Self::Access),
             Key::LogFormat => parse_word(raw, LogFormat::ALL, LogFormat::name).map(Self::LogFormat),
         }
     }
@@ -189,6 +193,7 @@ impl Setting {
             Self::PolicyFolder(_) => Key::PolicyFolder,
             Self::PolicyBind(_) => Key::PolicyBind,
             Self::Quota(setting) => Key::Quota(setting.key()),
+            Self::Access(setting) => Key::Access(setting.key()),
             Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
         }
     }

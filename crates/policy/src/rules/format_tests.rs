@@ -162,11 +162,36 @@ fn added_fields_are_kept_told_and_placed() {
         (vec!["pypi".to_owned()], vec!["memory_limited".to_owned()])
     );
     let lines: Vec<usize> = rules.notes().iter().map(|note| note.at.line).collect();
-    assert_eq!(lines, [3, 9]);
+    assert_eq!(lines, [9]);
+    assert_eq!(rules.place(RULE_ACCESS).unwrap().line, 3);
     assert_eq!(rules.place("/tools/run/require_approval").unwrap().line, 7);
     assert_eq!(rules.place(RULE_DEFAULT).unwrap().line, 2);
     assert_eq!(rules.place(RULE_HIDE), None);
     assert_eq!(rules.place("/nowhere"), None);
+}
+
+#[test]
+fn only_listed_names_of_access_pass_a_policy_that_lists_some() {
+    let of_tool = "version: '1'\ndefault: allow\ntools:\n  run:\n    access: [pypi]\n";
+    let of_all = "version: '1'\ndefault: allow\naccess: [pypi]\n";
+    for text in [of_tool, of_all] {
+        let rules = yaml(text);
+        for allowed in
+            [json!({}), json!({"access": null}), json!({"access": []}), json!({"access": ["pypi"]})]
+        {
+            assert!(!rule_of(&rules, "run", allowed.clone()).starts_with('/'), "{allowed}");
+        }
+        for denied in
+            [json!(["github"]), json!(["pypi", "github"]), json!("github"), json!([1]), json!({"pypi": 1})]
+        {
+            assert_eq!(rule_of(&rules, "run", json!({"access": denied})), RULE_ACCESS, "{denied}");
+        }
+    }
+    assert!(!rule_of(&yaml(of_tool), "sandbox_open", json!({"access": ["x"]})).starts_with('/'));
+    let none = yaml("version: '1'\ndefault: allow\naccess: []\n");
+    assert_eq!(rule_of(&none, "run", json!({"access": ["pypi"]})), RULE_ACCESS);
+    let silent = yaml("version: '1'\ndefault: allow\n");
+    assert!(!rule_of(&silent, "run", json!({"access": ["pypi"]})).starts_with('/'));
 }
 
 #[test]

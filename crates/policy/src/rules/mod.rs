@@ -28,6 +28,8 @@ pub use self::read::read_rules;
 
 /// The rule of a denial because the tool is hidden.
 pub const RULE_HIDE: &str = "/hide";
+/// The rule of a denial because a name of access is not listed.
+pub const RULE_ACCESS: &str = "/access";
 /// The rule of a denial because the tool is not listed.
 pub const RULE_DEFAULT: &str = "/default";
 
@@ -55,11 +57,13 @@ struct ToolRules {
     limits: Vec<Arc<Limit>>,
     approvals: Vec<Approval>,
     declared: Declared,
-    /// Where the file declares something.
+    /// Where the file declares something that is not enforced.
     declared_at: Vec<Position>,
+    /// Where it names what programs may reach outside. Names that are not listed are denied then.
+    access_at: Option<Position>,
 }
 
-/// What a policy says about reach and isolation. This version keeps it and tells it, and does not enforce it.
+/// What a policy says about reach and isolation. This version enforces `access`; it keeps `walls` and tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
     /// Names of what a program may reach outside of its sandbox.
@@ -228,12 +232,13 @@ impl Rules {
         match rule {
             RULE_HIDE => Some(self.hide_at),
             RULE_DEFAULT => Some(self.default_at),
+            RULE_ACCESS => all().find_map(|tool| tool.access_at),
             _ => checks.chain(limits).chain(approvals).find(|(known, _)| *known == rule).map(|(_, at)| at),
         }
         .filter(|at| at.line > 0)
     }
 
-    /// What the policy declares about a tool, and is not enforced yet.
+    /// What the policy declares about a tool.
     pub fn declared(&self, names: &[&str]) -> Declared {
         let mut declared = self.all.declared.clone();
         for tool in names.iter().filter_map(|name| self.tools.get(*name)) {
@@ -289,6 +294,7 @@ impl Rules {
             check.pass(name, arguments)?;
             on_rule(&check.rule, Effect::Passes);
         }
+        check_access(&applied, arguments)?;
         let mut reserve = Vec::new();
         for limit in applied.iter().flat_map(|rules| &rules.limits) {
             let amount = limit.amount(arguments)?;
@@ -304,6 +310,25 @@ impl Rules {
         }
         Ok((reserve, approval))
     }
+}
+
+/// Refuses names of access that the rules do not list, where they list some.
+fn check_access(applied: &[&ToolRules], arguments: &Value) -> Result<(), Denied> {
+    if applied.iter().all(|rules| rules.access_at.is_none()) {
+        return Ok(());
+    }
+    let is_listed =
+        |name: &str| applied.iter().any(|rules| rules.declared.access.iter().any(|own| own == name));
+    let unlisted = match arguments.get("access") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(names)) => names.iter().find(|name| !name.as_str().is_some_and(is_listed)),
+        // Whatever else it is, it is not on the list.
+        Some(other) => Some(other),
+    };
+    let Some(unlisted) = unlisted else { return Ok(()) };
+    let shown: String = unlisted.as_str().unwrap_or("that").chars().take(64).collect();
+    let reason = format!("the policy does not allow the access `{}`", shown.escape_debug());
+    Err(Denied { rule: RULE_ACCESS.to_owned(), reason })
 }
 
 impl Check {

@@ -76,7 +76,7 @@ fn compile(root: &Node) -> Result<Rules, Flaw> {
     let mut declared: Vec<_> =
         rules.tools.values().chain([&rules.all]).flat_map(|tool| tool.declared_at.iter().copied()).collect();
     declared.sort_unstable_by_key(|at| (at.line, at.column));
-    let note = "`access` and `walls` are kept and told by `explain`, and are not enforced yet";
+    let note = "`walls` is kept and told by `explain`, and is not enforced yet";
     rules.notes.extend(declared.into_iter().map(|at| Flaw::new(at, note)));
     Ok(rules)
 }

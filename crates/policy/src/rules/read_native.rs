@@ -45,7 +45,10 @@ pub(super) fn read_declared(key: &str, node: &Node, into: &mut ToolRules) -> Res
         _ => &mut into.declared.walls,
     };
     list.extend(texts(node, key)?);
-    into.declared_at.push(node.at);
+    match key {
+        "access" => into.access_at = Some(node.at),
+        _ => into.declared_at.push(node.at),
+    }
     Ok(())
 }
 

@@ -54,11 +54,11 @@ impl ScopeChallenge {
 
     /// What a message lacks.
     pub(crate) fn lacking(&self, message: &Incoming) -> Option<Lacking> {
-        let (id, scope) = mcp::scope_of_message(message)?;
-        if self.held.contain(scope) {
+        let (id, needed) = mcp::scopes_of_message(message)?;
+        if needed.iter().all(|scope| self.held.contain(scope)) {
             return None;
         }
-        let scopes = self.held.iter().chain([scope]).collect();
+        let scopes = self.held.iter().chain(needed.iter()).collect();
         Some(Lacking { id, scopes, metadata: Arc::clone(&self.metadata) })
     }
 }

@@ -119,7 +119,8 @@ fn as_text(told: &Explanation) -> String {
     }
     for (name, list) in [("access", &told.declared.access), ("walls", &told.declared.walls)] {
         if !list.is_empty() {
-            text.push_str(&format!("  {name}: {}  (not enforced yet)\n", plain(&list.join(", "))));
+            let note = if name == "walls" { "  (not enforced yet)" } else { "" };
+            text.push_str(&format!("  {name}: {}{note}\n", plain(&list.join(", "))));
         }
     }
     text

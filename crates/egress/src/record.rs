@@ -1,0 +1,134 @@
+//! Counts of what one run reached. Each connection has an entry that is told when it ends, also when its task is dropped.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::Caller;
+use engine::access::{ALLOWED, AccessRecord, ReachEvent, ReachLog, Reached, Stage};
+
+use crate::budget::Way;
+use crate::refusal::Refusal;
+
+/// The most entries that are kept of a run. Connections to further hosts are recorded and not told in the result.
+const ENTRIES_MAX: usize = 256;
+
+/// What one run reached.
+pub(crate) struct Record {
+    caller: Caller,
+    run_id: Option<String>,
+    log: Arc<ReachLog>,
+    /// By host and verdict.
+    entries: Mutex<BTreeMap<(String, String), Reached>>,
+}
+
+impl Record {
+    pub(crate) fn new(caller: Caller, run_id: Option<String>, log: Arc<ReachLog>) -> Self {
+        Self { caller, run_id, log, entries: Mutex::default() }
+    }
+
+    /// Notes a connection that was refused before it was counted.
+    pub(crate) fn refused(&self, place: &str, refusal: Refusal) {
+        let reached = Reached {
+            host: place.to_owned(),
+            address: None,
+            connections: 1,
+            bytes_out: 0,
+            bytes_in: 0,
+            verdict: refusal.code().to_owned(),
+        };
+        self.end(&reached, None);
+    }
+
+    fn tell(&self, stage: Stage, access: Option<&str>, reached: &Reached) {
+        let (caller, run_id) = (&self.caller, self.run_id.as_deref());
+        self.log.note(&ReachEvent { caller, run_id, access, stage, reached });
+    }
+
+    fn end(&self, reached: &Reached, access: Option<&str>) {
+        self.tell(Stage::Ended, access, reached);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (reached.host.clone(), reached.verdict.clone());
+        if entries.len() >= ENTRIES_MAX && !entries.contains_key(&key) {
+            return;
+        }
+        let entry = entries.entry(key).or_insert_with(|| Reached {
+            connections: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            ..reached.clone()
+        });
+        entry.connections += 1;
+        entry.bytes_out += reached.bytes_out;
+        entry.bytes_in += reached.bytes_in;
+        entry.address.clone_from(&reached.address);
+    }
+}
+
+impl AccessRecord for Record {
+    fn reached(&self) -> Vec<Reached> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.values().cloned().collect()
+    }
+}
+
+/// One connection to an allowed host. Dropping it ends its entry.
+pub(crate) struct Connection {
+    record: Arc<Record>,
+    access: String,
+    place: String,
+    address: Option<String>,
+    out: AtomicU64,
+    into: AtomicU64,
+    verdict: Mutex<Option<Refusal>>,
+}
+
+impl Connection {
+    /// A connection that is about to be dialled. The decision is told before its effect.
+    pub(crate) fn decided(record: &Arc<Record>, access: &str, place: &str, address: Option<IpAddr>) -> Self {
+        let connection = Self {
+            record: Arc::clone(record),
+            access: access.to_owned(),
+            place: place.to_owned(),
+            address: address.map(|address| address.to_string()),
+            out: AtomicU64::new(0),
+            into: AtomicU64::new(0),
+            verdict: Mutex::default(),
+        };
+        record.tell(Stage::Decided, Some(access), &connection.reached());
+        connection
+    }
+
+    /// Counts bytes.
+    pub(crate) fn count(&self, way: Way, bytes: usize) {
+        let counter = match way {
+            Way::Out => &self.out,
+            Way::In => &self.into,
+        };
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the connection with a refusal.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(refusal);
+    }
+
+    fn reached(&self) -> Reached {
+        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        Reached {
+            host: self.place.clone(),
+            address: self.address.clone(),
+            connections: 1,
+            bytes_out: self.out.load(Ordering::Relaxed),
+            bytes_in: self.into.load(Ordering::Relaxed),
+            verdict: verdict.map_or(ALLOWED, Refusal::code).to_owned(),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.record.end(&self.reached(), Some(&self.access));
+    }
+}

@@ -1,0 +1,249 @@
+//! Access: what a run may reach outside of its sandbox, by names that the operator defines.
+//!
+//! A caller asks for names (`RunRequest::access`), never for hosts. An [`AccessBook`] knows what the names mean: grants with
+//! their brokers, proxies and secrets. The composition gives the engine one ([`Engine::offer_access`]); the engine names no
+//! broker. A run opens its names once it is judged, and settles them before its result is told.
+//!
+//! ```text
+//! request.access -> scope -> names known? -> within the sandbox's names? -> AccessBook::open -> grants, given, redactor
+//! result <- egress[], network_none, redacted value and error <- AccessRecord::reached
+//! ```
+//! Every decision about a connection passes [`ReachLog::note`].
+
+mod reach_log;
+mod redaction;
+mod secrets;
+
+use std::sync::Arc;
+
+use policy::{Action, Call, Caller};
+use sandbox::{Enforcement, Guarantee};
+use serde::{Deserialize, Serialize};
+
+pub use self::reach_log::{LoggedReach, ReachCounts, ReachEvent, ReachLog, Stage};
+pub(crate) use self::redaction::{Redaction, Redactor};
+pub use self::secrets::{SECRET_BYTES_MAX, SecretError, SecretRef, Secrets, is_secret_name};
+use crate::Engine;
+use crate::given::{Proxies, Secret};
+use crate::links::Grant;
+use crate::request::RunRequest;
+use crate::result::{RunError, RunPhase, RunResult};
+
+/// The most names that one run asks for.
+pub const ACCESS_NAMES_MAX: usize = 16;
+/// The longest name.
+const NAME_BYTES_MAX: usize = 64;
+/// The most entries of `egress` in a result.
+pub const EGRESS_ENTRIES_MAX: usize = 64;
+/// The code of a refusal of an unknown name.
+pub const ACCESS_UNKNOWN: &str = "access_unknown";
+
+/// Knows what names of access mean.
+pub trait AccessBook: Send + Sync {
+    /// What there is, by name.
+    fn offered(&self) -> &[Offered];
+
+    /// Opens names for one run. All of them are known.
+    fn open(&self, call: &AccessCall<'_>) -> Result<Opened, RunError>;
+}
+
+/// Something that a run can ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Offered {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub about: String,
+    /// The hosts and ports that it reaches, as rules.
+    pub hosts: Vec<String>,
+    /// The environment variables that hold its secrets.
+    pub secrets: Vec<String>,
+}
+
+/// A run that opens names.
+#[derive(Debug, Clone, Copy)]
+pub struct AccessCall<'a> {
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// The handle of the run, if it has one.
+    pub run_id: Option<&'a str>,
+    /// The names.
+    pub names: &'a [String],
+}
+
+/// What one run was opened.
+pub struct Opened {
+    /// Listeners and their brokers.
+    pub grants: Vec<Grant>,
+    /// The proxies of the program.
+    pub proxies: Proxies,
+    /// Secrets, by environment variable.
+    pub secrets: Vec<(String, Secret)>,
+    /// What the program reaches, in words.
+    pub summary: String,
+    /// Counts what it reached.
+    pub record: Arc<dyn AccessRecord>,
+}
+
+/// What a run has reached so far.
+pub trait AccessRecord: Send + Sync {
+    /// One entry for each host and verdict.
+    fn reached(&self) -> Vec<Reached>;
+}
+
+/// What a run reached, or was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Host and port.
+    pub host: String,
+    /// The address that was dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The number of connections.
+    pub connections: u64,
+    /// Bytes that left the sandbox.
+    pub bytes_out: u64,
+    /// Bytes that entered the sandbox.
+    pub bytes_in: u64,
+    /// `allowed`, or the code of the refusal.
+    pub verdict: String,
+}
+
+/// The verdict of a connection that was opened.
+pub const ALLOWED: &str = "allowed";
+
+/// The access of one run, until its result.
+pub(crate) struct Outside {
+    summary: String,
+    record: Arc<dyn AccessRecord>,
+    redactor: Option<Arc<Redactor>>,
+}
+
+impl Engine {
+    /// Offers names of access from now on. Only the first call counts.
+    pub fn offer_access(&self, book: Arc<dyn AccessBook>) {
+        if self.access.set(book).is_err() {
+            tracing::error!("access_offered_twice");
+        }
+    }
+
+    /// The names of access that there are.
+    pub fn offered_access(&self) -> &[Offered] {
+        self.access.get().map(|book| book.offered()).unwrap_or_default()
+    }
+
+    /// Checks that a caller may ask for these names, and that they exist.
+    pub(crate) fn check_access(&self, caller: &Caller, names: &[String]) -> Result<(), RunError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.judge(&Call { caller, action: Action::Reach })?;
+        if names.len() > ACCESS_NAMES_MAX {
+            let message = format!("at most {ACCESS_NAMES_MAX} names of access can be asked for");
+            return Err(RunError::bad("access", &message, "ask for fewer"));
+        }
+        let offered = self.offered_access();
+        match names.iter().find(|name| offered.iter().all(|one| one.name != **name)) {
+            None => Ok(()),
+            Some(unknown) => Err(access_unknown(unknown, offered)),
+        }
+    }
+
+    /// Opens what a request asks for: fills in its grants and what it is given, and takes the names. `None` for a run
+    /// without access.
+    pub(crate) fn open_access(
+        &self,
+        caller: &Caller,
+        request: &mut RunRequest,
+    ) -> Result<Option<Outside>, RunError> {
+        if request.access.is_empty() {
+            return Ok(None);
+        }
+        self.check_access(caller, &request.access)?;
+        let Some(book) = self.access.get() else { return Ok(None) };
+        let mut names = std::mem::take(&mut request.access);
+        names.sort();
+        names.dedup();
+        let call = AccessCall { caller, run_id: request.run_id.as_deref(), names: &names };
+        let Opened { grants, proxies, secrets, summary, record } = book.open(&call)?;
+        request.grants.extend(grants);
+        request.given.set_proxies(proxies);
+        let redactor = Redactor::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)))?;
+        let redactor = redactor.map(Arc::new);
+        for (name, secret) in secrets {
+            request.given.set_secret(&name, secret);
+        }
+        request.given.set_redactor(redactor.clone());
+        Ok(Some(Outside { summary, record, redactor }))
+    }
+}
+
+/// The refusal of a name that does not exist, with those that do.
+fn access_unknown(name: &str, offered: &[Offered]) -> RunError {
+    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    let message = format!("there is no access `{}`", shown.escape_debug());
+    let names: Vec<&str> = offered.iter().map(|one| one.name.as_str()).collect();
+    let remedy = match names.as_slice() {
+        [] => "this server offers no access: leave it out".to_owned(),
+        names => format!("the names are {}", names.join(", ")),
+    };
+    RunError::new(ACCESS_UNKNOWN, message).remedy(remedy)
+}
+
+/// Whether a text can be a name of access.
+pub fn is_access_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter)
+}
+
+impl Outside {
+    /// Adds what the run reached to its result, tells the guarantee about the network as it was, and takes the secrets
+    /// out of what the program reported.
+    pub(crate) fn settle(self, result: &mut RunResult) {
+        let mut reached = self.record.reached();
+        if reached.len() > EGRESS_ENTRIES_MAX {
+            let more = reached.len() - EGRESS_ENTRIES_MAX;
+            result.warnings.push(format!("{more} more hosts are left out of `egress`"));
+            reached.truncate(EGRESS_ENTRIES_MAX);
+        }
+        result.egress = reached;
+        if let RunPhase::Finished(execution) = &mut result.phase
+            && let Enforcement::By { mechanisms, .. } = execution.enforced.get(Guarantee::NetworkNone)
+        {
+            let note = format!("none but the gate: {}", self.summary);
+            execution.enforced.keep_with_note(Guarantee::NetworkNone, &mechanisms, &note);
+        }
+        if let Some(redactor) = &self.redactor {
+            redactor.redact_result(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_names_there_are() {
+        let offered = |name: &str| Offered {
+            name: name.to_owned(),
+            about: String::new(),
+            hosts: Vec::new(),
+            secrets: Vec::new(),
+        };
+        let error = access_unknown("gihtub", &[offered("github"), offered("pypi")]);
+        assert_eq!(
+            (error.code.as_str(), error.remedy.as_deref()),
+            (ACCESS_UNKNOWN, Some("the names are github, pypi"))
+        );
+        assert!(access_unknown("x", &[]).remedy.unwrap().contains("no access"));
+    }
+
+    #[test]
+    fn names_of_access_are_plain() {
+        assert!(is_access_name("github") && is_access_name("a-b_1"));
+        for name in ["", "A", "a b", "a.b", "é", &"a".repeat(65)] {
+            assert!(!is_access_name(name), "{name}");
+        }
+    }
+}
