@@ -144,7 +144,8 @@ impl Explanation {
             "binding": self.binding,
             "file": self.file,
             "rules": self.steps.iter().map(|step| step.to_json(self.asks)).collect::<Vec<_>>(),
-            "not_enforced": {"access": self.declared.access, "walls": self.declared.walls},
+            "access": self.declared.access,
+            "not_enforced": {"walls": self.declared.walls},
         })
     }
 }
