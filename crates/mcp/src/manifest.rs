@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn the_number_of_cores_does_not_change_it() {
         let languages = ["python".to_owned()];
-        let of = |cores| json!(tools::published(&languages, &Policy::built_in(cores)));
+        let of = |cores| json!(tools::published(&languages, &Policy::built_in(cores), &[]));
         assert_eq!(of(1), of(64));
     }
 }

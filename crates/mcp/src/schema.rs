@@ -68,20 +68,7 @@ pub(crate) fn run_output() -> JsonObject {
                 }
             },
             "artifacts": artifacts(),
-            "egress": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "host": { "type": "string" },
-                        "address": { "type": "string" },
-                        "connections": { "type": "integer" },
-                        "bytes_out": { "type": "integer" },
-                        "bytes_in": { "type": "integer" },
-                        "verdict": { "type": "string" }
-                    }
-                }
-            },
+            "egress": egress(),
             "run_id": { "type": "string" },
             "sandbox_id": { "type": "string" },
             "context": { "type": "string" },
@@ -101,6 +88,19 @@ pub(crate) fn run_output() -> JsonObject {
         },
         "required": ["outcome"]
     }))
+}
+
+/// Schema of what a run reached outside.
+fn egress() -> Value {
+    let one = json!({
+        "host": { "type": "string" },
+        "address": { "type": "string" },
+        "connections": { "type": "integer" },
+        "bytes_out": { "type": "integer" },
+        "bytes_in": { "type": "integer" },
+        "verdict": { "type": "string" }
+    });
+    json!({ "type": "array", "items": { "type": "object", "properties": one } })
 }
 
 /// Schema of displays, without their content.
