@@ -29,6 +29,7 @@ fn the_schema_names_every_field_of_the_result() {
         remedy: Some(String::new()),
         retry_after_ms: Some(1),
         rule: Some(String::new()),
+        approval_id: engine::ApprovalId::random().ok(),
         ..RunError::default()
     };
     result.error = Some(error);

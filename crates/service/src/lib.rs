@@ -207,11 +207,11 @@ fn ending_principals(app: &Arc<App>) -> OnEnd {
         app.server.runs().cancel_of(principal);
         let principal = principal.clone();
         tokio::spawn(async move {
+            app.sessions.close_of(&principal).await;
             let approvals = app.server.runs().engine().gatekeeper().approvals();
             if let Err(error) = approvals.void_of(&principal).await {
                 tracing::warn!(reason = %error, "approvals_not_voided");
             }
-            app.sessions.close_of(&principal).await;
             // A program may have left processes behind in a sandbox.
             app.server.runs().sandboxes().sleep_of(&principal).await;
         });

@@ -27,6 +27,7 @@ use rmcp::model::{
 };
 use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::tools::{self, ToolCall};
@@ -208,7 +209,8 @@ impl Question<'_> {
                 answer = answered(&mut shown) => {
                     // Without a choice the question stays with the operator.
                     self.take(form::choice(&answer)).await.ok();
-                    return;
+                    shown = None;
+                    break;
                 }
                 () = progress.tell() => {}
             }
@@ -217,6 +219,7 @@ impl Question<'_> {
             // The client may be gone.
             shown.cancel(Some("the question is closed".to_owned())).await.ok();
         }
+        progress.finish().await;
     }
 
     async fn gone(&self) {
@@ -301,12 +304,14 @@ struct Progress<'q> {
     id: &'q ApprovalId,
     began: Instant,
     next: Instant,
+    on_its_way: Option<JoinHandle<()>>,
 }
 
 impl<'q> Progress<'q> {
     fn new(question: &'q Question<'_>) -> Self {
         let now = Instant::now();
-        Self { context: question.client.context, id: &question.asked.id, began: now, next: now }
+        let context = question.client.context;
+        Self { context, id: &question.asked.id, began: now, next: now, on_its_way: None }
     }
 
     /// Sends a notification when one is due. Never completes if the caller did not ask for progress.
@@ -316,6 +321,10 @@ impl<'q> Progress<'q> {
             return std::future::pending().await;
         };
         tokio::time::sleep_until(self.next).await;
+        if self.on_its_way.as_ref().is_some_and(|sending| !sending.is_finished()) {
+            self.next = Instant::now() + PROGRESS_PAUSE;
+            return;
+        }
         self.next = Instant::now() + PROGRESS_PAUSE;
         let elapsed = self.began.elapsed();
         let progress = (elapsed.as_millis() + 1) as f64 * PROGRESS_PER_MS;
@@ -323,7 +332,14 @@ impl<'q> Progress<'q> {
         params.message = Some(format!("waiting for an approval ({})", self.id));
         let peer = context.peer.clone();
         // A client that does not read does not delay the decision.
-        tokio::spawn(async move { peer.notify_progress(params).await.unwrap_or(()) });
+        self.on_its_way = Some(tokio::spawn(async move { peer.notify_progress(params).await.unwrap_or(()) }));
+    }
+
+    /// Waits for the notification that is being sent, so that none arrives after the answer.
+    async fn finish(&mut self) {
+        if let Some(sending) = self.on_its_way.take() {
+            sending.await.ok();
+        }
     }
 }
 

@@ -221,10 +221,10 @@ fn print(text: &str) {
 }
 
 fn span(ms: u64) -> String {
-    match ms / 1000 {
+    match ms.div_ceil(1000) {
         seconds if seconds < 120 => format!("{seconds} s"),
-        seconds if seconds < 7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
+        seconds if seconds < 7200 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
     }
 }
 

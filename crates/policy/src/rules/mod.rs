@@ -296,7 +296,9 @@ impl Rules {
             reserve.push(Reservation { limit: Arc::clone(limit), amount });
         }
         let asks = |approval: &&Approval| approval.is_needed(arguments);
-        let approval = applied.iter().flat_map(|rules| &rules.approvals).find(asks);
+        let asking = applied.iter().flat_map(|rules| &rules.approvals).filter(asks);
+        // If several rules ask, the strictest one does.
+        let approval = asking.min_by_key(|approval| approval.leniency());
         if let Some(approval) = approval {
             on_rule(&approval.rule, Effect::Asks);
         }
@@ -377,6 +379,14 @@ impl Approval {
     pub fn asks(&self, caller: &Caller) -> ApproveBy {
         let is_local = caller.principal == Principal::local();
         self.by.unwrap_or(if is_local { ApproveBy::Caller } else { ApproveBy::Operator })
+    }
+
+    fn leniency(&self) -> u8 {
+        match self.by {
+            Some(ApproveBy::Operator) => 0,
+            None => 1,
+            Some(ApproveBy::Caller) => 2,
+        }
     }
 
     fn is_needed(&self, arguments: &Value) -> bool {

@@ -111,6 +111,20 @@ fn limits_are_named_and_not_counted_here() {
 }
 
 #[test]
+fn of_several_rules_that_ask_the_strictest_one_does() {
+    let by = |tool: Value, all: Value| {
+        let rules = rules(json!({"version": "1", "default": "allow",
+            "tools": {"pay": {"require_approval": tool}}, "all_tools": {"require_approval": all}}));
+        let Judgement::Allowed { approval, .. } = rules.judge(&["pay"], &json!({})) else { panic!() };
+        approval.unwrap().by
+    };
+    let asks = |by: &str| json!({"when": [], "approve_by": by});
+    assert_eq!(by(asks("caller"), asks("operator")), Some(ApproveBy::Operator));
+    assert_eq!(by(asks("operator"), asks("caller")), Some(ApproveBy::Operator));
+    assert_eq!(by(asks("caller"), json!(true)), None);
+}
+
+#[test]
 fn denial_beats_approval() {
     let rules = rules(json!({"version": "1", "default": "allow", "tools": {"pay": {
         "deny_if": [{"args.amount": {"gt": 1000}}],

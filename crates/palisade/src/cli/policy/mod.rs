@@ -21,7 +21,7 @@ use crate::state;
 
 const WRONG: u8 = 1;
 const EXIT_CODES: &str = "\
-Exit status: 0 when the call is allowed, 1 when it is denied or a file is refused, 2 when the command is wrong.";
+Exit status: 0 when the call is allowed, 1 when it is denied, needs an approval or a file is refused, 2 when the command is wrong.";
 
 /// Arguments of `policy`.
 #[derive(Debug, Args)]
