@@ -10,6 +10,7 @@ mod approvals;
 mod archives;
 mod attached;
 mod attacks_service;
+mod audit;
 mod backups;
 mod bench;
 mod command_line;

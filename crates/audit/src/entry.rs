@@ -88,7 +88,30 @@ impl<'a> Envelope<'a> {
         if line.len() > LINE_BYTES_MAX {
             return None;
         }
-        serde_json::from_slice(line).ok()
+        Self::read_plain(line).or_else(|| serde_json::from_slice(line).ok())
+    }
+
+    /// Reads the exact form that [`line`] writes. `None` for any other, which is read as JSON.
+    fn read_plain(line: &'a [u8]) -> Option<Self> {
+        fn number<'l>(line: &'l [u8], before: &[u8]) -> Option<(u64, &'l [u8])> {
+            let rest = line.strip_prefix(before)?;
+            let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            Some((std::str::from_utf8(&rest[..count]).ok()?.parse().ok()?, &rest[count..]))
+        }
+        fn name<'l>(line: &'l [u8], before: &[u8]) -> Option<(&'l str, &'l [u8])> {
+            let rest = line.strip_prefix(before)?;
+            let is_plain = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte == b'-';
+            let count = rest.iter().take_while(is_plain).count();
+            Some((std::str::from_utf8(&rest[..count]).ok()?, rest[count..].strip_prefix(b"\"")?))
+        }
+        let (seq, rest) = number(line, br#"{"seq":"#)?;
+        let (ms, rest) = number(rest, br#","ms":"#)?;
+        let (instance, rest) = name(rest, br#","instance":""#)?;
+        let (kind, rest) = name(rest, br#","kind":""#)?;
+        let (prev, rest) = name(rest, br#","prev":""#)?;
+        let is_whole = rest.strip_prefix(br#","data":{"#).is_some_and(|data| data.ends_with(b"}}"));
+        let prev = Hash::parse(prev).filter(|_| is_whole)?;
+        Some(Self { seq, ms, instance: instance.into(), kind: kind.into(), prev })
     }
 
     /// What the line says besides.
@@ -118,6 +141,18 @@ mod tests {
         assert_eq!((read.seq, read.ms, &*read.instance, &*read.kind), (3, 5, "i", "decision"));
         assert_eq!(read.prev, prev);
         assert_eq!(Envelope::data(&written).unwrap()["a"], 1);
+    }
+
+    #[test]
+    fn other_forms_of_the_same_entry_are_read_alike() {
+        let prev = Hash::beginning("i");
+        let other = format!(
+            r#"{{ "ms": 5, "seq": 3, "kind": "decision", "instance": "i", "prev": "{prev}", "data": {{}} }}"#
+        );
+        let read = Envelope::read(other.as_bytes()).unwrap();
+        assert_eq!((read.seq, read.ms, &*read.instance, &*read.kind), (3, 5, "i", "decision"));
+        let cut = format!(r#"{{"seq":3,"ms":5,"instance":"i","kind":"decision","prev":"{prev}","data":{{"#);
+        assert!(Envelope::read(cut.as_bytes()).is_none());
     }
 
     #[test]

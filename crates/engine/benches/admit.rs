@@ -1,5 +1,6 @@
 //! How long the gatekeeper takes to admit a call with 4 kB of arguments: without a policy, with the record of decisions
-//! off and on, with rules, and with a limit that is counted in the ledger.
+//! off and on, with rules, with a limit that is counted in the ledger, and
+//! with the audit, whose entry is written before the call is admitted.
 //!
 //! ```console
 //! $ cargo bench -p engine --bench admit            # prints the figures
@@ -36,14 +37,19 @@ fn main() {
     let cases = [
         ("no policy, record off", None, false),
         ("no policy, record on", None, true),
-        ("three rules, record on", Some(rules), true),
+        ("three rules, record on", Some(rules.clone()), true),
         ("three rules and a limit, record on", Some(limited), true),
+        ("no policy, record and audit on", None, true),
+        ("three rules, record and audit on", Some(rules), true),
     ];
     let mut kept = serde_json::Map::new();
     for (name, rules, has_record) in cases {
         let keeper = gatekeeper(folder.path(), rules);
         if has_record {
             keeper.record().begin();
+        }
+        if name.contains("audit") {
+            keeper.audit().begin("bench", engine::audit::AuditConfig::default()).unwrap();
         }
         let mut samples = Vec::with_capacity(SAMPLES);
         runtime.block_on(async {
@@ -52,7 +58,7 @@ fn main() {
                 let call = JudgedCall { caller: &caller, names: &["run"], arguments: &arguments };
                 let admitted = keeper.admit(call).await;
                 let taken = begun.elapsed();
-                drop(admitted.unwrap());
+                admitted.unwrap().settle(None).await;
                 if number >= WARM_UP {
                     samples.push(u64::try_from(taken.as_nanos()).unwrap());
                 }

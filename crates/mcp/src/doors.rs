@@ -4,6 +4,7 @@
 //! as a call of that tool with the same arguments, so a policy says everything once. A door of a hidden tool answers as
 //! if nothing were behind it. This module also brings arguments into the one form that rules see.
 
+use engine::audit::Event;
 use engine::workspace::FilePath;
 use engine::{Admitted, CONTEXT_SEPARATOR, Caller, Gatekeeper, JudgedCall, RunError};
 use rmcp::model::{ErrorData, JsonObject, Tool};
@@ -176,7 +177,7 @@ pub fn judged_arguments(mut given: JsonObject) -> Value {
     as_judged(&arguments).unwrap_or(arguments)
 }
 
-/// Whether a URL that the caller was given may still be used.
+/// Whether a URL that the caller was given may still be used. Its use is recorded.
 pub fn may_use_url(
     gatekeeper: &Gatekeeper,
     caller: &Caller,
@@ -188,7 +189,16 @@ pub fn may_use_url(
         FileAction::Upload => Door::Upload,
     };
     let arguments = json!({ "sandbox_id": sandbox_id, "path": path.as_str() });
-    !gatekeeper.forbids(JudgedCall { caller, names: &[door.tool()], arguments: &arguments })
+    if gatekeeper.forbids(JudgedCall { caller, names: &[door.tool()], arguments: &arguments }) {
+        return false;
+    }
+    let audit = gatekeeper.audit();
+    let event = Event::new("file_url_used")
+        .by(caller)
+        .with("tool", door.tool())
+        .with("sandbox_id", sandbox_id)
+        .with("digest", audit.digest_of(&arguments));
+    audit.note_before(event).is_ok()
 }
 
 /// Names of the tools that the caller must not see.

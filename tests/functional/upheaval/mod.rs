@@ -2,6 +2,7 @@
 //! no other test: what a killed palisade of another test leaves would be counted here.
 
 mod approval_kills;
+mod audit_kills;
 mod chaos;
 mod chaos_probe;
 mod gate_kills;

@@ -34,7 +34,7 @@ pub(super) enum Need {
     /// The call has an effect, so there must be room for what follows it too.
     BeforeEffect,
     /// Tells what happened; it waits if there is no room.
-    Afterwards,
+    AfterEffect,
 }
 
 /// An entry in the chain.
@@ -87,7 +87,8 @@ impl Chain {
         let folder = ChainFolder::new(audit, &instance);
         make_folder(&folder.path)?;
         let lock = make_file(&folder.path.join(LOCK))?;
-        lock.try_lock()?;
+        // A reader may hold it for a moment, to see whether somebody writes.
+        lock.lock()?;
         let file = make_file(&folder.segment(1))?;
         let mut chain = Self {
             head: Hash::beginning(&instance),
@@ -136,7 +137,7 @@ impl Chain {
         self.file.try_clone()
     }
 
-    /// Appends an entry. The error of [`Need::Afterwards`] is that it waits, or is lost if too many wait.
+    /// Appends an entry. The error of [`Need::AfterEffect`] is that it waits, or is lost if too many wait.
     pub(super) fn append(&mut self, kind: &'static str, data: String, need: Need) -> io::Result<Written> {
         match need {
             Need::BeforeEffect => {
@@ -147,7 +148,7 @@ impl Chain {
                 }
                 written
             }
-            Need::Afterwards => {
+            Need::AfterEffect => {
                 let written = self.flush().and_then(|()| self.write(kind, &data));
                 let written = match written {
                     Err(error) if is_full(&error) && self.has_reserve => {

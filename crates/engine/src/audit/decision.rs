@@ -141,6 +141,9 @@ impl Audit {
 
     /// The digest of arguments, as it is in the chain.
     pub fn digest_of(&self, arguments: &Value) -> Option<String> {
+        if !self.is_on() {
+            return None;
+        }
         self.0.arguments_key().ok().map(|key| key.digest(arguments))
     }
 }

@@ -191,9 +191,8 @@ impl Audit {
         }
     }
 
-    /// Ends the chain: the last entry, the last checkpoint.
+    /// Ends the chain: the last entry, the last checkpoint. Calls are refused from now on, if they were recorded before.
     pub fn end(&self) {
-        self.0.is_on.store(false, Ordering::Release);
         let ended = std::mem::replace(&mut *self.0.state(), State::Ended);
         self.0.bell.notify_all();
         if let State::Open(mut chain) = ended
@@ -235,7 +234,7 @@ impl Shared {
 
     /// Appends an entry about what has happened. A failure is logged: the next call is refused.
     fn tell(&self, kind: &'static str, data: String) -> Option<Written> {
-        self.append(kind, data, Need::Afterwards)
+        self.append(kind, data, Need::AfterEffect)
             .inspect_err(|error| {
                 tracing::error!(reason = %error, kind, "audit_entry_waits");
             })

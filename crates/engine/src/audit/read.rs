@@ -119,7 +119,7 @@ impl Follower {
     }
 
     /// Entries that were written since the last time.
-    pub fn next(&mut self) -> io::Result<Vec<ReadEntry>> {
+    pub fn take_new(&mut self) -> io::Result<Vec<ReadEntry>> {
         let mut all = Vec::new();
         for chain in chains_of(&self.audit)? {
             let (from, offset) = self.places.get(&chain.instance).copied().unwrap_or((0, 0));

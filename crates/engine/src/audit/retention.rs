@@ -53,6 +53,7 @@ pub(super) fn retire(audit: &Path, keys: &KeyFolder, keep: AuditRetention) -> io
     if lock.try_lock().is_err() {
         return Ok(None);
     }
+    release_reserves(audit)?;
     let mut all = old_segments(audit)?;
     all.sort_by_key(|segment| segment.changed_ms);
     let oldest_ms = unix_ms().saturating_sub(u64::try_from(keep.age_max.as_millis()).unwrap_or(u64::MAX));
@@ -72,6 +73,17 @@ pub(super) fn retire(audit: &Path, keys: &KeyFolder, keep: AuditRetention) -> io
         removed.insert(segment.chain.instance.clone(), through);
     }
     Ok((!removed.is_empty()).then(|| json!({ "removed": removed })))
+}
+
+/// Removes the reserves that killed processes left.
+fn release_reserves(audit: &Path) -> io::Result<()> {
+    for chain in chains(audit)? {
+        let reserve = chain.path.join(RESERVE);
+        if reserve.exists() && !chain.is_running() {
+            fs::remove_file(reserve).or_else(absent)?;
+        }
+    }
+    Ok(())
 }
 
 fn old_segments(audit: &Path) -> io::Result<Vec<OldSegment>> {

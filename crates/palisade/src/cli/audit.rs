@@ -175,7 +175,7 @@ fn tail(options: &Options, (lines, follow): (usize, bool), as_json: bool) -> Res
     let newest = engine::audit::tail(&audit, lines)?;
     print(&newest)?;
     while follow {
-        let mut new = follower.next()?;
+        let mut new = follower.take_new()?;
         new.retain(|entry| !newest.contains(entry));
         print(&new)?;
         std::thread::sleep(FOLLOW_PAUSE);
