@@ -168,6 +168,18 @@ run_agent() {
     fi
 }
 
+# Requests made from the OpenAPI document of the admin API, with a state directory of its own: they make keys.
+run_admin() {
+    if install_python schemathesis; then
+        rm -rf "${folder:?}/admin-state"
+        mkdir -m 700 "$folder/admin-state"
+        client admin-openapi env "PALISADE_STATE_DIR=$folder/admin-state" "${served[@]}" \
+            "$folder/schemathesis/bin/python" "$here/admin_openapi.py"
+    else
+        not_installed schemathesis
+    fi
+}
+
 run_data_session() {
     local python="$top/target/test-venv/bin/python3"
     if ! "$python" -c 'import pandas, matplotlib' >>"$log" 2>&1; then
@@ -180,6 +192,7 @@ run_data_session() {
 }
 
 run_python
+run_admin
 run_data_session
 if install_node node; then
     run_typescript

@@ -62,6 +62,7 @@ fn bodies_are_bounded_and_must_be_the_documented_json() {
         r#"{"name": "a", "scopes": ["root"]}"#,
         r#"{"name": "a", "scopes": ["run"], "expires_in_s": -1}"#,
         r#"{"name": "a", "scopes": ["run"], "expires_in_s": 0}"#,
+        r#"{"name": "a", "scopes": ["run"], "expires_in_s": 3155760001}"#,
         r#"{"name": "a", "scopes": ["run"], "policy": "../../etc"}"#,
         r#"{"name": "owner", "scopes": ["run"]}"#,
         r#"{"name": "a/b", "scopes": ["run"]}"#,

@@ -40,8 +40,8 @@ pub(super) fn all(published: &Value, dependencies: &Value) -> Vec<Manifest> {
 /// One line per tool, because each repeats the list of dependencies.
 fn scanned(published: &Value, dependencies: &Value) -> String {
     let all = dependencies.as_array().into_iter().flatten();
-    let others =
-        all.filter(|one| one["license"] != Value::Null && one["name"] != published["server"]["name"]);
+    // A crate of this repository could have the name of another one in the registry.
+    let others = all.filter(|one| one["own"] != true);
     let needs: Vec<Value> = others
         .map(|one| json!({ "name": one["name"], "version": one["version"], "ecosystem": ECOSYSTEM }))
         .collect();

@@ -15,6 +15,8 @@ use super::answer::{Answer, Answering, Refusal};
 use super::ask::Ask;
 
 const MS_PER_S: u64 = 1000;
+/// The longest time of a key or of an overlap: a hundred years.
+pub(super) const SPAN_S_MAX: u64 = 3_155_760_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +74,7 @@ pub(super) fn create(admin: Arc<Admin>, ask: Ask) -> Answering {
                 "name at least one scope",
             ));
         }
+        check_span("expires_in_s", wanted.expires_in_s.unwrap_or_default())?;
         let now_ms = unix_ms();
         let expires_ms = wanted.expires_in_s.map(|s| now_ms.saturating_add(s.saturating_mul(MS_PER_S)));
         let new = NewKey { name: wanted.name, scopes, policy: wanted.policy, expires_ms };
@@ -108,6 +111,7 @@ pub(super) fn revoke(admin: Arc<Admin>, ask: Ask) -> Answering {
 pub(super) fn rotate(admin: Arc<Admin>, ask: Ask) -> Answering {
     Box::pin(async move {
         let Rotation { overlap_s } = ask.body()?;
+        check_span("overlap_s", overlap_s)?;
         let (name, now_ms, overlap) = (ask.id().to_owned(), unix_ms(), Duration::from_secs(overlap_s));
         let (key, text) = of_keys(&admin, move |keys| keys.rotate(&name, overlap, now_ms)).await?;
         tell(&admin, key_event("key_rotated", &key).by(&ask.caller));
@@ -116,6 +120,16 @@ pub(super) fn rotate(admin: Arc<Admin>, ask: Ask) -> Answering {
         told["warning"] = json!(null);
         Answer::ok(&told)
     })
+}
+
+fn check_span(name: &str, seconds: u64) -> Result<(), Refusal> {
+    match seconds > SPAN_S_MAX {
+        true => {
+            let remedy = format!("give at most {SPAN_S_MAX}");
+            Err(Refusal::bad("bad_body", format!("`{name}` is too long"), remedy))
+        }
+        false => Ok(()),
+    }
 }
 
 /// A key that is not in the audit is not handed out.

@@ -5,6 +5,7 @@ use policy::{Amount, Scope};
 use serde_json::{Map, Value, json};
 
 use super::ask::{CURSOR_BYTES_MAX, PAGE_DEFAULT, PAGE_MAX};
+use super::keys::SPAN_S_MAX;
 
 /// All schemas.
 pub(super) fn all() -> Map<String, Value> {
@@ -93,7 +94,7 @@ fn general() -> Vec<Named> {
 /// Bodies of requests. A property that is not required may be left out.
 fn requests() -> Vec<Named> {
     let scopes: Vec<_> = Scope::ALL.into_iter().map(Scope::name).collect();
-    let seconds = json!({ "type": "integer", "minimum": 1, "maximum": 3_155_760_000_u64 });
+    let seconds = json!({ "type": ["integer", "null"], "minimum": 1, "maximum": SPAN_S_MAX });
     let closed = |required: &[&str], properties: Value| json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties });
     let claim = object(json!({ "name": text(), "value": text() }));
     vec![
@@ -116,7 +117,7 @@ fn requests() -> Vec<Named> {
             "Rotation",
             closed(
                 &[],
-                json!({ "overlap_s": { "type": "integer", "minimum": 0, "maximum": 3_155_760_000_u64,
+                json!({ "overlap_s": { "type": "integer", "minimum": 0, "maximum": SPAN_S_MAX,
                     "description": "How long the old secret counts beside the new one" } }),
             ),
         ),
