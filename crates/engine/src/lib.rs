@@ -9,8 +9,8 @@
 //!
 //! This crate depends on no concrete backend and trusts nothing that a guest reports.
 
-pub mod admin;
 pub mod access;
+pub mod admin;
 mod admission;
 mod advice;
 pub mod audit;
@@ -84,7 +84,7 @@ pub use gatekeeper::{
     Record, Shown, ShownKey, counted, decisions, shown_arguments, visible,
 };
 pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
-pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal};
+pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal, SecretsBefore};
 pub use pool::PoolConfig;
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, TerminalRequest,

@@ -149,7 +149,9 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
             format!("the program wrote more than the {} kB that are kept", limits.output_bytes >> 10),
             "print less, write to a file instead, or give a larger limits.output_kb",
         ),
-        Outcome::Cancelled => ("the caller cancelled the run".to_owned(), ""),
+        Outcome::Cancelled => {
+            ("the run was cancelled by its caller, or with the caller's credential".to_owned(), "")
+        }
         Outcome::Killed => match end {
             End::Stopped(_) => (
                 "the run was ended by an operator, a close of its sandbox or context, or a shutdown"

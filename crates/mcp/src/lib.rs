@@ -64,9 +64,7 @@ pub use self::scopes::scopes_of_message;
 pub use self::signals::{OnHangup, ServerSignal, Signals};
 pub use self::stdio::serve_stdio;
 pub use self::tools::attached::{AttachedRun, AttachedStreams};
-pub use self::tools::{
-    arguments_of, doubt_argument, doubt_tool, scope_needed, scopes_needed, vocabulary,
-};
+pub use self::tools::{arguments_of, doubt_argument, doubt_tool, scope_needed, scopes_needed, vocabulary};
 use crate::file_urls::FileUrls;
 
 /// Name of this server in the protocol.

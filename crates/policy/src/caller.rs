@@ -65,13 +65,23 @@ pub struct Caller {
     pub claims: Claims,
     /// The policy that the caller's key names. It binds the caller before every other binding.
     pub policy: Option<Arc<str>>,
+    /// When the secret of the caller's key was last replaced, in milliseconds since 1970; zero for the first one, and for
+    /// other credentials. What an earlier secret began ends when a key is rotated.
+    pub secret_ms: u64,
 }
 
 impl Caller {
     /// A caller with every scope, labelled by its principal.
     pub fn owner(principal: Principal) -> Self {
         let label = principal.to_string().into();
-        Self { principal, scopes: Scopes::all(), label, claims: Claims::default(), policy: None }
+        Self {
+            principal,
+            scopes: Scopes::all(),
+            label,
+            claims: Claims::default(),
+            policy: None,
+            secret_ms: 0,
+        }
     }
 
     /// The holder of the server's own token.

@@ -14,6 +14,7 @@ mod principal;
 mod quota;
 mod rules;
 mod scope;
+mod secrets_before;
 mod window;
 
 use sandbox::{Guarantee, Limits};
@@ -31,6 +32,7 @@ pub use self::rules::{
     RULE_DEFAULT, RULE_HIDE, Reservation, Rules, Step, Subject, read_cases, read_rules,
 };
 pub use self::scope::{Scope, Scopes, UnknownScope};
+pub use self::secrets_before::SecretsBefore;
 pub use self::window::Window;
 
 const MB: u64 = 1 << 20;

@@ -36,7 +36,7 @@ impl Site {
         let (state, workspaces, counters) =
             (TestFolder::new(), Arc::new(workspaces), Arc::<Counters>::default());
         let key = Arc::new(FileUrlKey::obtain(state.path()).unwrap());
-        let callers = Callers::new(Path::new("/nonexistent"), None, true, None, Box::new(|_| {}));
+        let callers = Callers::new(Path::new("/nonexistent"), None, true, None, Box::new(|_, _, _| {}));
         let may_use: UrlJudge = Box::new(|_, grant| grant.path.as_str() != FORBIDDEN);
         let (files, counted) = (Arc::clone(&workspaces) as _, Arc::clone(&counters));
         let files = Files::new(files, Arc::clone(&key), callers, counted, may_use);

@@ -318,7 +318,7 @@ mod tests {
     fn gate(addresses: &[&str], hosts: &[&str], origins: &[&str]) -> Gate {
         let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let callers = Callers::new("/nonexistent".as_ref(), None, false, None, Box::new(|_| {}));
+        let callers = Callers::new("/nonexistent".as_ref(), None, false, None, Box::new(|_, _, _| {}));
         Gate::new(&addresses, &own(hosts), &own(origins), callers, Arc::default())
     }
 
@@ -390,7 +390,7 @@ mod tests {
         let (token, fresh) = super::super::token::obtain(folder.path()).unwrap();
         let text = fresh.unwrap().text;
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
-        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_| {}));
+        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_, _, _| {}));
         let asks = async |value: &str| principal(&gate, &headers(&[("authorization", value)]), None).await;
         assert_eq!(asks(&format!("Bearer {text}")).await.as_deref(), Some("token"));
         assert_eq!(asks(&format!("bearer {text}")).await.as_deref(), Some("token"));
@@ -431,7 +431,7 @@ mod tests {
         let folder = harness::TestFolder::new();
         let mut gate = gate(&["127.0.0.1:8808"], &[], &[]);
         let token = super::super::token::obtain(folder.path()).unwrap().0;
-        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_| {}));
+        gate.callers = Callers::new(folder.path(), Some(token), true, None, Box::new(|_, _, _| {}));
         let inside = |caller: Option<axum::Extension<engine::Caller>>| async move {
             if caller.is_some() { "somebody" } else { "nobody" }
         };

@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::{any, get, post};
-use engine::{Runs, Stop};
+use engine::{Runs, SecretsBefore, Stop};
 use mcp::{Server, ServerSignal, Signals, transport};
 use rmcp::ServerHandler;
 use tokio::sync::watch;
@@ -64,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::admin::Admin;
 use self::body::BodyBudget;
-use self::callers::{Callers, OnEnd};
+use self::callers::{Callers, OnEnd, Telling};
 use self::connection_slots::ConnectionSlots;
 use self::connections::Serving;
 use self::file_urls::FileUrlKey;
@@ -202,12 +202,16 @@ impl App {
 /// Ends the runs, the open approvals and the sessions of a principal whose credential has ended. Its sandboxes stay for the operator, asleep.
 fn ending_principals(app: &Arc<App>) -> OnEnd {
     let app = Arc::downgrade(app);
-    Box::new(move |principal| {
+    Box::new(move |principal, secrets, telling| {
         let Some(app) = app.upgrade() else { return };
-        app.server.runs().cancel_of(principal);
+        app.server.runs().cancel_of(principal, secrets);
         let principal = principal.clone();
         tokio::spawn(async move {
-            app.sessions.close_of(&principal).await;
+            app.sessions.close_of(&principal, secrets).await;
+            // The holder of a new secret uses the sandboxes again.
+            if secrets != SecretsBefore::ALL && telling == Telling::Again {
+                return;
+            }
             let approvals = app.server.runs().engine().gatekeeper().approvals();
             if let Err(error) = approvals.void_of(&principal).await {
                 tracing::warn!(reason = %error, "approvals_not_voided");

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use engine::Principal;
+use engine::{Caller, Principal, SecretsBefore};
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
@@ -55,6 +55,7 @@ pub(crate) struct Sessions {
 
 struct Owner {
     principal: Principal,
+    secret_ms: u64,
     session_end: SessionEnd,
     activity: Arc<Activity>,
 }
@@ -131,7 +132,7 @@ impl Sessions {
     }
 
     /// Records the owner of a session that an answer has opened. Closes others if there are too many.
-    pub(crate) async fn learn(&self, headers: &HeaderMap, principal: &Principal) {
+    pub(crate) async fn learn(&self, headers: &HeaderMap, caller: &Caller) {
         let Some(id) = headers.get(&HEADER).and_then(|value| value.to_str().ok()) else { return };
         if self.lock().contains_key(id) {
             return;
@@ -143,7 +144,8 @@ impl Sessions {
             last_used: Mutex::new(Instant::now()),
         };
         let owner = Owner {
-            principal: principal.clone(),
+            principal: caller.principal.clone(),
+            secret_ms: caller.secret_ms,
             session_end: SessionEnd::default(),
             activity: Arc::new(activity),
         };
@@ -165,13 +167,13 @@ impl Sessions {
         }
     }
 
-    /// Closes the sessions of a principal whose credential has ended.
-    pub(crate) async fn close_of(&self, principal: &Principal) {
+    /// Closes the sessions of a principal whose credential has ended, as far as they showed one of these secrets.
+    pub(crate) async fn close_of(&self, principal: &Principal, secrets: SecretsBefore) {
         let own: Vec<String> = {
             let owners = self.lock();
             owners
                 .iter()
-                .filter(|(_, owner)| owner.principal == *principal)
+                .filter(|(_, owner)| owner.principal == *principal && secrets.covers(owner.secret_ms))
                 .map(|(id, _)| id.clone())
                 .collect()
         };
@@ -236,7 +238,7 @@ mod tests {
     async fn open(sessions: &Sessions, principal: &Principal) -> HeaderMap {
         let (id, _transport) = sessions.local.create_session().await.unwrap();
         let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(&id).unwrap())]);
-        sessions.learn(&headers, principal).await;
+        sessions.learn(&headers, &Caller::owner(principal.clone())).await;
         headers
     }
 

@@ -108,7 +108,7 @@ pub(crate) async fn handle(
         // The library lets runs continue for a while; here the end of a session ends its runs.
         in_use.iter().for_each(|in_use| in_use.session_end.say());
     }
-    app.sessions.learn(response.headers(), &caller.principal).await;
+    app.sessions.learn(response.headers(), &caller).await;
     // The session is in use until the last byte of the answer, or the end of the stream.
     match in_use {
         Some(guard) => response.map(|body| Body::new(Answer { body, guard })),

@@ -32,8 +32,8 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     (
         "palisade",
         &[
-            "egress", "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax", "mcp",
-            "service", "setup", "bench", "terminal",
+            "egress", "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax",
+            "mcp", "service", "setup", "bench", "terminal",
         ],
     ),
 ];

@@ -128,6 +128,7 @@ impl Key {
             label: format!("key:{}", self.name).into(),
             claims: Claims::default(),
             policy: self.policy.as_deref().map(Into::into),
+            secret_ms: self.rotated_ms.unwrap_or_default(),
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::store::{NewRun, StoreError};
 /// One run of this server.
 pub(crate) struct Entry {
     pub(super) run: NewRun,
+    /// Of which secret the caller was ([`crate::Caller::secret_ms`]).
+    pub(super) secret_ms: u64,
     log: Mutex<RunLog>,
     stop: Mutex<Option<oneshot::Sender<Stop>>>,
     finished: watch::Sender<Option<Arc<FinishedRun>>>,
@@ -31,9 +33,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(run: NewRun, stop: oneshot::Sender<Stop>) -> Self {
+    pub(super) fn new(run: NewRun, secret_ms: u64, stop: oneshot::Sender<Stop>) -> Self {
         Self {
             run,
+            secret_ms,
             log: Mutex::default(),
             stop: Mutex::new(Some(stop)),
             finished: watch::Sender::new(None),

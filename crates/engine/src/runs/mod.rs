@@ -36,7 +36,7 @@ use self::live::Entry;
 use crate::audit::RunProof;
 use crate::clock;
 use crate::conversation::{RunEvent, Stop};
-use policy::{Action, Call};
+use policy::{Action, Call, SecretsBefore};
 
 use crate::request::RunRequest;
 use crate::result::{RunError, RunResult};
@@ -269,7 +269,7 @@ impl Runs {
             created_ms: clock::unix_ms(),
         };
         let (stop, stopped) = oneshot::channel();
-        let entry = Arc::new(Entry::new(run, stop));
+        let entry = Arc::new(Entry::new(run, caller.secret_ms, stop));
         let place = self.take_place(&caller.principal, &entry)?;
         let beginning = Beginning { caller: caller.clone(), request, events, stopped, place };
         let span = span(&entry.run);
@@ -366,10 +366,10 @@ impl Runs {
     }
 
     /// Cancels the runs of a principal that are in progress in this server, also those in persistent sandboxes.
-    pub fn cancel_of(&self, principal: &Principal) {
+    pub fn cancel_of(&self, principal: &Principal, secrets: SecretsBefore) {
         let registry = self.registry();
         let own = registry.entries.values().filter(|entry| entry.run.principal == *principal);
-        own.for_each(|entry| entry.stop(Stop::Cancelled));
+        own.filter(|entry| secrets.covers(entry.secret_ms)).for_each(|entry| entry.stop(Stop::Cancelled));
     }
 
     /// Ends all runs, accepts no more, and stores their results.

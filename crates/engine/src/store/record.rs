@@ -7,8 +7,8 @@ use sandbox::{Enforced, Outcome};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::audit::RunProof;
 use crate::access::Reached;
+use crate::audit::RunProof;
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without the parts that have separate tables. Phases serve measurements and are not stored.

@@ -1,9 +1,9 @@
 //! The command line.
 
+pub(crate) mod access;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod backup;
-pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod egress;

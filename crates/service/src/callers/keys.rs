@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::{
-    Caller, Key, KeyDigest, KeyError, KeyId, KeyState, Keys, KeysSeen, NotAKey, Principal, ShownKey,
+    Caller, Key, KeyDigest, KeyError, KeyId, KeyState, Keys, KeysSeen, NotAKey, Principal, SecretsBefore,
+    ShownKey,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Credential, Identified, Unidentified};
+use super::{Credential, Identified, Telling, Unidentified};
 use crate::reload::Replaceable;
 
 /// Interval of looking for changes.
@@ -62,6 +63,8 @@ struct Looking {
 /// A principal that ended just now.
 struct Ending {
     principal: Principal,
+    /// The secrets that ended.
+    secrets: SecretsBefore,
     since: Instant,
     is_told: bool,
 }
@@ -233,10 +236,10 @@ impl KeyRing {
         self.is_failing.store(false, Ordering::Relaxed);
         self.confirmed_ms.store(began_ms, Ordering::Release);
         end_what_is_over(&before, &self.table.get(), &mut looking.ended);
-        looking.ended.retain_mut(|Ending { principal, since, is_told }| {
+        looking.ended.retain_mut(|Ending { principal, secrets, since, is_told }| {
             let is_over = since.elapsed() >= SECOND_END;
             if is_over || !*is_told {
-                on_end(principal);
+                on_end(principal, *secrets, if *is_told { Telling::Again } else { Telling::First });
             }
             *is_told = true;
             !is_over
@@ -303,7 +306,10 @@ fn end_what_is_over(
             old.ended.cancel();
             tracing::info!(principal = %old.caller.principal, label = %old.caller, "key_ended");
             let principal = old.caller.principal.clone();
-            ended.push(Ending { principal, since: Instant::now(), is_told: false });
+            // What the new secret of a rotated key begins goes on.
+            let secrets =
+                new.and_then(|new| new.key.rotated_ms).map_or(SecretsBefore::ALL, SecretsBefore::rotation);
+            ended.push(Ending { principal, secrets, since: Instant::now(), is_told: false });
         }
     }
 }

@@ -22,7 +22,10 @@ impl Scene {
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let ended: Arc<Mutex<Vec<String>>> = Arc::default();
         let told = Arc::clone(&ended);
-        let on_end = move |principal: &Principal| told.lock().unwrap().push(principal.as_str().to_owned());
+        let on_end = move |principal: &Principal, secrets: SecretsBefore, _: Telling| {
+            let which = if secrets == SecretsBefore::ALL { "" } else { " (old secret)" };
+            told.lock().unwrap().push(format!("{}{which}", principal.as_str()));
+        };
         let callers = Callers::new(folder.path(), None, true, None, Box::new(on_end));
         Self { operator: Keys::new(folder.path()), folder, callers, ended }
     }
@@ -64,8 +67,13 @@ async fn a_key_is_its_holder_and_a_revoked_one_ends_all_that_it_began() {
     assert_eq!(scene.ended(), [key.id.principal().as_str()]);
     assert_eq!(scene.identify(&text).await.unwrap_err(), REVOKED);
     assert!(scene.callers.holder(&key.id.principal(), u64::MAX).await.is_none());
-    let again =
-        Callers::new(scene.folder.path(), None, true, None, Box::new(|_| panic!("nothing is left to end")));
+    let again = Callers::new(
+        scene.folder.path(),
+        None,
+        true,
+        None,
+        Box::new(|_, _, _| panic!("nothing is left to end")),
+    );
     assert!(again.keys.look(&again.on_end));
 }
 

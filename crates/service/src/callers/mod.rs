@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderValue, StatusCode};
-use engine::{Caller, Principal};
+use engine::{Caller, Principal, SecretsBefore};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::credential::{Credential, bounded};
@@ -85,7 +85,14 @@ impl Unidentified {
 }
 
 /// Told when everything of a principal must end: its runs and its sessions.
-pub(crate) type OnEnd = Box<dyn Fn(&Principal) + Send + Sync>;
+pub(crate) type OnEnd = Box<dyn Fn(&Principal, SecretsBefore, Telling) + Send + Sync>;
+
+/// Whether an end is told for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Telling {
+    First,
+    Again,
+}
 
 /// The credentials of this server.
 pub(crate) struct Callers {
@@ -251,7 +258,7 @@ impl Callers {
         if replaced.token != read {
             token.replace(TokenInForce::new(read, SystemTime::now()));
             replaced.ended.cancel();
-            (self.on_end)(&Principal::token_holder());
+            (self.on_end)(&Principal::token_holder(), SecretsBefore::ALL, Telling::First);
         }
     }
 
@@ -290,7 +297,9 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let ((first, text), (second, other)) = (made(), made());
         let own = Arc::clone(&told);
-        let on_end = Box::new(move |ended: &Principal| own.lock().unwrap().push(ended.clone()));
+        let on_end = Box::new(move |ended: &Principal, _: SecretsBefore, _: Telling| {
+            own.lock().unwrap().push(ended.clone());
+        });
         let callers = Callers::new(Path::new(NOWHERE), Some(first), true, None, on_end);
         let holder = callers.identify(Some(text.as_bytes())).await.unwrap();
         assert_eq!((&*holder.caller.label, holder.caller.principal.as_str()), ("owner", "token"));
@@ -313,13 +322,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_asks_for_nothing_still_refuses_a_wrong_credential() {
-        let callers = Callers::new(Path::new(NOWHERE), None, false, None, Box::new(|_| {}));
+        let callers = Callers::new(Path::new(NOWHERE), None, false, None, Box::new(|_, _, _| {}));
         assert_eq!(callers.identify(None).await.unwrap().caller.principal, Principal::anonymous());
         assert!(callers.identify(Some(b"anything")).await.is_err());
         let long = vec![b'x'; BEARER_BYTES_MAX + 1];
         assert!(callers.identify(Some(&long)).await.unwrap_err().reason.contains("too long"));
         let (token, text) = made();
-        let callers = Callers::new(Path::new(NOWHERE), Some(token), false, None, Box::new(|_| {}));
+        let callers = Callers::new(Path::new(NOWHERE), Some(token), false, None, Box::new(|_, _, _| {}));
         assert_eq!(callers.identify(Some(text.as_bytes())).await.unwrap().caller, Caller::token_holder());
         assert_eq!(callers.owner().caller.principal, Principal::anonymous());
     }
@@ -327,7 +336,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_replaced_token_got_ends_with_it() {
         let ((first, _), (second, _)) = (made(), made());
-        let callers = Callers::new(Path::new(NOWHERE), Some(first), true, None, Box::new(|_| {}));
+        let callers = Callers::new(Path::new(NOWHERE), Some(first), true, None, Box::new(|_, _, _| {}));
         let owner = Principal::token_holder();
         assert!(callers.holder(&owner, 1).await.is_some());
         callers.replace_token(second);

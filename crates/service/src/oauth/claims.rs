@@ -84,6 +84,7 @@ pub(super) fn caller(claims: &Map<String, Value>, issuer: &Issuer) -> Result<Cal
         label: format!("oauth:{}#{}", issuer.label(), escaped(subject)).into(),
         claims: Claims::new(carried),
         policy: None,
+        secret_ms: 0,
     })
 }
 
