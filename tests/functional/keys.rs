@@ -322,12 +322,12 @@ fn a_key_that_was_printed_survives_a_kill_of_the_command() {
 
 #[test]
 fn a_run_of_the_new_secret_goes_on_after_a_rotation() {
-    let user = users()[0];
-    let server = keys::server(user);
-    keys::printed(&["create", "ci", "--scope", "run", "--policy", "open"]);
-    let rotated = keys::printed(&["rotate", "ci"]);
+    let server = Server::start();
+    let first = create("ci", "run");
+    time_until(&server, &first, 200);
+    let rotated = printed(&["rotate", "ci"]);
     // Longer than the server waits before it tells the end of the old secret again.
     let arguments = json!({"language": "bash", "code": "sleep 1.5; echo done"});
-    let ran = keys::call(&server, &rotated, "run", arguments);
+    let ran = call(&server, &rotated, "run", arguments);
     assert_eq!(ran["stdout"], "done\n", "{ran:#}");
 }

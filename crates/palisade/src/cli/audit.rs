@@ -174,13 +174,15 @@ fn tail(options: &Options, (lines, follow): (usize, bool), as_json: bool) -> Res
     let mut follower = Follower::new(&audit)?;
     let newest = engine::audit::tail(&audit, lines)?;
     print(&newest)?;
-    while follow {
+    if !follow {
+        return Ok(0);
+    }
+    loop {
         let mut new = follower.take_new()?;
         new.retain(|entry| !newest.contains(entry));
         print(&new)?;
         std::thread::sleep(FOLLOW_PAUSE);
     }
-    Ok(0)
 }
 
 /// An entry in one line: time, number, kind, and what it says.
