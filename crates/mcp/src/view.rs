@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::access::Reached;
+use engine::access::{GATE_NOTE, Reached};
 use engine::{
     BuildReport, ContextName, Display, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value,
 };
@@ -379,7 +379,7 @@ impl<'a> IsolationView<'a> {
         }
         // A run with access is told what its network was.
         let network = enforced.get(Guarantee::NetworkNone);
-        if matches!(&network, Enforcement::By { note: Some(_), .. }) {
+        if matches!(&network, Enforcement::By { note: Some(note), .. } if note.starts_with(GATE_NOTE)) {
             view.guarantees.insert(Guarantee::NetworkNone.name(), GuaranteeView::of(network));
         }
         view

@@ -22,6 +22,14 @@ fn the_schema_names_every_field_of_the_result() {
     execution.enforced.lack(Guarantee::CpuLimited, "a reason");
     let mut result = RunResult::finished(Outcome::Failed, "fake", execution);
     result.clamped = vec![Clamp { limit: String::new(), asked: 1.0, given: 1.0 }];
+    result.egress = vec![Reached {
+        host: String::new(),
+        address: Some(String::new()),
+        connections: 1,
+        bytes_out: 1,
+        bytes_in: 1,
+        verdict: String::new(),
+    }];
     let error = RunError {
         line: Some(1),
         column: Some(1),

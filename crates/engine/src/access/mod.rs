@@ -109,6 +109,9 @@ pub struct Reached {
     pub verdict: String,
 }
 
+/// How the note of `network_none` begins for a run with access.
+pub const GATE_NOTE: &str = "none but the gate: ";
+
 /// The verdict of a connection that was opened.
 pub const ALLOWED: &str = "allowed";
 
@@ -210,7 +213,7 @@ impl Outside {
         if let RunPhase::Finished(execution) = &mut result.phase
             && let Enforcement::By { mechanisms, .. } = execution.enforced.get(Guarantee::NetworkNone)
         {
-            let note = format!("none but the gate: {}", self.summary);
+            let note = format!("{GATE_NOTE}{}", self.summary);
             execution.enforced.keep_with_note(Guarantee::NetworkNone, &mechanisms, &note);
         }
         if let Some(redactor) = &self.redactor {
