@@ -221,7 +221,7 @@ fn keys_that_a_command_makes_and_revokes_are_recorded() {
     assert_eq!(scene.verify(&scene.state.join("audit"), &[]).0, Some(0));
 }
 
-/// Without the audit in the gatekeeper the run completes: seen with `PALISADE_AUDIT_ENABLED=false`.
+/// To see it fail, set `PALISADE_AUDIT_ENABLED=false`: the run completes.
 #[test]
 fn a_server_that_cannot_write_its_audit_runs_nothing() {
     let scene = Scene::new("audit-unwritable");

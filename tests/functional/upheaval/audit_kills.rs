@@ -24,7 +24,7 @@ fn rounds() -> usize {
     asked.unwrap_or(if is_quick() { 5 } else { 20 })
 }
 
-/// Without the entry before the answer (`Runs::conclude`), runs are missing: seen by writing it after the answer.
+/// `Runs::conclude` writes the entry before the answer. To see the test fail, write it after the answer.
 #[test]
 fn no_acknowledged_entry_is_missing_when_servers_are_killed() {
     let user = users()[0];

@@ -82,7 +82,7 @@ async fn arguments_are_in_the_audit_as_names_and_a_keyed_digest() {
     assert_ne!(digest(state.path()).await, digest(other.path()).await, "each server has its own key");
 }
 
-/// Without the check in `Gatekeeper::enter`, the call is admitted: seen by removing it.
+/// To see it fail, let `Gatekeeper::enter` admit a call whose entry was not written.
 #[tokio::test]
 async fn a_full_disk_stops_calls_and_the_reserve_records_the_refusals() {
     let state = harness::TestFolder::new();
