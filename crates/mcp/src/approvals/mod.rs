@@ -248,10 +248,14 @@ impl Question<'_> {
             return Err(RunError::new(APPROVAL_REQUIRED, "the form has no choice").into());
         };
         let approver = Approver::OfCall(self.asked.principal.clone());
-        let approvals = self.server.engine.gatekeeper().approvals();
-        match approvals.decide(&self.asked.id, choice, approver, None).await {
-            // Somebody else may have decided meanwhile, which counts.
-            Ok(_) | Err(ApprovalError::Decided { .. }) => Ok(()),
+        let gatekeeper = self.server.engine.gatekeeper();
+        match gatekeeper.approvals().decide(&self.asked.id, choice, approver, None).await {
+            Ok(decided) => {
+                gatekeeper.audit().note(decided.decided_event());
+                Ok(())
+            }
+            // Another approver may have decided meanwhile, which counts.
+            Err(ApprovalError::Decided { .. }) => Ok(()),
             Err(error) => Err(unusable(&error).into()),
         }
     }

@@ -184,9 +184,20 @@ fn heading(approval: &Approval) -> String {
     lines.iter().map(|(name, value)| format!("{name:13} {value}\n")).collect()
 }
 
+/// Writes a decision to the audit. The server records the approval again with the call that it lets pass.
+fn record(options: &Options, approval: &Approval) {
+    let Ok(loaded) = config::load(options) else { return };
+    let Some(directory) = loaded.settings.state_dir.value.clone().or_else(state::expected) else { return };
+    let event = approval.decided_event();
+    if let Err(error) = engine::audit::note_once(&directory, "approvals", loaded.settings.audit(), event) {
+        complain(&format!("the audit cannot be written ({})", error.code), None);
+    }
+}
+
 fn decided(options: &Options, choice: Choice, decide: &DecideArguments) -> Result<(), Failure> {
     let (store, id) = existing(options, &decide.id)?;
     let approval = store.decide(&id, choice, (&Approver::Local, decide.reason.as_deref()), unix_ms())?;
+    record(options, &approval);
     if decide.json {
         print(&serde_json::to_string_pretty(&approval.to_json()).unwrap_or_default());
         return Ok(());

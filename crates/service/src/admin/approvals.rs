@@ -65,8 +65,9 @@ async fn decide(admin: Arc<Admin>, ask: Ask, choice: Choice) -> Result<Answer, R
         true => Approver::Local,
         false => Approver::Caller(ask.caller.clone()),
     };
-    let approvals = admin.runs.engine().gatekeeper().approvals();
-    let decided = approvals.decide(&id(&ask)?, choice, approver, reason).await?;
+    let gatekeeper = admin.runs.engine().gatekeeper();
+    let decided = gatekeeper.approvals().decide(&id(&ask)?, choice, approver, reason).await?;
+    gatekeeper.audit().note(decided.decided_event());
     Answer::ok(&decided.to_json())
 }
 

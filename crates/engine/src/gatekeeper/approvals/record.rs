@@ -1,5 +1,6 @@
 //! One approval, as it is kept and told.
 
+use crate::audit::Event;
 use policy::{ApproveBy, Principal};
 use serde_json::{Value, json};
 
@@ -103,6 +104,20 @@ pub struct Approval {
 }
 
 impl Approval {
+    /// The decision for the audit: about which call, by whom and why.
+    pub fn decided_event(&self) -> Event {
+        let decision = self.decision.as_ref();
+        Event::new("approval_decided")
+            .with("approval", self.id.as_str())
+            .with("state", self.state.name())
+            .with("principal", self.principal.as_str())
+            .with("label", self.label.as_str())
+            .with("tool", self.tool.as_str())
+            .with("rule", self.rule.as_str())
+            .with("by", decision.map(|decision| decision.by.as_str()))
+            .with("reason", decision.and_then(|decision| decision.reason.as_deref()))
+    }
+
     /// The approval for programs.
     pub fn to_json(&self) -> Value {
         json!({
