@@ -67,6 +67,13 @@ pub(super) fn create(admin: Arc<Admin>, ask: Ask) -> Answering {
         let scopes: Result<Scopes, _> = wanted.scopes.iter().map(|name| name.parse::<Scope>()).collect();
         let scopes =
             scopes.map_err(|error| Refusal::bad("unknown_scope", error.to_string(), "name other scopes"))?;
+        if wanted.scopes.len() > Scope::ALL.len() {
+            return Err(Refusal::bad(
+                "bad_body",
+                "`scopes` has more items than there are scopes",
+                "name each scope once",
+            ));
+        }
         if scopes.is_empty() {
             return Err(Refusal::bad(
                 "no_scope",
