@@ -1,7 +1,12 @@
-"""What the gate costs a warm run: `palisade mcp` with a policy that has limits and with quotas, beside one without any.
-A third server, again without any, shows how far two equal servers are apart.
+"""What the gate and the audit cost a warm run through `palisade mcp`, beside a server without either.
 
 Usage: gate.py BINARY RESULTS.json [SAMPLES]
+
+    plain   neither policy nor quotas nor audit
+    audit   the audit alone
+    gate    a policy with limits, and quotas
+    whole   a policy of 200 rules with limits, quotas and the audit
+    again   as plain: how far two equal servers are apart
 
 All servers stay; the samples alternate, and the order rotates. Every sample is kept, in milliseconds.
 """
@@ -19,19 +24,23 @@ import mcp_stdio
 RUNS = 400
 WARM_UP = 30
 # Between two samples, so that a spare is ready: the runs are warm ones.
-PAUSE_S = 0.06
-POLICY = {
-    "version": "1",
-    "default": "allow",
-    "all_tools": {"limits": [{"counter": "calls", "window": "day", "max": 1000000}]},
-    "tools": {
-        "run": {
-            "require": [{"path": "args.language", "op": "in", "value": ["python", "bash"]}],
-            "limits": [{"counter": "runs", "window": "minute", "max": 100000}],
-        }
-    },
-}
+PAUSE_S = 0.05
+LIMITS = {"all_tools": [{"counter": "calls", "window": "day", "max": 1000000}],
+          "run": [{"counter": "runs", "window": "minute", "max": 100000}]}
 QUOTAS = "*=sandboxes:10;disk_mb:1000;parallel_runs:8;runs_per_minute:100000;cpu_s_per_day:100000"
+AUDIT_OFF = {"PALISADE_AUDIT_ENABLED": "false"}
+
+
+def policy(rules):
+    """A policy with limits and that many rules about `run`."""
+    require = [{"path": "args.language", "op": "in", "value": ["python", "bash"]}]
+    deny = [{"path": "args.code", "op": "contains", "value": f"forbidden word {number}"} for number in range(rules - 1)]
+    return {
+        "version": "1",
+        "default": "allow",
+        "all_tools": {"limits": LIMITS["all_tools"]},
+        "tools": {"run": {"require": require, "deny_if": deny, "limits": LIMITS["run"]}},
+    }
 
 
 def server(binary, settings):
@@ -39,52 +48,64 @@ def server(binary, settings):
     return mcp_stdio.Server(binary)
 
 
+def bound(folder, name, rules):
+    path = os.path.join(folder, f"{name}.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(policy(rules), file)
+    os.chmod(path, 0o644)
+    return {"PALISADE_POLICY_FOLDER": folder, "PALISADE_POLICY_BIND": f"*={name}", "PALISADE_QUOTA_FOR": QUOTAS}
+
+
 def quantiles(samples):
     ordered = sorted(samples)
     return {"p50": statistics.median(ordered), "p90": ordered[int(len(ordered) * 0.9)], "least": ordered[0]}
+
+
+def sampled(sides, count):
+    samples = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(WARM_UP + count):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            time.sleep(PAUSE_S)
+            took = sides[name].timed_ms()
+            if number >= WARM_UP:
+                samples[name].append(took)
+    return samples
 
 
 def main():
     binary, results = sys.argv[1], sys.argv[2]
     count = int(sys.argv[3]) if len(sys.argv) > 3 else RUNS
     with tempfile.TemporaryDirectory(prefix="palisade-bench-policies-") as folder:
-        with open(os.path.join(folder, "measured.json"), "w", encoding="utf-8") as file:
-            json.dump(POLICY, file)
-        os.chmod(os.path.join(folder, "measured.json"), 0o644)
-        bound = {"PALISADE_POLICY_FOLDER": folder, "PALISADE_POLICY_BIND": "*=measured", "PALISADE_QUOTA_FOR": QUOTAS}
-        sides = {"none": server(binary, {}), "gate": server(binary, bound), "again": server(binary, {})}
-        samples = {name: [] for name in sides}
-        for number in range(WARM_UP + count):
-            names = list(sides)
-            first = number % len(names)
-            for name in names[first:] + names[:first]:
-                time.sleep(PAUSE_S)
-                took = sides[name].timed_ms()
-                if number >= WARM_UP:
-                    samples[name].append(took)
+        sides = {
+            "plain": server(binary, AUDIT_OFF),
+            "audit": server(binary, {}),
+            "gate": server(binary, {**AUDIT_OFF, **bound(folder, "small", 2)}),
+            "whole": server(binary, bound(folder, "large", 200)),
+            "again": server(binary, AUDIT_OFF),
+        }
+        samples = sampled(sides, count)
         for side in sides.values():
             side.close()
     told = {name: quantiles(ones) for name, ones in samples.items()}
-    gate_us = (told["gate"]["p50"] - told["none"]["p50"]) * 1000
-    paired = [gate - none for gate, none in zip(samples["gate"], samples["none"])]
-    control = [again - none for again, none in zip(samples["again"], samples["none"])]
-    whole = {
-        "machine": {"kernel": platform.release(), "cores": os.cpu_count()},
-        "gate_us_p50": gate_us,
-        "gate_us_p50_of_pairs": statistics.median(paired) * 1000,
-        "control_us_p50": (told["again"]["p50"] - told["none"]["p50"]) * 1000,
-        "control_us_p50_of_pairs": statistics.median(control) * 1000,
-        "sides": told,
-        "samples_ms": samples,
-    }
+    more = {}
+    for name in sides:
+        pairs = [one - plain for one, plain in zip(samples[name], samples["plain"])]
+        at_p50 = (told[name]["p50"] - told["plain"]["p50"]) * 1000
+        more[name] = {"us_at_p50": at_p50, "us_of_pairs_p50": statistics.median(pairs) * 1000}
+    machine = {"kernel": platform.release(), "cores": os.cpu_count()}
+    whole = {"machine": machine, "more_than_plain": more, "sides": told, "samples_ms": samples}
     os.makedirs(os.path.dirname(results) or ".", exist_ok=True)
     with open(results, "w", encoding="utf-8") as file:
         json.dump(whole, file, indent=1)
         file.write("\n")
     for name, one in told.items():
-        print(f"{name:5} p50 {one['p50']:.3f} ms, p90 {one['p90']:.3f} ms, least {one['least']:.3f} ms")
-    print(f"gate: {gate_us:.0f} us at p50, {whole['gate_us_p50_of_pairs']:.0f} us in the middle pair")
-    print(f"two equal servers: {whole['control_us_p50']:.0f} us, {whole['control_us_p50_of_pairs']:.0f} us")
+        cost = more[name]
+        print(
+            f"{name:6} p50 {one['p50']:.3f} ms, p90 {one['p90']:.3f} ms, least {one['least']:.3f} ms;"
+            f" beside plain {cost['us_at_p50']:.0f} us, {cost['us_of_pairs_p50']:.0f} us in the middle pair"
+        )
 
 
 if __name__ == "__main__":

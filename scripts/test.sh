@@ -333,6 +333,12 @@ run_many_times() {
         env PALISADE_KILLS=100 cargo test -p functional --test functional -- --test-threads=1 _kills::
 }
 
+# Every attack from a run that may reach a host of the web; the default run takes one of each family.
+run_attacks_with_access() {
+    suite attacks-with-access libtest "all attacks with access to the web open" "$suite_timeout_s" \
+        env PALISADE_LONG=1 cargo test -p escape --test escape -- --test-threads=1 access
+}
+
 # The grade that a public scanner gives the tools. It is built through the Go module proxy.
 run_scanner() {
     suite scanner plain "the ToolTrust scanner over \`palisade mcp\`: grade A for every tool" "$suite_timeout_s" bash tests/scanner/run.sh
@@ -372,6 +378,7 @@ find_cargo
 if [ "$which" = long ]; then
     build_binaries
     run_many_times
+    run_attacks_with_access
     run_scanner
     run_guest_tests
     finish

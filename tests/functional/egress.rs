@@ -1,6 +1,7 @@
 //! The web from inside of a sandbox: an allowed host is reached, and nothing else is.
 
 use functional::gate::Gate;
+use functional::http::Server;
 use functional::{outcome, run_json};
 use harness::{User, users};
 use serde_json::{Value, json};
@@ -241,4 +242,47 @@ fn the_commands_show_what_is_reached() {
             && log.contains("evil.example:443"),
         "{log}"
     );
+}
+
+#[test]
+fn a_key_without_the_scope_reaches_nothing() {
+    let Some(gate) = Gate::start("") else { return };
+    let user = users()[0];
+    let keys = |args: &[&str]| gate.palisade(user, &["keys"]).args(args).end().stdout.trim().to_owned();
+    let (without, with) = (
+        keys(&["create", "without", "--scope", "run", "--policy", "open"]),
+        keys(&["create", "with", "--scope", "run,access", "--policy", "open"]),
+    );
+    let serve = gate.palisade(user, &["serve", "--listen", "127.0.0.1:0"]).env("PALISADE_LOG", "info");
+    let server = Server::start_command(user, serve.into_command());
+    let code = gate.with_ports(
+        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:@PLAIN/a').read())",
+    );
+    let arguments = json!({"language": "python", "code": code, "access": ["web"]});
+    let refused = functional::keys::call(&server, &without, "run", arguments.clone());
+    assert_eq!(refused["error"]["code"], "insufficient_scope", "{refused:#}");
+    let reached = functional::keys::call(&server, &with, "run", arguments);
+    assert_eq!(reached["stdout"], "b'hello /a\\n'\n", "{reached:#}");
+    assert_eq!(gate.log().iter().filter(|line| line.starts_with("GET")).count(), 1);
+}
+
+#[test]
+fn what_a_run_reached_is_in_the_audit_and_in_its_receipt() {
+    let Some(gate) = Gate::start("") else { return };
+    let user = users()[0];
+    let client = gate.client(user);
+    let code = gate.with_ports(
+        "import urllib.request\nprint(urllib.request.urlopen('http://origin.example:@PLAIN/a').status)",
+    );
+    let ran = client.call("run", json!({"language": "python", "code": code, "access": ["web"]}));
+    assert_eq!(stdout(&ran), "200\n");
+    let host = gate.with_ports("origin.example:@PLAIN");
+    let tail = gate.palisade(user, &["audit", "tail", "-n", "50", "--json"]).end();
+    for kind in ["egress_decided", "egress_ended"] {
+        let is_told = |line: &str| line.contains(kind) && line.contains(&host);
+        assert!(tail.stdout.lines().any(is_told), "{kind}: {tail:?}");
+    }
+    drop(client);
+    let receipt = gate.palisade(user, &["audit", "receipt", ran["run_id"].as_str().unwrap()]).end();
+    assert!(receipt.stdout.contains(&host), "{receipt:?}");
 }

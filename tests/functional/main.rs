@@ -19,6 +19,7 @@ mod contexts;
 mod displays;
 mod egress;
 mod egress_languages;
+mod examples;
 mod given;
 mod http_connections;
 mod http_oauth;

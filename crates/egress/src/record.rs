@@ -41,13 +41,16 @@ impl Record {
         self.end(&reached, None);
     }
 
-    fn tell(&self, stage: Stage, access: Option<&str>, reached: &Reached) {
+    /// Records a decision. One that cannot be recorded must have no effect.
+    fn tell(&self, stage: Stage, access: Option<&str>, reached: &Reached) -> Result<(), Refusal> {
         let (caller, run_id) = (&self.caller, self.run_id.as_deref());
-        self.log.note(&ReachEvent { caller, run_id, access, stage, reached });
+        let noted = self.log.note(&ReachEvent { caller, run_id, access, stage, reached });
+        noted.map_err(|_| Refusal::Unrecorded)
     }
 
     fn end(&self, reached: &Reached, access: Option<&str>) {
-        self.tell(Stage::Ended, access, reached);
+        // The end of a connection is told by the audit itself if it cannot be written.
+        self.tell(Stage::Ended, access, reached).ok();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (reached.host.clone(), reached.verdict.clone());
         if entries.len() >= ENTRIES_MAX && !entries.contains_key(&key) {
@@ -86,18 +89,31 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that is about to be dialled. The decision is told before its effect.
-    pub(crate) fn decided(record: &Arc<Record>, access: &str, place: &str, address: Option<IpAddr>) -> Self {
-        let connection = Self {
+    pub(crate) fn decided(
+        record: &Arc<Record>,
+        access: &str,
+        place: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Self, Refusal> {
+        let address = address.map(|address| address.to_string());
+        let decided = Reached {
+            host: place.to_owned(),
+            address: address.clone(),
+            connections: 1,
+            bytes_out: 0,
+            bytes_in: 0,
+            verdict: ALLOWED.to_owned(),
+        };
+        record.tell(Stage::Decided, Some(access), &decided)?;
+        Ok(Self {
             record: Arc::clone(record),
             access: access.to_owned(),
             place: place.to_owned(),
-            address: address.map(|address| address.to_string()),
+            address,
             out: AtomicU64::new(0),
             into: AtomicU64::new(0),
             verdict: Mutex::default(),
-        };
-        record.tell(Stage::Decided, Some(access), &connection.reached());
-        connection
+        })
     }
 
     /// Counts bytes.

@@ -40,6 +40,8 @@ pub enum Refusal {
     SniMissing,
     /// The TLS client names another server.
     SniMismatch,
+    /// The audit cannot be written.
+    Unrecorded,
 }
 
 impl Refusal {
@@ -63,6 +65,7 @@ impl Refusal {
             Self::NotTls(_) => "not_tls",
             Self::SniMissing => "sni_missing",
             Self::SniMismatch => "sni_mismatch",
+            Self::Unrecorded => "audit_unavailable",
         }
     }
 
@@ -87,6 +90,7 @@ impl Refusal {
             Self::UpstreamFailed => "the proxy of the operator does not open a connection to that host",
             Self::SniMissing => "the TLS client does not name the server",
             Self::SniMismatch => "the TLS client names another server than the request",
+            Self::Unrecorded => "the server cannot write its audit",
         };
         text.to_owned()
     }
@@ -107,7 +111,7 @@ impl Refusal {
             Self::TooManyNames => "use fewer names in one run",
             Self::TooManyConnections => "close connections, or open fewer at once",
             Self::TooManyBytes => "transfer less in one run, or ask the operator for a larger `max`",
-            Self::Unreachable | Self::UpstreamFailed => "try again later",
+            Self::Unreachable | Self::UpstreamFailed | Self::Unrecorded => "try again later",
             Self::NotTls(_) | Self::SniMissing => {
                 "use an https client; other protocols need a rule with `raw`"
             }

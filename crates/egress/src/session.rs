@@ -122,7 +122,7 @@ impl Session {
         opening.budget.check()?;
         let addresses = self.addresses(&head.host, rule).await?;
         let first = addresses.first().copied();
-        let connection = Connection::decided(&self.record, &opening.access, place, first);
+        let connection = Connection::decided(&self.record, &opening.access, place, first)?;
         let dialled = match &self.upstream {
             Some(upstream) => upstream.dial(&head.host, head.port).await,
             None => dial(&addresses, head.port).await,

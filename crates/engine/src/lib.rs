@@ -180,10 +180,12 @@ impl Engine {
             failures: &failures,
         };
         let wall = |backend, rank| Wall::new(backend, &pool, &config.state_dir, rank);
+        let gatekeeper = Gatekeeper::new(&config.state_dir, policy::Book::default());
+        let reach_log = access::ReachLog::new(&config.state_dir).with_audit(gatekeeper.audit().clone());
         Self {
             default_wall: wall(default, Rank::Default),
             further_walls: others.into_iter().map(|backend| wall(backend, Rank::Further)).collect(),
-            gatekeeper: Gatekeeper::new(&config.state_dir, policy::Book::default()),
+            gatekeeper,
             builds: builds::Builds::new(&config.state_dir, &failures),
             policy: affordable(config.policy, &admission),
             is_warm: config.pool.is_on,
@@ -191,7 +193,7 @@ impl Engine {
             failures,
             link_memory: Arc::default(),
             access: std::sync::OnceLock::new(),
-            reach_log: Arc::new(access::ReachLog::new(&config.state_dir)),
+            reach_log: Arc::new(reach_log),
         }
     }
 

@@ -31,7 +31,7 @@ impl Gate {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let names = "subjectAltName=DNS:origin.example,DNS:rebind.example";
         let made = certificate_with(folder.path(), "origin.example", &["-addext", names])?;
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/origin.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../origin/origin.py");
         let log = folder.path().join("log");
         let mut child = Command::new("python3")
             .args([script, &made.certificate, &made.key])

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ALLOWED, Reached};
 use crate::Caller;
+use crate::audit::{Audit, Event};
 use crate::clock;
+use crate::result::RunError;
 
 const FILE: &str = "egress.jsonl";
 const EARLIER: &str = "egress.1.jsonl";
@@ -66,6 +68,7 @@ pub struct LoggedReach {
 /// Records decisions, and counts them.
 pub struct ReachLog {
     folder: PathBuf,
+    audit: Option<Audit>,
     file: Mutex<Option<(File, u64)>>,
     allowed: AtomicU64,
     refused: AtomicU64,
@@ -91,6 +94,7 @@ impl ReachLog {
     pub fn new(state_dir: &Path) -> Self {
         Self {
             folder: state_dir.to_owned(),
+            audit: None,
             file: Mutex::default(),
             allowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -99,12 +103,25 @@ impl ReachLog {
         }
     }
 
+    /// The same record, whose decisions are in the audit as well.
+    #[must_use]
+    pub(crate) fn with_audit(self, audit: Audit) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
     /// Every decision passes here: before its effect, and at the end of the connection. A refusal has no effect and comes
-    /// once, as ended.
-    pub fn note(&self, event: &ReachEvent<'_>) {
+    /// once, as ended. A decision that cannot be recorded must have no effect.
+    pub fn note(&self, event: &ReachEvent<'_>) -> Result<(), RunError> {
         let ReachEvent { caller, run_id, access, stage, reached } = *event;
+        if let Some(audit) = &self.audit {
+            let entry = entry(event);
+            match stage {
+                Stage::Decided => audit.note_before(entry)?,
+                Stage::Ended => audit.note(entry),
+            }
+        }
         if stage == Stage::Decided {
-            return;
+            return Ok(());
         }
         let is_allowed = reached.verdict == ALLOWED;
         let counter = if is_allowed { &self.allowed } else { &self.refused };
@@ -122,6 +139,7 @@ impl ReachLog {
         if let Err(error) = self.append(&line) {
             tracing::warn!(kind = %error.kind(), "egress_not_recorded");
         }
+        Ok(())
     }
 
     /// The counters at this moment.
@@ -181,6 +199,22 @@ impl ReachLog {
     }
 }
 
+/// A decision for the audit.
+fn entry(event: &ReachEvent<'_>) -> Event {
+    let ReachEvent { caller, run_id, access, stage, reached } = event;
+    let kind = match stage {
+        Stage::Decided => "egress_decided",
+        Stage::Ended => "egress_ended",
+    };
+    let entry = Event::new(kind).by(caller).with("run_id", *run_id).with("access", *access);
+    entry
+        .with("host", reached.host.as_str())
+        .with("address", reached.address.as_deref())
+        .with("bytes_out", reached.bytes_out)
+        .with("bytes_in", reached.bytes_in)
+        .with("verdict", reached.verdict.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +239,8 @@ mod tests {
                 access: None,
                 stage,
                 reached: &reached,
-            });
+            })
+            .unwrap();
         }
         let counts = log.counts();
         assert_eq!((counts.allowed, counts.refused, counts.bytes_out, counts.bytes_in), (1, 1, 6, 8));
@@ -223,7 +258,8 @@ mod tests {
         let reached = reached(&"x".repeat(100_000), "host_denied");
         for _ in 0..200 {
             let stage = Stage::Ended;
-            log.note(&ReachEvent { caller: &caller, run_id: None, access: None, stage, reached: &reached });
+            log.note(&ReachEvent { caller: &caller, run_id: None, access: None, stage, reached: &reached })
+                .unwrap();
         }
         let sizes: u64 =
             [FILE, EARLIER].iter().map(|name| fs::metadata(folder.path().join(name)).unwrap().len()).sum();

@@ -106,7 +106,7 @@ impl Event {
 }
 
 /// The audit of this process. It records nothing until [`Self::begin`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Audit(Arc<Shared>);
 
 #[derive(Debug)]

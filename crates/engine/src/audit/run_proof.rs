@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Audit, DecisionRef};
+use crate::access::{ALLOWED, Reached};
 use crate::request::{RunRequest, Stdin};
 use crate::result::{Execution, RunError};
 use crate::runs::{FinishedRun, FoundRun, RunId, Runs};
@@ -15,6 +16,8 @@ use crate::runtimes::known_language;
 use crate::store::proof_of;
 use policy::Caller;
 
+/// The most hosts in a receipt.
+const HOSTS_MAX: usize = 256;
 /// Files of a run that its receipt names.
 const FILES_MAX: usize = 256;
 
@@ -128,8 +131,14 @@ fn claims(run: &FinishedRun, inputs: RunInputs) -> Claims {
         },
         wall: run.result.backend.to_string(),
         isolation: serde_json::to_value(enforced).unwrap_or_default(),
-        hosts_reached: Vec::new(),
+        hosts_reached: hosts_reached(&run.result.egress),
     }
+}
+
+/// The hosts that a run reached, by name and port.
+fn hosts_reached(egress: &[Reached]) -> Vec<String> {
+    let allowed = egress.iter().filter(|reached| reached.verdict == ALLOWED);
+    allowed.map(|reached| reached.host.clone()).take(HOSTS_MAX).collect()
 }
 
 /// The signed receipt of any run of a state directory, for an operator. `None` if there is no such run, or nothing

@@ -63,6 +63,9 @@ pub(crate) struct ExecArguments {
     /// Set an environment variable of the program, for this run (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE")]
     environment: Vec<String>,
+    /// Let the program reach what the server's configuration names so (repeatable)
+    #[arg(long, value_name = "NAME")]
+    access: Vec<String>,
     /// Let control sequences of the program reach the terminal
     #[arg(long)]
     raw: bool,
@@ -160,6 +163,9 @@ impl ExecArguments {
         for text in &self.environment {
             let (name, value) = environment_variable(text)?;
             asked["variables"][name] = value;
+        }
+        if !self.access.is_empty() {
+            asked["access"] = json!(self.access);
         }
         if let Some(timeout) = self.timeout {
             asked["timeout_ms"] = json!(timeout);

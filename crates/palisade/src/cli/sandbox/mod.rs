@@ -105,6 +105,9 @@ pub(crate) struct OpenArguments {
     /// Time without use after which it is closed, for example 30m or 8h
     #[arg(long, alias = "ttl-s", value_name = "TIME", value_parser = parse_time_s)]
     ttl: Option<u64>,
+    /// What its runs may ask for, as the server's configuration names it (repeatable)
+    #[arg(long, value_name = "NAME")]
+    access: Vec<String>,
     /// Print all about it as JSON
     #[arg(long)]
     json: bool,
@@ -179,6 +182,9 @@ pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value
     limit("processes", asked.processes.map(Value::from));
     arguments.extend(asked.name.iter().map(|name| ("name".to_owned(), json!(name))));
     arguments.extend(asked.ttl.map(|seconds| ("ttl_s".to_owned(), json!(seconds))));
+    if !asked.access.is_empty() {
+        arguments.insert("access".to_owned(), json!(asked.access));
+    }
     if !limits.is_empty() {
         arguments.insert("limits".to_owned(), Value::Object(limits));
     }
