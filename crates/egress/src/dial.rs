@@ -92,6 +92,13 @@ impl Upstream {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "loopback")]
+    #[test]
+    fn a_test_build_dials_loopback_only() {
+        assert!(may_dial(&[127, 0, 0, 1].into()));
+        assert!(!may_dial(&[192, 0, 2, 1].into()) && !may_dial(&[169, 254, 169, 254].into()));
+    }
+
     #[test]
     fn an_upstream_proxy_is_a_plain_address() {
         assert_eq!(
