@@ -15,7 +15,8 @@ pub(crate) fn proof_of(state_dir: &Path, id: &RunId) -> Result<Option<RunProof>,
     if !path.exists() {
         return Ok(None);
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // Not read-only: after a server was killed, the first connection recovers the write-ahead log, which writes.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read = || {
         let connection = Connection::open_with_flags(&path, flags)?;
         connection.busy_timeout(schema::BUSY_PATIENCE)?;
