@@ -2,8 +2,8 @@
 
 use functional::gate::Gate;
 use functional::http::Server;
-use functional::{outcome, run_json};
-use harness::{User, users};
+use functional::{SOON, outcome, run_json, until};
+use harness::{Build, Palisade, User, users};
 use serde_json::{Value, json};
 
 fn stdout(result: &Value) -> &str {
@@ -282,7 +282,23 @@ fn what_a_run_reached_is_in_the_audit_and_in_its_receipt() {
         let is_told = |line: &str| line.contains(kind) && line.contains(&host);
         assert!(tail.stdout.lines().any(is_told), "{kind}: {tail:?}");
     }
-    drop(client);
-    let receipt = gate.palisade(user, &["audit", "receipt", ran["run_id"].as_str().unwrap()]).end();
+    // Over standard input and output a run is stored behind its answer.
+    let receipt = until(SOON, "the run has a receipt", || {
+        let ended = gate.palisade(user, &["audit", "receipt", ran["run_id"].as_str().unwrap()]).end();
+        ended.status.success().then_some(ended)
+    });
     assert!(receipt.stdout.contains(&host), "{receipt:?}");
+}
+
+#[test]
+fn the_product_knows_no_rule_for_loopback() {
+    let Some(gate) = Gate::start("") else { return };
+    let config = gate.folder().join("config");
+    let list = |build| {
+        let palisade = Palisade::new(build, users()[0], &["access", "list"]);
+        palisade.env("XDG_CONFIG_HOME", config.to_str().unwrap()).end()
+    };
+    let (test, real) = (list(Build::Breach), list(Build::Real));
+    assert!(test.status.success(), "{test:?}");
+    assert!(!real.status.success() && real.stderr.contains("`loopback`"), "{real:?}");
 }

@@ -129,7 +129,7 @@ async fn a_rotated_key_goes_on_and_its_old_secret_ends_after_the_overlap() {
     scene.look();
     assert!(scene.identify(&first).await.is_ok());
     let new = scene.identify(second.reveal()).await.unwrap();
-    assert_eq!(old.caller, new.caller, "the same principal");
+    assert_eq!(old.caller.principal, new.caller.principal);
     scene.identify(&first).await.unwrap().credential.ended().await;
     scene.look();
     old.credential.ended().await;
