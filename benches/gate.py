@@ -5,7 +5,8 @@ Usage: gate.py BINARY RESULTS.json [SAMPLES]
     plain   neither policy nor quotas nor audit
     audit   the audit alone
     gate    a policy with limits, and quotas
-    whole   a policy of 200 rules with limits, quotas and the audit
+    rules   a policy of 200 rules, and the audit
+    whole   the same with limits and quotas
     again   as plain: how far two equal servers are apart
 
 All servers stay; the samples alternate, and the order rotates. Every sample is kept, in milliseconds.
@@ -31,16 +32,14 @@ QUOTAS = "*=sandboxes:10;disk_mb:1000;parallel_runs:8;runs_per_minute:100000;cpu
 AUDIT_OFF = {"PALISADE_AUDIT_ENABLED": "false"}
 
 
-def policy(rules):
-    """A policy with limits and that many rules about `run`."""
+def policy(rules, is_counted):
+    """A policy with that many rules about `run`, and with limits."""
     require = [{"path": "args.language", "op": "in", "value": ["python", "bash"]}]
     deny = [{"path": "args.code", "op": "contains", "value": f"forbidden word {number}"} for number in range(rules - 1)]
-    return {
-        "version": "1",
-        "default": "allow",
-        "all_tools": {"limits": LIMITS["all_tools"]},
-        "tools": {"run": {"require": require, "deny_if": deny, "limits": LIMITS["run"]}},
-    }
+    run, every = {"require": require, "deny_if": deny}, {}
+    if is_counted:
+        run["limits"], every["limits"] = LIMITS["run"], LIMITS["all_tools"]
+    return {"version": "1", "default": "allow", "all_tools": every, "tools": {"run": run}}
 
 
 def server(binary, settings):
@@ -48,12 +47,13 @@ def server(binary, settings):
     return mcp_stdio.Server(binary)
 
 
-def bound(folder, name, rules):
+def bound(folder, name, rules, is_counted=True):
     path = os.path.join(folder, f"{name}.json")
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(policy(rules), file)
+        json.dump(policy(rules, is_counted), file)
     os.chmod(path, 0o644)
-    return {"PALISADE_POLICY_FOLDER": folder, "PALISADE_POLICY_BIND": f"*={name}", "PALISADE_QUOTA_FOR": QUOTAS}
+    settings = {"PALISADE_POLICY_FOLDER": folder, "PALISADE_POLICY_BIND": f"*={name}"}
+    return {**settings, "PALISADE_QUOTA_FOR": QUOTAS} if is_counted else settings
 
 
 def quantiles(samples):
@@ -82,6 +82,7 @@ def main():
             "plain": server(binary, AUDIT_OFF),
             "audit": server(binary, {}),
             "gate": server(binary, {**AUDIT_OFF, **bound(folder, "small", 2)}),
+            "rules": server(binary, bound(folder, "uncounted", 200, is_counted=False)),
             "whole": server(binary, bound(folder, "large", 200)),
             "again": server(binary, AUDIT_OFF),
         }
