@@ -120,19 +120,6 @@ def server(binary, config=None):
     return mcp_stdio.Server(binary)
 
 
-def runs(sides, count):
-    samples = {name: [] for name in sides}
-    names = list(sides)
-    for number in range(WARM_UP + count):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            time.sleep(PAUSE_S)
-            took = sides[name]()
-            if number >= WARM_UP:
-                samples[name].append(took)
-    return samples
-
-
 def within(open_server, code):
     result = open_server.run(code, access=["web"], timeout_ms=120000)
     if result["outcome"] != "completed":
@@ -159,7 +146,7 @@ def main():
             "granted": lambda: granted.timed_ms(access=["web"]),
             "again": again.timed_ms,
         }
-        samples = runs(sides, count)
+        samples = mcp_stdio.in_turns(sides, count, WARM_UP, PAUSE_S)
         tunnel = [], []
         for _ in range(ROUNDS):
             tunnel[0].extend(direct(echo))

@@ -18,13 +18,11 @@ import platform
 import statistics
 import sys
 import tempfile
-import time
 
 import mcp_stdio
 
 RUNS = 400
 WARM_UP = 30
-# Between two samples, so that a spare is ready: the runs are warm ones.
 PAUSE_S = 0.05
 LIMITS = {"all_tools": [{"counter": "calls", "window": "day", "max": 1000000}],
           "run": [{"counter": "runs", "window": "minute", "max": 100000}]}
@@ -61,19 +59,6 @@ def quantiles(samples):
     return {"p50": statistics.median(ordered), "p90": ordered[int(len(ordered) * 0.9)], "least": ordered[0]}
 
 
-def sampled(sides, count):
-    samples = {name: [] for name in sides}
-    names = list(sides)
-    for number in range(WARM_UP + count):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            time.sleep(PAUSE_S)
-            took = sides[name].timed_ms()
-            if number >= WARM_UP:
-                samples[name].append(took)
-    return samples
-
-
 def main():
     binary, results = sys.argv[1], sys.argv[2]
     count = int(sys.argv[3]) if len(sys.argv) > 3 else RUNS
@@ -86,7 +71,8 @@ def main():
             "whole": server(binary, bound(folder, "large", 200)),
             "again": server(binary, AUDIT_OFF),
         }
-        samples = sampled(sides, count)
+        runs = {name: side.timed_ms for name, side in sides.items()}
+        samples = mcp_stdio.in_turns(runs, count, WARM_UP, PAUSE_S)
         for side in sides.values():
             side.close()
     told = {name: quantiles(ones) for name, ones in samples.items()}

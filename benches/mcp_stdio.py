@@ -56,3 +56,18 @@ class Server:
         self.process.stdin.close()
         self.process.wait(timeout=30)
         self.state.cleanup()
+
+
+def in_turns(sides, count, warm_up, pause_s):
+    """Samples of several sides, each a function that returns one. They alternate, and which one is first rotates. The
+    first rounds are not kept. The pause lets a server prepare its next sandbox, so that the runs are warm ones."""
+    samples = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(warm_up + count):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            time.sleep(pause_s)
+            took = sides[name]()
+            if number >= warm_up:
+                samples[name].append(took)
+    return samples
