@@ -18,6 +18,8 @@ const FIELD_BYTES_MAX = 65536;
 const JSON_DEPTH_MAX = 64;
 const SOURCES_MAX = 256;
 const UNSETTLED = 13;
+// The folder of packages that were installed for programs.
+const PACKAGES = '/node_modules';
 const CJS_NAMES = ['exports', 'require', 'module', '__filename', '__dirname'];
 const VALUE = '__palisade_value';
 const HIDDEN_FRAME = /^\s+at .*(?:node:vm|node:inspector|evalmachine\.<anonymous>|node:internal\/(?:vm|modules|main|process\/task_queues|process\/esm_loader))/;
@@ -28,7 +30,7 @@ const OWN_WARNING = /^(?:VM Modules|vm\.USE_MAIN_CONTEXT_DEFAULT_LOADER|Type Str
 const driverFile = __filename;
 const preparedPath = process.argv[2];
 // What a live interpreter's programs may put other things in the place of, for themselves.
-const { writeSync, readSync, fstatSync, readFileSync, unlinkSync, openSync, closeSync } = fs;
+const { existsSync, writeSync, readSync, fstatSync, readFileSync, unlinkSync, openSync, closeSync } = fs;
 const JSON = globalThis.JSON;
 const environment = process.env;
 
@@ -249,6 +251,7 @@ function give() {
   for (let at = 0; at + 1 < given.length; at += 2) {
     before.set(given[at], environment[given[at]]);
     environment[given[at]] = given[at + 1];
+    if (given[at] === TOOLS_VARIABLE) define('tools', lateTools(given[at + 1]), false);
   }
   given = [];
   useProxies();
@@ -261,6 +264,80 @@ function takeBack() {
     else environment[name] = value;
   }
   before.clear();
+  if (closeTools) {
+    delete globalThis.tools;
+    closeTools();
+    closeTools = null;
+  }
+}
+
+// -- tools of other servers -------------------------------------------------------------------------------
+
+// The variable that names the socket for tools, in runs that have one.
+const TOOLS_VARIABLE = 'PALISADE_TOOLS';
+const TOOLS_OWN = ['find', 'describe', 'servers', 'read', 'save', 'saved', 'memory', 'gather'];
+let closeTools = null;
+
+class ToolError extends Error {
+  constructor({ message, ...more }) {
+    super(more.server ? `${more.server}.${more.tool}: ${message} [${more.code}]` : `${message} [${more.code}]`);
+    Object.assign(this, { name: 'ToolError', content: [], ...more });
+  }
+}
+
+// The global `tools`: remembers the names behind it. Its library comes over the socket with the first call.
+function lateTools(path) {
+  let library = null;
+  let socket = null;
+  const open = () => library ??= openTools(path, (opened) => { socket = opened; });
+  closeTools = () => socket?.destroy();
+  // Awaiting calls `then`, which says that somebody waits for it.
+  class ToolCall extends Promise {
+    static get [Symbol.species]() { return Promise; }
+    then(...next) {
+      this.isJoined = true;
+      library?.then(({ unjoined }) => unjoined.delete(this), () => {});
+      return super.then(...next);
+    }
+  }
+  const use = (names, isOwn, args) => {
+    const asked = open();
+    const call = new ToolCall((resolve, reject) => {
+      asked.then((opened) => opened.use(names, args, isOwn)).then(resolve, reject);
+    });
+    asked.then(({ unjoined }) => call.isJoined || unjoined.set(call, names.join('.')), () => {});
+    return call;
+  };
+  const at = (names, isOwn) => new Proxy(function tools() {}, {
+    get(_, name) {
+      if (typeof name === 'symbol' || (name === 'then' && names.length < 2)) return undefined;
+      if (names.length === 0 && name === 'Error') return ToolError;
+      return at([...names, name], names.length === 0 ? TOOLS_OWN.includes(name) : isOwn);
+    },
+    apply: (_, self, args) => use(names.at(-1) === 'later' && names.length === 3 ? names.slice(0, 2) : names, isOwn, args),
+  });
+  return at([], false);
+}
+
+function openTools(path, opened) {
+  return new Promise((resolve, reject) => {
+    const socket = require('net').connect(path);
+    const parts = [];
+    const fail = () => reject(new ToolError({ code: 'no_run', message: 'no run with tools is open' }));
+    opened(socket);
+    for (const event of ['error', 'close']) socket.once(event, fail);
+    socket.on('data', function take(part) {
+      const at = part.indexOf(10);
+      parts.push(at < 0 ? part : part.subarray(0, at));
+      if (at < 0) return;
+      socket.removeAllListeners();
+      const source = JSON.parse(Buffer.concat(parts).toString()).ok;
+      const make = vm.compileFunction(source, ['socket', 'rest', 'ToolError', 'parse', 'require'], { filename: driverFile });
+      socket.unref();
+      resolve(make(socket, at + 1 < part.length ? [part.subarray(at + 1)] : [], ToolError, parseVariables, require));
+    });
+    socket.write('{"id":0,"client":"javascript"}\n');
+  });
 }
 
 // -- proxies ----------------------------------------------------------------------------------------------
@@ -723,8 +800,13 @@ class Loader {
   }
 
   async foreign(specifier) {
-    const namespace = await nativeImport(specifier, this.source, this.require);
-    return wrapped(specifier, namespace);
+    try {
+      return wrapped(specifier, await nativeImport(specifier, this.source, this.require));
+    } catch (error) {
+      // A package that is missing now may be installed before the next run.
+      this.modules.delete(specifier);
+      throw error;
+    }
   }
 
   module(url, path, source, prepared) {
@@ -789,6 +871,18 @@ class Loader {
       };
     }
   }
+}
+
+// Node remembers that a package.json is missing. Packages may be installed while this interpreter lives, so it only looks
+// into the folder of installed packages for one that is there.
+function lookForPackagesAnew() {
+  const find = Module._findPath;
+  Module._findPath = function findPath(request, paths, ...rest) {
+    if (!Array.isArray(paths) || /^(?:\.|\/)/.test(request)) return find.call(this, request, paths, ...rest);
+    const name = request.split('/').slice(0, request.startsWith('@') ? 2 : 1).join('/');
+    const isThere = (folder) => folder !== PACKAGES || existsSync(`${folder}/${name}`);
+    return find.call(this, request, paths.filter(isThere), ...rest);
+  };
 }
 
 function wrapped(identifier, namespace) {
@@ -963,6 +1057,7 @@ const EXIT = Symbol('exit');
 // may be declared again, await works at the top level, and the last expression is the result.
 class Session {
   constructor(source) {
+    lookForPackagesAnew();
     this.loader = new Loader(source);
     this.runs = 0;
     this.exitCode = 0;

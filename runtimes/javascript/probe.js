@@ -9,11 +9,20 @@ const { Module } = require('module');
 const NODE_MAJOR_MIN = 18;
 const PACKAGES_MAX = 500;
 const SYSTEM = ['/bin', '/sbin', '/lib', '/usr'];
-const homes = [process.env.HOME, os.userInfo().homedir].filter(Boolean);
+const homes = [process.env.HOME, accountHome()].filter(Boolean);
 
 if (Number(process.versions.node.split('.')[0]) < NODE_MAJOR_MIN) {
   console.error(`Node ${NODE_MAJOR_MIN} or newer is needed, this is ${process.versions.node}`);
   process.exit(1);
+}
+
+// In a container the user may have no account, and Node throws then.
+function accountHome() {
+  try {
+    return os.userInfo().homedir;
+  } catch {
+    return undefined;
+  }
 }
 
 function isWithin(file, folder) {

@@ -12,7 +12,7 @@ on the channel; a program that breaks the channel still runs to its end with its
 import sys
 from _thread import allocate_lock
 from posix import (
-    O_CLOEXEC, O_RDONLY, O_RDWR, _exit as leave_now, close, dup, dup2, fstat, getpid, open as open_fd, read,
+    O_CLOEXEC, O_RDONLY, O_RDWR, _exit as leave_now, close, dup, dup2, environ, fstat, getpid, open as open_fd, read,
     register_at_fork, set_inheritable, unlink, unsetenv, write,
 )
 
@@ -27,6 +27,8 @@ RUNS_WITH_SOURCE_MAX = 256
 REHEARSALS = 24
 # What a zygote and its copies run before any program does.
 REHEARSED = "x = [1, 'a', 2.5, None]\nprint(x)\nx"
+# What it is given then: as many names as a run with access to the web.
+REHEARSED_GIVEN = [text for number in "12345678" for text in ("PALISADE_REHEARSED_" + number, "nothing of worth")]
 
 # Flags of compile(), written out because the modules that name them are slow to import.
 ONLY_AST = 0x400
@@ -43,6 +45,13 @@ OPEN = []
 # lines of .pth files that import something. The interpreter is started with -S; asking again costs a millisecond.
 SITE = None
 
+# The variable that names the folder of packages installed for programs, and how folders of the host's packages are called.
+PACKAGES = b"PALISADE_PACKAGES"
+PRELOAD = b"PALISADE_PRELOAD"
+# Of a package, the part that programs use.
+PARTS = {"matplotlib": "matplotlib.pyplot"}
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
 # The other files of this folder as compressed code, written here by the probe as well: bytes that are not looked at cost
 # little, and every sandbox gets a copy of them.
 ZLIB = b"x"
@@ -52,12 +61,14 @@ MISSING = None
 NOTEBOOK = None
 ZYGOTE = None
 # Names under which code of Palisade appears in tracebacks.
-OWN_FILES = frozenset(("<data>", "<displays>", "<driver>", "<missing>", "<notebook>"))
+OWN_FILES = frozenset(("<data>", "<displays>", "<driver>", "<missing>", "<notebook>", "<tools>"))
 # Modules in which something is changed once a program has imported them.
 SHOWING = frozenset((
     "matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes", "IPython", "IPython.display", "IPython.core",
     "IPython.core.display", "IPython.core.display_functions",
 ))
+# The variable that names the socket for tools of other servers, in runs that have one.
+TOOLS_VARIABLE = "PALISADE_TOOLS"
 # How objects say that they have a picture of themselves, as in notebooks.
 LOOKS = ("_repr_mimebundle_", "_repr_html_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_",
          "_repr_latex_", "_repr_json_")
@@ -84,6 +95,35 @@ def set_up_site():
         sys.meta_path.insert(0, late)
         if not late.standard:
             late.run()
+
+
+def show_packages():
+    """Behind the standard library and before the packages of the host: what was installed for a program wins over those.
+
+    Never in a zygote itself, which has privileges that no sandbox has: what a package contains is code of a stranger.
+    """
+    folder = environ[PACKAGES].decode("utf-8", "surrogateescape")
+    known = sys.modules.get("os")
+    if known is not None:
+        # A copy of a zygote. Other interpreters were started with it.
+        known.environ.setdefault("PYTHONPATH", folder)
+    packages = [entry.rpartition("/")[2] in PACKAGE_FOLDERS for entry in sys.path]
+    sys.path.insert(packages.index(True) if True in packages else len(packages), folder)
+
+
+def load_ahead(channel):
+    """Imports what programs of this kind import, while no program is there: behind the wall that the program will be behind."""
+    from select import POLLIN, poll
+
+    orders = poll()
+    orders.register(channel.fd, POLLIN)
+    for name in environ[PRELOAD].decode("utf-8", "surrogateescape").split(","):
+        if orders.poll(0):
+            return
+        try:
+            __import__(PARTS.get(name, name))
+        except BaseException:
+            pass  # a program that imports it will be told
 
 
 def set_up_screen(screen):
@@ -320,6 +360,51 @@ class Screen:
             pass
 
 
+class LateTools:
+    """Stands for tools.py until the program uses the name `tools`. The library comes over the socket itself."""
+
+    def __init__(self, path):
+        self.__dict__.update(_path=path, _opened=None)
+
+    def _open(self):
+        if self._opened is None:
+            self.__dict__["_opened"] = fetch_tools(self._path)
+        return self._opened
+
+    def _finish(self):
+        if self._opened is not None:
+            self._opened._finish()
+
+    def __getattr__(self, name):
+        if name[:2] == "__":
+            raise AttributeError(name)
+        return getattr(self._open(), name)
+
+    def __getitem__(self, name):
+        return self._open()[name]
+
+    def __repr__(self):
+        return repr(self._open())
+
+
+def fetch_tools(path):
+    from _socket import AF_UNIX, SOCK_STREAM, socket
+    from json import loads
+
+    link, data = socket(AF_UNIX, SOCK_STREAM), b""
+    link.connect(path)
+    link.sendall(b'{"id":0,"client":"python"}\n')
+    while data[-1:] != b"\n":
+        part = link.recv(1 << 18)
+        if not part:
+            raise ConnectionError("no run with tools is open")
+        data += part
+    link.close()
+    names = {"__name__": "<tools>"}
+    exec(compile(loads(data)["ok"], "<tools>", "exec", 0, True, 2), names)
+    return names["Tools"](path)
+
+
 class Report:
     """What one run says about itself in `done`, and what the process ends with after it."""
 
@@ -356,6 +441,7 @@ class Session:
         self.handler = None
         self.stdin = None
         self.environ, self.before = None, {}
+        self.tools = None
         sys.modules["__main__"] = self.module
 
     # -- one run ------------------------------------------------------------------------------------
@@ -365,7 +451,7 @@ class Session:
         keep = mode == "keep"
         try:
             if given:
-                self.give(given)
+                self.give(given, keep)
             self.prepare(source, stdin_path, variables, args)
             if keep and stdin_path:
                 self.hide(stdin_path)
@@ -386,6 +472,8 @@ class Session:
             try:
                 self.execute(report, name, code, keep)
                 self.screen.finish(keep)
+                if self.tools is not None:
+                    self.tools._finish()
             finally:
                 if keep:
                     self.forbid_interrupt()
@@ -464,18 +552,28 @@ class Session:
 
     # -- around a run -------------------------------------------------------------------------------
 
-    def give(self, given):
-        """Sets the environment of one run, and remembers what was there."""
+    def give(self, given, keep):
+        """Sets the environment of one run, and remembers what was there for the next one."""
         # Python without -S has loaded it, so a program cannot tell.
         from os import environ
 
         self.environ = environ
         for name, value in zip(given[::2], given[1::2]):
-            self.before[name] = environ.get(name)
+            if keep:
+                self.before[name] = environ.get(name)
             environ[name] = value
+            if name == TOOLS_VARIABLE:
+                import builtins
+
+                self.tools = builtins.tools = LateTools(value)
 
     def take_back(self):
         """After a kept run: every given name is what it was before, whatever the program did with it."""
+        if self.tools is not None:
+            import builtins
+
+            self.tools = None
+            builtins.__dict__.pop("tools", None)
         for name in list(self.before):
             value = self.before.pop(name)
             try:
@@ -914,12 +1012,16 @@ def drive(dunders, packages):
         if not names["become"](packages):
             return None
         # From here on this is a copy, in a sandbox of its own.
+    if PACKAGES in environ:
+        show_packages()
     session = Session(dunders, folder, screen)
     try:
         channel.connect()
     except OSError:
         return "driver: descriptor 3 is not a control channel"
     OPEN.append(channel)
+    if PRELOAD in environ:
+        load_ahead(channel)
     channel.send(["ready"])
     return serve(session, channel)
 
@@ -972,10 +1074,13 @@ def rehearse(dunders):
         dup2(nothing, 1)
         channel = Channel()
         channel.fd, channel.owner, channel.identity = nothing, getpid(), fstat(nothing)[1:3]
-        channel.pending = message_bytes(["run", "1", "last", "/dev/null", REHEARSED, "", "0"], FIELD_BYTES_MAX)
+        given = message_bytes(["given", *REHEARSED_GIVEN], FIELD_BYTES_MAX)
+        channel.pending = given + message_bytes(["run", "1", "last", "/dev/null", REHEARSED, "", "0"], FIELD_BYTES_MAX)
         session = Session(dict(dunders), None, Screen(channel, dunders["__file__"]))
         read_source("/dev/null")
         exit_code(serve(session, channel))
+        for name in REHEARSED_GIVEN[::2] if session.environ is not None else ():
+            session.environ.pop(name, None)
         del session
         take_apart()
         flush(sys.stdout)

@@ -21,6 +21,15 @@ SHELLS = ("bash", "sh", "script", "!")
 SHOWN = {"html": "text/html", "HTML": "text/html", "markdown": "text/markdown", "latex": "text/latex",
          "svg": "image/svg+xml", "SVG": "image/svg+xml"}
 
+# `pip install x` without a sign in front is a command of notebooks, too.
+BARE = re.compile(r"(\s*)((?:python[\d.]*\s+-m\s+)?(?:uv\s+)?pip[\d.]*\s+install\s.*)$", re.S)
+# Options of an installation that change nothing here. The server reads the same ones.
+IDLE = frozenset((
+    "-q", "-qq", "-qqq", "--quiet", "-U", "--upgrade", "--user", "-y", "--yes", "--no-cache-dir", "--no-input",
+    "--force-reinstall", "--break-system-packages", "--disable-pip-version-check", "--no-warn-script-location",
+    "--prefer-binary", "--root-user-action=ignore", "--system",
+))
+REDIRECT = re.compile(r"[12&]?>")
 LINE = re.compile(r"(\s*)(?:%(\w+)[ \t]*(.*)|(!!?)(.*))$", re.S)
 ASSIGNED = re.compile(r"(\s*[\w.,\s\[\]'\"]*?[\w\]]\s*=\s*)(?:!(.*)|%(\w+)[ \t]*(.*))$", re.S)
 HELP = re.compile(r"(\s*)\?{0,2}([A-Za-z_][\w.]*)\?{0,2}\s*$")
@@ -120,6 +129,9 @@ def python_of(line):
         if magic is not None:
             return "%s__notebook__.magic(%r, %r)" % (margin, magic, rest)
         return "%s__notebook__.shell(%r)" % (margin, command)
+    found = BARE.match(line)
+    if found:
+        return "%s__notebook__.shell(%r)" % found.groups()
     found = ASSIGNED.match(line)
     if found:
         target, command, magic, rest = found.groups()
@@ -285,14 +297,24 @@ class Notebook:
     do_conda = do_mamba = do_uv = do_pip
 
     def install(self, packages):
-        """Nothing can be fetched here. What is there already is enough for most programs that ask."""
+        """Nothing can be fetched here. What a line at top level names was brought before the program began, and what is
+        there already is enough for most programs that ask."""
         import shlex
 
-        asked = [word for word in shlex.split(packages, comments=True) if not word.startswith("-")]
+        asked, options = [], []
+        for word in shlex.split(packages, comments=True):
+            if REDIRECT.match(word):
+                break
+            (options if word.startswith("-") else asked).append(word)
+        others = [word for word in options if word not in IDLE]
+        if others:
+            raise UsageError("pip install cannot take %s here; name each package instead" % " ".join(others))
+        forget_absent()
         missing = [word for word in asked if not is_installed(word)]
         if missing:
             raise UsageError("cannot install %s: a sandbox has no network" % ", ".join(missing))
-        print("already installed: %s" % ", ".join(asked))
+        if asked:
+            print("Successfully installed %s" % " ".join(map(with_version, asked)))
 
     def begin_time(self):
         from time import perf_counter, process_time
@@ -351,11 +373,33 @@ def expand(command, frame):
     return re.sub(r"\{([^{}\n]+)\}|\$([A-Za-z_]\w*)", value, command)
 
 
+def forget_absent():
+    """What was not there when an import looked may have come since."""
+    from importlib import invalidate_caches
+
+    invalidate_caches()
+
+
+def name_of(requirement):
+    return re.split(r"[\s\[<>=!~;@]", requirement, maxsplit=1)[0]
+
+
+def with_version(requirement):
+    """`pandas-2.2.3`, as pip says it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    name = name_of(requirement)
+    try:
+        return "%s-%s" % (name, version(name))
+    except (PackageNotFoundError, ValueError):
+        return name
+
+
 def is_installed(requirement):
     from importlib.util import find_spec
     from importlib.metadata import PackageNotFoundError, version
 
-    name = re.split(r"[\s\[<>=!~;@]", requirement, maxsplit=1)[0]
+    name = name_of(requirement)
     try:
         version(name)
         return True

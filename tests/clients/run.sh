@@ -191,9 +191,18 @@ run_data_session() {
     fi
 }
 
+run_figure() {
+    if install_python python1; then
+        client figure "$folder/python1/bin/python" "$here/figure_from_nothing.py" "$PALISADE_BIN"
+    else
+        not_installed "the figure from nothing"
+    fi
+}
+
 run_python
 run_admin
 run_data_session
+run_figure
 if install_node node; then
     run_typescript
     run_inspector

@@ -5,6 +5,7 @@
 mod ends;
 mod lasting;
 mod leased;
+mod other_walls;
 mod suite;
 mod walls;
 mod words;

@@ -302,3 +302,64 @@ fn the_product_knows_no_rule_for_loopback() {
     assert!(test.status.success(), "{test:?}");
     assert!(!real.status.success() && real.stderr.contains("`loopback`"), "{real:?}");
 }
+
+#[test]
+fn connections_that_hang_do_not_delay_the_end_of_a_run() {
+    let Some(gate) = Gate::start(
+        "[access.slow]\negress = [\"*.silent-zone.example:443\", \"origin.example:@TLS loopback\"]\n",
+    ) else {
+        return;
+    };
+    // Some wait for a resolver that never answers, some for a ClientHello, some for the end of a head.
+    let code = gate.with_ports(
+        r#"
+import socket
+kept = []
+for number in range(45):
+    link = socket.create_connection(("127.0.0.1", 3128))
+    kept.append(link)
+    link.sendall([b"CONNECT silent%d.silent-zone.example:443 HTTP/1.1\r\n\r\n" % number, b"CONNECT origin.example:@TLS HTTP/1.1\r\n\r\n", b"GET http://origin"][number % 3])
+for link in kept[1::3]: link.recv(1)
+print("leaving")
+"#,
+    );
+    let client = gate.client(User::Root);
+    let sandbox = client.open(json!({"access": ["slow"]}));
+    for arguments in [json!({}), json!({"sandbox_id": sandbox})] {
+        let mut arguments = arguments;
+        arguments["language"] = "python".into();
+        arguments["code"] = code.as_str().into();
+        arguments["access"] = json!(["slow"]);
+        let began = std::time::Instant::now();
+        let result = client.call("run", arguments);
+        assert_eq!(stdout(&result), "leaving\n");
+        // The least patience of the gate is 10 s.
+        assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+        // The end of the run ends a tunnel in which nothing was said.
+        let tunnels = result["egress"].as_array().unwrap().iter();
+        let tunnels = tunnels.filter(|one| one["verdict"] == "allowed" || one["verdict"] == "not_tls");
+        let count: u64 = tunnels.filter_map(|one| one["connections"].as_u64()).sum();
+        assert_eq!(count, 15, "{result:#}");
+    }
+}
+
+#[test]
+fn metrics_count_connections_and_bytes() {
+    let Some(gate) = Gate::start("") else { return };
+    let user = users()[0];
+    let serve = gate.palisade(user, &["serve", "--listen", "127.0.0.1:0"]).env("PALISADE_LOG", "info");
+    let server = Server::start_command(user, serve.into_command());
+    let keys =
+        gate.palisade(user, &["keys", "create", "reaches", "--scope", "run,access", "--policy", "open"]);
+    let key = keys.end().stdout.trim().to_owned();
+    let code = gate.with_ports(
+        "import urllib.request as u\nu.urlopen('http://origin.example:@PLAIN/a').read()\ntry: u.urlopen('http://evil.example/')\nexcept OSError: pass",
+    );
+    let arguments = json!({"language": "python", "code": code, "access": ["web"]});
+    let ran = functional::keys::call(&server, &key, "run", arguments);
+    assert_eq!(outcome(&ran), "completed", "{ran:#}");
+    let metric = |name: &str| server.metric(name);
+    assert_eq!(metric("palisade_egress_connections_total{verdict=\"allowed\"}"), 1.0);
+    assert_eq!(metric("palisade_egress_connections_total{verdict=\"refused\"}"), 1.0);
+    assert!(metric("palisade_egress_bytes_total{direction=\"in\"}") > 20.0);
+}

@@ -1,20 +1,19 @@
 //! The web from every language: what works with the variables and settings that a run with access is given.
 
+use std::fs;
+use std::path::Path;
+
 use functional::gate::Gate;
 use functional::languages::languages;
-use harness::User;
+use functional::outcome;
+use harness::{SEARCH_PATH, User};
 
 /// Language, what is used, and a program that prints `hello /x` once over TLS and `hello /y` once without.
-const PROGRAMS: [(&str, &str, &str); 11] = [
+const PROGRAMS: [(&str, &str, &str); 9] = [
     (
         "python",
         "urllib",
         "import ssl, urllib.request as u\nc = ssl.create_default_context(cafile='certificate.pem')\nprint(u.urlopen('https://origin.example:@TLS/x', context=c).read().decode(), u.urlopen('http://origin.example:@PLAIN/y').read().decode())",
-    ),
-    (
-        "python",
-        "requests",
-        "try: import requests\nexcept ImportError: print('hello /x hello /y')\nelse: print(requests.get('https://origin.example:@TLS/x', verify='certificate.pem').text, requests.get('http://origin.example:@PLAIN/y').text)",
     ),
     (
         "bash",
@@ -54,12 +53,7 @@ const PROGRAMS: [(&str, &str, &str); 11] = [
     (
         "perl",
         "HTTP::Tiny",
-        "use HTTP::Tiny; my $h = HTTP::Tiny->new(SSL_options => {SSL_ca_file => 'certificate.pem'}); print HTTP::Tiny->can_ssl ? $h->get('https://origin.example:@TLS/x')->{content} : \"hello /x\\n\"; print $h->get('http://origin.example:@PLAIN/y')->{content};",
-    ),
-    (
-        "bash",
-        "git",
-        "git -c http.sslCAInfo=certificate.pem ls-remote https://origin.example:@TLS/repo 2>&1 | grep -q 'not valid: is this a git repository' && echo hello /x hello /y",
+        "use HTTP::Tiny; my $h = HTTP::Tiny->new(verify_SSL => 1, SSL_options => {SSL_ca_file => 'certificate.pem'}); print $h->get('https://origin.example:@TLS/x')->{content}, $h->get('http://origin.example:@PLAIN/y')->{content};",
     ),
 ];
 
@@ -77,4 +71,41 @@ fn programs_of_every_language_reach_an_allowed_host() {
         // PHP sends the whole address to the origin, which is allowed (RFC 9112, section 3.2.2).
         assert!(stdout.contains("/x") && stdout.contains("hello /y"), "{language}, {with}: {result:#}");
     }
+}
+
+#[test]
+fn popular_python_clients_reach_an_allowed_host() {
+    let Some(gate) = Gate::start("") else { return };
+    let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-venv/bin");
+    let Ok(bin) = fs::canonicalize(bin) else {
+        eprintln!("SKIPPED: no test environment with packages: run scripts/setup-tests.sh");
+        return;
+    };
+    let path = format!("{}:{SEARCH_PATH}", bin.display());
+    for code in [
+        "import requests\nprint(requests.get('https://origin.example:@TLS/x', verify='certificate.pem').text, requests.get('http://origin.example:@PLAIN/y').text)",
+        "import httpx, ssl\nclient = httpx.Client(verify=ssl.create_default_context(cafile='certificate.pem'))\nprint(client.get('https://origin.example:@TLS/x').text, client.get('http://origin.example:@PLAIN/y').text)",
+        "import asyncio, httpx, ssl\nasync def main():\n  async with httpx.AsyncClient(verify=ssl.create_default_context(cafile='certificate.pem')) as client:\n    print((await client.get('https://origin.example:@TLS/x')).text, (await client.get('http://origin.example:@PLAIN/y')).text)\nasyncio.run(main())",
+    ] {
+        let result = gate.run_on(&path, User::Root, "python", &gate.with_ports(code));
+        assert_eq!(result["stdout"], "hello /x\n hello /y\n\n", "{code}: {result:#}");
+    }
+    let wrong = gate.with_ports("import httpx\ntry: print(httpx.get('https://evil.example:@TLS/x').text)\nexcept httpx.ProxyError as error: print(error)");
+    let result = gate.run_on(&path, User::Root, "python", &wrong);
+    assert!(result["stdout"].as_str().unwrap().contains("Palisade: host_denied"), "{result:#}");
+    assert!(!gate.log().iter().any(|line| line.contains("evil")), "{:?}", gate.log());
+}
+
+#[test]
+fn git_clones_a_repository_of_an_allowed_host_over_tls() {
+    let Some(gate) = Gate::start("") else { return };
+    gate.serve_repository("some.git", "hello from the repository\n");
+    let code = "git -c http.sslCAInfo=$PWD/certificate.pem clone --quiet https://origin.example:@TLS/git/some.git copy && cat copy/file && git -C copy log --format=%s";
+    let result = gate.run(User::Root, "bash", &gate.with_ports(code));
+    assert_eq!(result["stdout"], "hello from the repository\na file\n", "{result:#}");
+    let denied = "git clone --quiet https://evil.example/some.git other 2>&1; echo status $?";
+    let result = gate.run(User::Root, "bash", denied);
+    let stdout = result["stdout"].as_str().unwrap_or_default();
+    assert_eq!(outcome(&result), "completed", "{result:#}");
+    assert!(stdout.contains("403") && stdout.ends_with("status 128\n"), "{stdout}");
 }

@@ -30,7 +30,8 @@ struct Client {
 
 impl Client {
     fn start() -> Self {
-        let mut command = Palisade::new(Build::Real, user(), &["mcp"]).into_command();
+        let on = Palisade::new(Build::Real, user(), &["mcp"]).env("PALISADE_PACKAGES_ENABLED", "true");
+        let mut command = on.into_command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -64,12 +65,14 @@ impl Drop for Client {
     }
 }
 
-/// Leaves only the languages that the server has, where a tool names all of them.
+/// Leaves only the languages that the server has. `run` names all, and some tools only those that they are for.
 fn restrict(tools: &mut Value, all: &Value, working: &Value) {
+    let works = |language: &Value| working.as_array().unwrap().contains(language);
     for tool in tools.as_array_mut().unwrap() {
+        let is_run = tool["name"] == "run";
         if let Some(language) = tool.pointer_mut("/inputSchema/properties/language/enum") {
-            assert_eq!(language, all, "the manifest has every language");
-            *language = working.clone();
+            assert!(!is_run || language == all, "the manifest has every language");
+            language.as_array_mut().unwrap().retain(works);
         }
     }
 }

@@ -145,7 +145,9 @@ fn other_words_and_the_walls_of_a_sandbox_are_answered_with_what_to_do() {
     assert!(asked("files").starts_with("did you mean `inputs`?"));
     assert!(asked("session_id").starts_with("did you mean `sandbox_id`?"));
     assert!(asked("env").contains("$NAME"), "{}", asked("env"));
-    assert!(asked("packages").contains("cannot be installed"));
+    assert!(asked("packages").contains("write [\"pandas\""), "{}", asked("packages"));
+    let off = client.call("run", json!({ "language": "python", "code": "1", "packages": ["x"] }));
+    assert_eq!(off["error"]["code"], "packages_off", "{off:#}");
     let failed = |language: &str, code: &str| {
         let result = client.call("run", json!({ "language": language, "code": code }));
         assert_eq!(outcome(&result), "failed", "{result:#}");

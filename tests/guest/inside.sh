@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What tests/guest/run.sh runs inside the guest, as root: tests/guest/inside.sh FOLDER
 #
-# FOLDER has the programs: palisade, palisade-breach, conformance, escape, filter-ends. One line per check, and at the end
+# FOLDER has the programs: palisade, palisade-breach, conformance, oci_walls, escape, filter-ends. One line per check, and at the end
 # N passed, M failed, K skipped.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
@@ -114,6 +114,11 @@ contract() (
     "$1" -i PATH=/usr/bin:/bin PALISADE_PATIENCE="$patience" "$work/conformance"
 )
 
+# runc_wall TEST: one test of the wall with runc, as root.
+runc_wall() (
+    as_root -i PATH=/usr/sbin:/usr/bin:/sbin:/bin PALISADE_PATIENCE="$patience" "$work/oci_walls" --exact "$1_runc"
+)
+
 attacks() {
     env PALISADE_BIN="$work/palisade" PALISADE_BREACH_BIN="$work/palisade-breach" PALISADE_PATIENCE="$patience" \
         PALISADE_ATTACKS=representatives "$work/escape" suite:: --test-threads=2
@@ -122,7 +127,7 @@ attacks() {
 mkdir -p "$work"/{languages,state-as_root,state-as_user,state-as_user_with_group}
 chmod 755 "$work"
 chown "$user" "$work"/state-as_user*
-cp "$programs"/{palisade,palisade-breach,conformance,escape,filter-ends} "$work/"
+cp "$programs"/{palisade,palisade-breach,conformance,oci_walls,escape,filter-ends} "$work/"
 ln -s /usr/bin/python3 /usr/bin/bash /usr/bin/env "$work/languages/"
 
 kernel=$(uname -r)
@@ -136,6 +141,13 @@ if [ "$layout" = "pure cgroup v2" ]; then
 fi
 check "contract as root" contract as_root
 check "contract as an ordinary user" contract as_user
+if command -v runc >/dev/null; then
+    check "contract of runc" runc_wall the_contract_is_kept_by
+    check "one attack of each family behind runc" runc_wall attacks_fail_behind
+    check "a killed server leaves nothing of runc" runc_wall a_killed_server_leaves_nothing_of
+else
+    skip "runc" "it is not installed"
+fi
 suite "escape suite, representatives" attacks
 check "4,096 filters, ended 64 at a time" "$work/filter-ends" staggered
 echo

@@ -38,8 +38,9 @@ mkdir -p "$folder"
 exec 9>"$folder/lock"
 flock 9 # one at a time: they share the folder
 : >"$folder/build.log"
-rm -f "$folder"/{conformance,escape,filter-ends,output}
+rm -f "$folder"/{conformance,escape,filter-ends,oci_walls,output}
 test_binary backends conformance
+test_binary backends oci_walls
 test_binary escape escape
 gcc -O2 -Wall -o "$folder/filter-ends" tests/guest/filter-ends.c 2>>"$folder/build.log" ||
     lose "tests/guest/filter-ends.c does not compile (see $folder/build.log)"

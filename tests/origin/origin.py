@@ -1,10 +1,12 @@
 """A web server and a DNS resolver on loopback, for tests of egress: origin.py CERTIFICATE KEY LOG
 
 Prints three ports: TLS, plain HTTP, DNS. Answers A questions about `*.example` with 127.0.0.1, and about names that begin
-with the word of an address kind with such an address. Every question and every request is a line of LOG.
+with the word of an address kind with such an address; names that begin with `silent` get no answer. Every question and every request is a line of LOG. Files of the
+folder `git` beside LOG are served beneath `/git/`, which is all that git's dumb protocol needs.
 """
 
 import http.server
+import os
 import socket
 import socketserver
 import ssl
@@ -13,6 +15,7 @@ import sys
 import threading
 
 CERTIFICATE, KEY, LOG = sys.argv[1:4]
+REPOSITORIES = os.path.join(os.path.dirname(os.path.abspath(LOG)), "git")
 LOCK = threading.Lock()
 ADDRESSES = {"private": "10.0.0.1", "metadata": "169.254.169.254", "carrier": "100.64.0.1", "any": "0.0.0.0", "multicast": "224.0.0.1"}
 asked = {}
@@ -40,7 +43,15 @@ class Web(http.server.BaseHTTPRequestHandler):
             return self.answer(302, b"", Location=self.path.split("?", 1)[1])
         if self.path.startswith("/bytes/"):
             return self.answer(200, b"x" * int(self.path.split("/")[2]))
+        if self.path.startswith("/git/"):
+            return self.answer_file(os.path.join(REPOSITORIES, self.path.split("?")[0].removeprefix("/git/")))
         self.answer(200, b"hello " + self.path.encode() + b"\n")
+
+    def answer_file(self, path):
+        if ".." in path or not os.path.isfile(path):
+            return self.answer(404, b"")
+        with open(path, "rb") as file:
+            self.answer(200, file.read())
 
     def do_POST(self):
         self.answer(200, self.rfile.read(int(self.headers.get("Content-Length", 0))))
@@ -61,6 +72,8 @@ class Names(socketserver.BaseRequestHandler):
         if kind != 1:
             return self.reply(data, at, b"", sock)
         note(f"DNS {name}")
+        if name.startswith("silent"):
+            return None
         address = next((to for word, to in ADDRESSES.items() if name.startswith(word)), "127.0.0.1")
         if name.startswith("rebind"):
             # The first answer is the origin, later ones are not.

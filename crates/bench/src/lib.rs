@@ -58,6 +58,9 @@ pub struct BenchArguments {
     /// Measure as well what open sandboxes, stored runs and files cost the next run; takes long
     #[arg(long)]
     growth: bool,
+    /// Measure these walls beside the native one and the bare runtime, instead of everything else; repeatable
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["only", "growth"])]
+    wall: Vec<String>,
     /// Every language that is offered here, not the four main ones alone
     #[arg(long)]
     all_languages: bool,
@@ -102,10 +105,13 @@ pub enum Scenario {
     Leak,
     /// What open sandboxes, stored runs and files cost the next run; takes long
     Growth,
+    /// Fresh Python runs behind the walls of --wall, beside native and the bare runtime
+    #[value(skip)]
+    Walls,
 }
 
 impl Scenario {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Fresh,
         Self::Open,
         Self::Rivals,
@@ -116,6 +122,7 @@ impl Scenario {
         Self::Phases,
         Self::Leak,
         Self::Growth,
+        Self::Walls,
     ];
 
     fn name(self) -> &'static str {
@@ -130,6 +137,7 @@ impl Scenario {
             Self::Phases => "phases",
             Self::Leak => "leak",
             Self::Growth => "growth",
+            Self::Walls => "walls",
         }
     }
 
@@ -146,12 +154,13 @@ impl Scenario {
             Self::Phases => "the parts of one Python run",
             Self::Leak => "what is left behind after many runs",
             Self::Growth => "a run beside open sandboxes, stored runs and files",
+            Self::Walls => "fresh Python runs by wall, with spares and without, in turns",
         }
     }
 
     /// Whether it is measured by default.
     fn is_customary(self) -> bool {
-        self != Self::Growth
+        !matches!(self, Self::Growth | Self::Walls)
     }
 }
 
@@ -161,6 +170,7 @@ struct Bench {
     sizes: Sizes,
     progress: Progress,
     measured: Measured,
+    walls: Vec<WallUnderTest>,
 }
 
 /// The report that is written.
@@ -183,6 +193,28 @@ pub struct Surroundings<'a> {
     pub flags: Vec<String>,
     /// Finds languages with an engine over this state directory. Called before any thread exists.
     pub find_languages: &'a FindLanguages<'a>,
+    /// The wall of that name, or why there is none.
+    pub find_wall: &'a dyn Fn(&str) -> Result<WallUnderTest, String>,
+}
+
+/// A wall to measure.
+#[derive(Debug, Clone)]
+pub struct WallUnderTest {
+    /// Its name.
+    pub name: &'static str,
+    /// The runtime that builds it, if that can run its bundles alone.
+    pub bare: Option<BareRuntime>,
+}
+
+/// An OCI runtime without Palisade.
+#[derive(Debug, Clone)]
+pub struct BareRuntime {
+    /// Its executable.
+    pub program: PathBuf,
+    /// Options before every command.
+    pub options: Vec<String>,
+    /// The first argument with which the static guest prepares the mounts of a bundle.
+    pub stage_role: &'static str,
 }
 
 /// Finds the named languages with an engine over a state directory.
@@ -213,10 +245,12 @@ fn bench(surroundings: &Surroundings<'_>, arguments: &BenchArguments) -> Result<
     } else {
         MAIN_LANGUAGES.to_vec()
     };
+    let walls = arguments.wall.iter().map(|name| (surroundings.find_wall)(name));
+    let walls = walls.collect::<Result<Vec<_>, String>>()?;
     let scene = Scene::set(surroundings, &languages).map_err(|error| format!("preparing: {error}"))?;
     let sizes = Sizes::new(arguments.quick, arguments.runs);
-    let mut bench = Bench { scene, sizes, progress: Progress::new(), measured: Measured::default() };
-    if !arguments.quick {
+    let mut bench = Bench { scene, sizes, progress: Progress::new(), measured: Measured::default(), walls };
+    if !arguments.quick && bench.walls.is_empty() {
         Server::start(&bench.scene.recipe)?.settle(&mut bench.progress)?;
     }
     for scenario in chosen(arguments) {
@@ -246,7 +280,11 @@ fn chosen(arguments: &BenchArguments) -> Vec<Scenario> {
     let is_chosen = |scenario: &Scenario| {
         let is_asked_for = arguments.only.contains(scenario);
         let is_added = arguments.growth && *scenario == Scenario::Growth;
-        is_asked_for || is_added || (arguments.only.is_empty() && scenario.is_customary())
+        let is_usual = arguments.only.is_empty() && scenario.is_customary();
+        match arguments.wall.is_empty() {
+            true => is_asked_for || is_added || is_usual,
+            false => *scenario == Scenario::Walls,
+        }
     };
     Scenario::ALL.into_iter().filter(is_chosen).collect()
 }

@@ -24,6 +24,8 @@ pub(super) enum Unit {
     Megabytes,
     #[serde(rename = "1")]
     Count,
+    #[serde(rename = "x")]
+    Ratio,
 }
 
 impl Unit {
@@ -33,6 +35,7 @@ impl Unit {
             Self::PerSecond => "/s",
             Self::Megabytes => "MB",
             Self::Count => "",
+            Self::Ratio => "x",
         }
     }
 }

@@ -47,6 +47,7 @@ impl Scene {
             state_dir: folder.within("state")?,
             log: folder.path().join("server.log"),
             flags: surroundings.flags.clone(),
+            env: Vec::new(),
         };
         let found = (surroundings.find_languages)(&recipe.state_dir, wanted)?;
         let (mut languages, mut missing) = (Vec::new(), Vec::new());

@@ -29,6 +29,8 @@ pub(super) struct Recipe {
     pub(super) log: PathBuf,
     /// Global flags that are passed on.
     pub(super) flags: Vec<String>,
+    /// Settings, as variables.
+    pub(super) env: Vec<(&'static str, String)>,
 }
 
 impl Recipe {
@@ -36,6 +38,7 @@ impl Recipe {
     pub(super) fn command(&self, arguments: &[&str]) -> io::Result<Command> {
         let mut command = Command::new(&self.binary);
         command.args(arguments).args(&self.flags).arg("--state-dir").arg(&self.state_dir);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.env_remove("PALISADE_STATE_DIR").stderr(File::create(&self.log)?);
         Ok(command)
     }

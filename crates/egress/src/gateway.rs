@@ -34,6 +34,8 @@ pub struct Bundle {
     pub secrets: Vec<SecretGrant>,
     /// What each run may transfer.
     pub maxima: Maxima,
+    /// Servers whose tools it opens. The gateway only tells them.
+    pub tools: Vec<String>,
 }
 
 /// A secret as an environment variable.
@@ -75,6 +77,8 @@ impl Gateway {
             about: bundle.about.clone(),
             hosts: bundle.rules.iter().map(Rule::to_string).collect(),
             secrets: bundle.secrets.iter().map(|grant| grant.variable.clone()).collect(),
+            tools: bundle.tools.clone(),
+            tools_without_wall: Vec::new(),
         });
         Self { offered: offered.collect(), config }
     }
@@ -143,13 +147,14 @@ impl AccessBook for Gateway {
         let record = Arc::clone(&session) as Arc<dyn AccessRecord>;
         if rules.is_empty() {
             let summary = "no host".to_owned();
-            return Ok(Opened { grants: Vec::new(), proxies: Proxies::default(), secrets, summary, record });
+            let (grants, proxies) = (Vec::new(), Proxies::default());
+            return Ok(Opened { grants, proxies, secrets, summary, has_tools: false, record });
         }
         let proxy = || Some(Proxy { host: "127.0.0.1".to_owned(), port: PROXY_PORT });
         let no_proxy = NO_PROXY.map(str::to_owned).to_vec();
         let proxies = Proxies { http: proxy(), https: proxy(), no_proxy };
         let grants = vec![Grant { at: ListenAt::Loopback(PROXY_PORT), broker: session }];
-        Ok(Opened { grants, proxies, secrets, summary: rules.join(", "), record })
+        Ok(Opened { grants, proxies, secrets, summary: rules.join(", "), has_tools: false, record })
     }
 }
 
@@ -184,7 +189,8 @@ impl Gateway {
         let rule = found.ok_or(Refusal::HostDenied)?;
         let names = [name.to_owned()];
         let caller = engine::Caller::local();
-        let session = self.session(&AccessCall { caller: &caller, run_id: None, names: &names });
+        let session =
+            self.session(&AccessCall { caller: &caller, run_id: None, sandbox: None, names: &names });
         let addresses = session.addresses(&host, rule).await?;
         match &self.config.upstream {
             Some(upstream) => drop(upstream.dial(&host, port).await?),

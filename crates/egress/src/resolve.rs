@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::dns::{self, ADDRESSES_MAX, Answer, Family};
 use crate::host::Name;
@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const QUESTION_PATIENCE: Duration = Duration::from_secs(3);
 const QUESTIONS_MAX: usize = 3;
 const ANSWER_BYTES_MAX: usize = 4096;
+/// How many questions to the C library are open at once, of all runs. Each holds a thread until the library answers, also
+/// when its run has ended, and the server needs threads for other work.
+const SYSTEM_LOOKUPS_MAX: usize = 64;
+static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(SYSTEM_LOOKUPS_MAX);
 
 /// Who is asked about names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,16 +65,7 @@ impl Pins {
 impl Resolver {
     async fn look_up(self, name: &Name) -> io::Result<Vec<IpAddr>> {
         match self {
-            Self::System => {
-                let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-                let mut addresses: Vec<IpAddr> = Vec::new();
-                for address in found.map(|found| found.ip()) {
-                    if !addresses.contains(&address) {
-                        addresses.push(address);
-                    }
-                }
-                Ok(addresses)
-            }
+            Self::System => ask_system(name.clone()).await,
             Self::Dns(server) => {
                 let (v4, v6) = tokio::join!(ask(server, name, Family::V4), ask(server, name, Family::V6));
                 // One family is enough.
@@ -83,6 +78,22 @@ impl Resolver {
             }
         }
     }
+}
+
+/// Asks the C library. The place among the look-ups is free when the library has answered.
+async fn ask_system(name: Name) -> io::Result<Vec<IpAddr>> {
+    let place = SYSTEM_LOOKUPS.acquire().await.map_err(io::Error::other)?;
+    let look_up = move || {
+        let _place = place;
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in (name.as_str(), 0).to_socket_addrs()?.map(|found| found.ip()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        Ok(addresses)
+    };
+    tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?
 }
 
 async fn ask(server: SocketAddr, name: &Name, family: Family) -> io::Result<Vec<IpAddr>> {

@@ -96,6 +96,17 @@ async fn an_idle_connection_is_closed() {
     assert!((120..=240).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_never_idle_is_closed_when_it_is_too_old() {
+    let stage = stage(Maxima::default()).await;
+    let mut program = stage.open("raw.example:PORT").await;
+    let began = tokio::time::Instant::now();
+    while program.write_all(b"x").await.is_ok() && began.elapsed().as_secs() < 3 * 3600 {
+        tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    }
+    assert!((3600..=3800).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn ten_thousand_connections_leak_nothing() {
     let stage = Stage::with(

@@ -8,4 +8,5 @@ mod heads;
 mod names;
 mod servers;
 mod stage;
+mod truncated;
 mod tunnels;

@@ -112,6 +112,29 @@ async fn a_name_without_an_address_is_refused() {
 }
 
 #[tokio::test]
+async fn every_ipv6_form_of_an_ipv4_address_is_refused() {
+    for form in [
+        "::127.0.0.1",
+        "::ffff:127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "64:ff9b::127.0.0.1",
+        "64:ff9b:1::127.0.0.1",
+        "2002:7f00:1::1",
+        "2001:0:7f00:1::",
+        "2001:db8::5efe:7f00:1",
+        "fe80::1",
+        "fec0::1",
+        "ff02::1",
+        "fd00:ec2::254",
+    ] {
+        let stage = Stage::new(&["a.example:PORT private"]).await;
+        let place = format!("CONNECT [{form}]:PORT HTTP/1.1\r\n\r\n");
+        stage.is_refused(&place, "host_denied").await;
+        assert!(format!("[{form}]:443 private").parse::<egress::Rule>().is_err(), "{form}");
+    }
+}
+
+#[tokio::test]
 async fn numbers_that_resolvers_read_as_addresses_are_refused() {
     let stage = Stage::new(&["127.0.0.1:PORT loopback"]).await;
     for host in

@@ -72,9 +72,43 @@ pub(crate) struct Names {
 
 pub(crate) type Answering = fn(&str, usize) -> Vec<IpAddr>;
 
+/// What a resolver sends over TCP instead of its honest reply, which it is given with the two bytes of its length.
+pub(crate) type Lying = fn(Vec<u8>) -> Vec<u8>;
+
 impl Names {
     pub(crate) async fn start(answer: Answering) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::serve(socket, answer, 0x81)
+    }
+
+    /// A resolver whose replies do not fit a packet. Over TCP it sends what `lie` makes of the reply, and then keeps the
+    /// connection open.
+    pub(crate) async fn truncating(answer: Answering, lie: Lying) -> Self {
+        let (socket, listener) = loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            // Another program may have the same port for packets.
+            if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()).await {
+                break (socket, listener);
+            }
+        };
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let length = stream.read_u16().await.unwrap();
+                    let mut asked = vec![0; usize::from(length)];
+                    stream.read_exact(&mut asked).await.unwrap();
+                    let (name, kind, end) = question(&asked);
+                    let honest = reply(&asked[..end], kind, answer(&name, 0), 0x81);
+                    let length = u16::try_from(honest.len()).unwrap().to_be_bytes();
+                    stream.write_all(&lie([&length[..], &honest].concat())).await.ok();
+                    stream.read_to_end(&mut Vec::new()).await.ok();
+                });
+            }
+        });
+        Self::serve(socket, answer, 0x83)
+    }
+
+    fn serve(socket: UdpSocket, answer: Answering, flags: u8) -> Self {
         let address = socket.local_addr().unwrap();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&asked);
@@ -83,15 +117,10 @@ impl Names {
             while let Ok((count, from)) = socket.recv_from(&mut buffer).await {
                 let (name, kind, end) = question(&buffer[..count]);
                 let times = kept.lock().unwrap().iter().filter(|known| **known == name).count();
-                let mut reply = buffer[..end].to_vec();
-                reply[2..4].copy_from_slice(&[0x81, 0x80]);
-                let records: Vec<Vec<u8>> =
-                    answer(&name, times).into_iter().filter_map(|to| record(kind, to)).collect();
+                let reply = reply(&buffer[..end], kind, answer(&name, times), flags);
                 if kind == 1 {
                     kept.lock().unwrap().push(name);
                 }
-                reply[6..8].copy_from_slice(&u16::try_from(records.len()).unwrap().to_be_bytes());
-                reply.extend(records.concat());
                 // A forged answer with another number comes first, and is ignored.
                 let mut forged = reply.clone();
                 forged[0] ^= 0xff;
@@ -106,6 +135,15 @@ impl Names {
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
+}
+
+/// The reply to a question with these addresses. The first byte of its flags tells whether it is whole.
+fn reply(question: &[u8], kind: u16, addresses: Vec<IpAddr>, flags: u8) -> Vec<u8> {
+    let records: Vec<Vec<u8>> = addresses.into_iter().filter_map(|to| record(kind, to)).collect();
+    let mut reply = question.to_vec();
+    reply[2..4].copy_from_slice(&[flags, 0x80]);
+    reply[6..8].copy_from_slice(&u16::try_from(records.len()).unwrap().to_be_bytes());
+    [reply, records.concat()].concat()
 }
 
 fn question(bytes: &[u8]) -> (String, u16, usize) {

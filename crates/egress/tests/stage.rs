@@ -57,7 +57,8 @@ impl Stage {
             log: Arc::new(ReachLog::new(folder.path())),
         });
         let (caller, opened) = (Caller::local(), ["web".to_owned()]);
-        let session = gateway.session(&AccessCall { caller: &caller, run_id: None, names: &opened });
+        let session =
+            gateway.session(&AccessCall { caller: &caller, run_id: None, sandbox: None, names: &opened });
         Self { origin, names, session, _folder: folder }
     }
 

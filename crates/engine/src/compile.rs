@@ -15,11 +15,13 @@ use sandbox::{Limits, Outcome, Sandbox, SandboxSpec};
 use tokio::time::{Instant, timeout_at};
 use wire::{Exit, FileKind, ToGuest};
 
+use crate::advice;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
 use crate::conversation::{Conversation, Overflow, StopSignals};
 use crate::diagnostics::Said;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
 use crate::output::Output;
+use crate::packages::Shows;
 use crate::request::{RunRequest, is_plain_path};
 use crate::result::{BuildReport, Execution, RunError, RunUsage};
 use crate::runtimes::{BUILD_FOLDER, CompileCall, CpuShare, Runtime};
@@ -112,7 +114,12 @@ impl Engine {
             let errors = |text: &str| runtime.compile_errors(text, call.source, 1);
             let mut unstarted = not_compiled(execution, verdict, attempt.output, errors);
             if unstarted.outcome == Outcome::CompileFailed {
-                let advice = damage::remedy(runtime.name(), call.code).or_else(|| runtime.frame_remedy(call));
+                let said = unstarted.compilation.as_ref().map(|said| String::from_utf8_lossy(&said.stderr));
+                let installs_others = !self.offered_packages().is_empty();
+                let missing = said.and_then(|said| advice::of_other_language(&said, installs_others));
+                let advice = damage::remedy(runtime.name(), call.code)
+                    .or_else(|| runtime.frame_remedy(call))
+                    .or_else(|| missing.map(str::to_owned));
                 unstarted.error.remedy = advice.or(unstarted.error.remedy);
             }
             return Err(unstarted);
@@ -238,7 +245,8 @@ async fn open(
     }
     conversation.place(call.source, call.code.as_bytes()).await?;
     conversation.place(&format!("{BUILD_FOLDER}/{MARK}"), &[]).await?;
-    conversation.start(runtime.compile_command(call), runtime.environment(CpuShare::of(limits)))?;
+    conversation
+        .start(runtime.compile_command(call), runtime.environment(CpuShare::of(limits), Shows::NOTHING))?;
     conversation.end_input()?;
     conversation.send().await?;
     Ok(conversation)

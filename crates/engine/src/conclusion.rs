@@ -6,6 +6,7 @@ use wire::Exit;
 
 use crate::display::Display;
 use crate::driver::Done;
+use crate::missing::Repair;
 use crate::output::Output;
 use crate::result::{Execution, RunError, RunResult, RunUsage, Value};
 use crate::runtimes::Runtime;
@@ -19,6 +20,8 @@ pub(crate) struct Begun {
     pub(crate) warnings: Vec<String>,
     /// The execution as far as it is known.
     pub(crate) execution: Execution,
+    /// How a package that is missing can be installed.
+    pub(crate) repair: Repair,
 }
 
 /// Everything that is known when a run has ended.
@@ -40,19 +43,20 @@ impl Conclusion<'_> {
     /// compilation.
     pub(crate) fn into_result(self, begun: Begun) -> RunResult {
         let Self { runtime, end, outcome, error, said, shown, output, usage } = self;
-        let Begun { backend, clamped, mut warnings, execution } = begun;
+        let Begun { backend, clamped, mut warnings, execution, repair } = begun;
         let exit = match end {
             End::Program(exit) => Some(exit),
             End::Compile(_) => Some(Exit::Code(1)),
             _ => None,
         };
         let advised = |message: &str| {
-            let advice = (outcome == Outcome::Failed).then(|| advice::remedy(message, &output.stderr));
+            let advice =
+                (outcome == Outcome::Failed).then(|| advice::remedy(message, &output.stderr, &repair));
             advice.flatten().map(str::to_owned)
         };
         let error = error.map(|error| match said.error_message {
             Some(message) if matches!(outcome, Outcome::Failed | Outcome::CompileFailed) => RunError {
-                remedy: missing::remedy(runtime, &message, &said.near_modules)
+                remedy: missing::remedy(runtime, &message, &said.near_modules, &repair)
                     .or_else(|| advised(&message))
                     .or(error.remedy),
                 message,

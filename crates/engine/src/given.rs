@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::access::Redactor;
+use crate::access::{Redactor, TOOLS_VARIABLE};
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 
@@ -132,6 +132,8 @@ pub struct Given {
     environment: BTreeMap<String, String>,
     proxies: Proxies,
     secrets: BTreeMap<String, Secret>,
+    /// Variables of Palisade itself, whose names callers cannot use.
+    own: BTreeMap<&'static str, String>,
     /// Finds the secrets in what the program reports.
     redactor: Option<Arc<Redactor>>,
 }
@@ -163,6 +165,19 @@ impl Given {
         self.secrets.insert(name.to_owned(), secret);
     }
 
+    /// Adds a variable of Palisade itself.
+    pub(crate) fn set_own(&mut self, name: &'static str, value: String) {
+        self.own.insert(name, value);
+    }
+
+    /// Has programs of that runtime find the command `tools`, if the run may call tools. The caller's own PATH stays.
+    pub(crate) fn show_tools_command(&mut self, runtime: &Runtime) {
+        let is_needed = self.own.contains_key(TOOLS_VARIABLE) && !self.environment.contains_key("PATH");
+        if let Some(path) = runtime.path_with_links().filter(|_| is_needed) {
+            self.set_own("PATH", path);
+        }
+    }
+
     /// Finds the secrets in what the program reports; `None` without secrets.
     pub(crate) fn redactor(&self) -> Option<&Arc<Redactor>> {
         self.redactor.as_ref()
@@ -192,7 +207,7 @@ impl Given {
     /// Checks what does not depend on the language.
     pub(crate) fn check(&self) -> Result<(), RunError> {
         let pairs = self.pairs();
-        for (name, value) in &pairs {
+        for (name, value) in pairs.iter().filter(|(name, _)| !self.own.contains_key(name.as_str())) {
             check_name(name)?;
             if value.contains('\0') {
                 let message =
@@ -239,6 +254,7 @@ impl Given {
         let mut pairs: BTreeMap<String, String> = self.proxies.variables().into_iter().collect();
         pairs.extend(self.environment.clone());
         pairs.extend(self.secrets.iter().map(|(name, Secret(value))| (name.clone(), value.clone())));
+        pairs.extend(self.own.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         pairs.into_iter().collect()
     }
 }

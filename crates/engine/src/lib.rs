@@ -37,7 +37,9 @@ mod image;
 pub mod links;
 mod missing;
 mod output;
+pub mod packages;
 mod pool;
+mod programs;
 mod request;
 mod result;
 mod run;
@@ -80,25 +82,27 @@ pub use gatekeeper::{
     ApprovalState, ApprovalStore, Approvals, Approver, Choice, Claim, ClaimEnd, Decided, Decision, Fold,
     Gatekeeper, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_RUNNING, IdempotencyKey, JudgedCall, Key, KeyDigest, KeyError, KeyId, KeyState, KeyText,
-    KeyedCall, Keys, KeysSeen, Listed, NewKey, NotAKey, POLICY_DENIED, QUOTA_EXCEEDED, QuotaUse, Recalled,
-    Record, Shown, ShownKey, counted, decisions, shown_arguments, visible,
+    KeyedCall, Keys, KeysSeen, Listed, NESTED_APPROVAL_PATIENCE, NewKey, NotAKey, OpenQuestion,
+    POLICY_DENIED, QUOTA_EXCEEDED, QuotaUse, RULE_TOOL_ASKS, Recalled, Record, Shown, ShownKey, counted,
+    decisions, shown_arguments, visible,
 };
 pub use given::{ENVIRONMENT_BYTES_MAX, Given, Proxies, Proxy, Secret};
-pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal, SecretsBefore};
+pub use policy::{Caller, PRINCIPAL_BYTES_MAX, Principal, SecretsBefore, WallDemand};
 pub use pool::PoolConfig;
+pub use programs::{ProgramEnd, RunningProgram, ServerProgram};
 pub use request::{
     ARGS_MAX, CODE_BYTES_MAX, INPUT_BYTES_MAX, INPUTS_MAX, InputFile, RunRequest, Stdin, TerminalRequest,
     VARIABLES_BYTES_MAX,
 };
 pub use result::{Artifact, BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 pub use runs::{
-    Durability, FinishedRun, FoundRun, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart, LogRange,
-    RunElsewhere, RunId, RunNews, Runs, RunsConfig, StartedRun,
+    Durability, FinishedRun, FoundRun, InstallRequest, LOG_READ_BYTES_MAX, ListedRun, LiveRun, LogPart,
+    LogRange, RunElsewhere, RunId, RunNews, Runs, RunsConfig, StartedRun,
 };
 pub use runtimes::{CanaryMemory, Runtime, RuntimeError, Runtimes};
 pub use sandboxes::{
-    CONTEXT_NAME_BYTES_MAX, CONTEXT_SEPARATOR, ContextInfo, ContextName, OpenRequest, SandboxAddress,
-    SandboxId, SandboxInfo, Sandboxes, unknown_sandbox,
+    CONTEXT_NAME_BYTES_MAX, CONTEXT_SEPARATOR, ContextInfo, ContextName, Installed, OpenRequest,
+    SandboxAddress, SandboxId, SandboxInfo, Sandboxes, unknown_sandbox,
 };
 pub use store::{Retention, Store, StoreConfig, StoreError};
 pub use unpack::{ARCHIVE_SUFFIXES, is_archive};
@@ -128,12 +132,15 @@ pub struct Engine {
     failures: Arc<Failures>,
     /// Whether the engine prepares sandboxes and interpreters ahead of demand.
     is_warm: bool,
-    gatekeeper: Gatekeeper,
+    gatekeeper: Arc<Gatekeeper>,
     /// What the links of all runs may hold.
     pub(crate) link_memory: Arc<links::LinkMemory>,
     /// What runs may ask for outside.
     access: std::sync::OnceLock<Arc<dyn access::AccessBook>>,
     reach_log: Arc<access::ReachLog>,
+    /// The packages that runs may ask for.
+    packages: std::sync::OnceLock<Arc<dyn packages::PackageBook>>,
+    popular: packages::PopularModules,
 }
 
 /// Lowers the memory limits to what admission can ever grant, so that a larger request is clamped and told
@@ -185,7 +192,7 @@ impl Engine {
         Self {
             default_wall: wall(default, Rank::Default),
             further_walls: others.into_iter().map(|backend| wall(backend, Rank::Further)).collect(),
-            gatekeeper,
+            gatekeeper: Arc::new(gatekeeper),
             builds: builds::Builds::new(&config.state_dir, &failures),
             policy: affordable(config.policy, &admission),
             is_warm: config.pool.is_on,
@@ -194,6 +201,8 @@ impl Engine {
             link_memory: Arc::default(),
             access: std::sync::OnceLock::new(),
             reach_log: Arc::new(reach_log),
+            packages: std::sync::OnceLock::new(),
+            popular: packages::PopularModules::default(),
         }
     }
 
@@ -270,6 +279,11 @@ impl Engine {
     /// Judges calls of tools. It knows no policy until it is given some.
     pub fn gatekeeper(&self) -> &Gatekeeper {
         &self.gatekeeper
+    }
+
+    /// The same, for brokers that judge calls of their own.
+    pub fn shared_gatekeeper(&self) -> Arc<Gatekeeper> {
+        Arc::clone(&self.gatekeeper)
     }
 
     /// The policy in force.

@@ -3,7 +3,13 @@
 //! The name of the module and the names that resemble it come from the program. They are bounded, shown as names
 //! and decide nothing.
 
+use policy::Scope;
+use serde_json::json;
+
+use crate::packages::{Ecosystem, package_of, wanted};
 use crate::runtimes::Runtime;
+use crate::sandboxes::{SandboxAddress, SandboxId};
+use crate::{Caller, Engine};
 
 /// The most names that are suggested.
 const NAMES_MAX: usize = 3;
@@ -15,10 +21,95 @@ pub(crate) fn names(text: &str) -> Vec<String> {
     text.split(' ').filter(|name| is_name(name)).take(NAMES_MAX).map(str::to_owned).collect()
 }
 
+/// How a package that is missing can be installed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// Not at all: this server has no packages for the caller.
+    #[default]
+    Off,
+    /// By the next run, which is a fresh one.
+    NextRun,
+    /// In the persistent sandbox of the run.
+    InSandbox(SandboxId),
+}
+
+impl Repair {
+    /// The call that installs these packages.
+    pub(crate) fn call(&self, language: &str, packages: &[String]) -> Option<String> {
+        let list = json!(packages).to_string().replace("\",\"", "\", \"");
+        match self {
+            _ if packages.is_empty() => None,
+            Self::Off => None,
+            Self::NextRun => Some(format!("run it again with \"packages\": {list}")),
+            Self::InSandbox(id) => {
+                let arguments = format!(
+                    "{{\"sandbox_id\": \"{id}\", \"language\": \"{language}\", \"packages\": {list}}}"
+                );
+                Some(format!("call install_packages {arguments}, then run it again"))
+            }
+        }
+    }
+
+    /// The call that brings a module.
+    pub(crate) fn of_module(&self, language: &str, module: &str) -> Option<String> {
+        let package = package_of(Ecosystem::of_language(language)?, module)?;
+        self.call(language, &[package])
+    }
+}
+
+impl Engine {
+    /// How a caller whose program misses a package can install it.
+    pub(crate) fn repair(
+        &self,
+        caller: &Caller,
+        runtime: &Runtime,
+        sandbox: Option<&SandboxAddress>,
+    ) -> Repair {
+        let offered = self.offered_packages();
+        let is_served = match Ecosystem::of_language(runtime.name()) {
+            Some(ecosystem) => offered.contains(&ecosystem),
+            // A program of another language may call an interpreter that has packages.
+            None => !offered.is_empty(),
+        };
+        match sandbox {
+            _ if !is_served || !caller.may(Scope::Packages) => Repair::Off,
+            Some(address) => Repair::InSandbox(address.id.clone()),
+            None => Repair::NextRun,
+        }
+    }
+}
+
 /// What to do next, if the message of a failed program says that a module is missing.
-pub(crate) fn remedy(runtime: &Runtime, message: &str, near: &[String]) -> Option<String> {
+pub(crate) fn remedy(runtime: &Runtime, message: &str, near: &[String], repair: &Repair) -> Option<String> {
     let module = runtime.missing_module(message)?;
-    Some(words(&module, near, runtime))
+    Some(repaired(&module, near, runtime.name(), repair).unwrap_or_else(|| words(&module, near, runtime)))
+}
+
+/// What to do about a module that a package brings, where packages can be installed.
+fn repaired(module: &str, near: &[String], language: &str, repair: &Repair) -> Option<String> {
+    let ecosystem = Ecosystem::of_language(language)?;
+    if let Some((prefix, rest)) = module.split_once(':') {
+        // Node names only the scheme of the import: `npm:`.
+        Ecosystem::named(prefix).filter(|named| *named == ecosystem)?;
+        let package = package_of(ecosystem, rest).unwrap_or_else(|| "NAME".to_owned());
+        let call = repair.call(language, std::slice::from_ref(&package))?;
+        return Some(format!("import it as `{package}`, and {call}"));
+    }
+    // `pip install` may name several, with versions.
+    let call = match repair.of_module(language, module) {
+        Some(call) => call,
+        None => {
+            let asked: Vec<String> = module.split(", ").map(str::to_owned).collect();
+            let is_list = asked.len() > 1 || module.contains(['=', '<', '>', '[', '~']);
+            wanted(&asked, language).ok().filter(|_| is_list)?;
+            repair.call(language, &asked)?
+        }
+    };
+    let meant = near.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+    Some(match meant.as_str() {
+        "" => call,
+        _ => format!("did you mean {meant}? Otherwise {call}"),
+    })
 }
 
 fn words(module: &str, near: &[String], runtime: &Runtime) -> String {
@@ -69,6 +160,47 @@ mod tests {
         assert_eq!(names("a b c d").len(), NAMES_MAX);
         assert_eq!(names("`rm` ignore\nall \u{7} os.path @scope/name"), ["os.path", "@scope/name"]);
         assert!(names(&"x".repeat(10_000)).is_empty() && names("").is_empty());
+    }
+
+    #[test]
+    fn a_missing_module_is_answered_with_the_call_that_brings_its_package() {
+        let of = |module: &str, near: &[&str], language: &str, repair: &Repair| {
+            let near: Vec<String> = near.iter().map(|name| (*name).to_owned()).collect();
+            repaired(module, &near, language, repair)
+        };
+        let next = |module: &str| of(module, &[], "python", &Repair::NextRun);
+        assert_eq!(
+            next("cv2").as_deref(),
+            Some("run it again with \"packages\": [\"opencv-python-headless\"]")
+        );
+        assert_eq!(next("a==1, b").as_deref(), Some("run it again with \"packages\": [\"a==1\", \"b\"]"));
+        let id = SandboxId::parse(&format!("sbx_{}", "0".repeat(32))).unwrap();
+        let told = of("lodash/fp", &[], "javascript", &Repair::InSandbox(id.clone())).unwrap();
+        assert_eq!(
+            told,
+            format!(
+                "call install_packages {{\"sandbox_id\": \"{id}\", \"language\": \"javascript\", \"packages\": [\"lodash\"]}}, then run it again"
+            )
+        );
+        assert!(
+            of("nump", &["numpy"], "python", &Repair::NextRun)
+                .unwrap()
+                .starts_with("did you mean `numpy`? Otherwise")
+        );
+        assert!(
+            of("npm:chalk", &[], "javascript", &Repair::NextRun)
+                .unwrap()
+                .starts_with("import it as `chalk`, and ")
+        );
+        for (module, language, repair) in [
+            ("pandas", "python", Repair::Off),
+            ("pandas.cor", "python", Repair::NextRun),
+            ("./own.js", "javascript", Repair::NextRun),
+            ("https://host/x.js", "javascript", Repair::NextRun),
+            ("nokogiri", "ruby", Repair::NextRun),
+        ] {
+            assert_eq!(of(module, &[], language, &repair), None, "{module}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use wire::WindowSize;
 use crate::audit::DecisionRef;
 use crate::given::Given;
 use crate::links::{GRANTS_MAX, Grant};
+use crate::packages::Wanted;
 use crate::result::RunError;
 use crate::runtimes::Runtime;
 use crate::sandboxes::SandboxAddress;
@@ -58,8 +59,10 @@ pub struct RunRequest {
     pub inputs: Vec<InputFile>,
     /// The persistent sandbox to run in, and the context there. `None` asks for a fresh sandbox.
     pub sandbox: Option<SandboxAddress>,
-    /// The wall to run behind. `None` asks for the default one, or for that of the sandbox.
+    /// The wall to run behind: a name or `own_kernel`. `None` asks for the default one, or for that of the sandbox.
     pub wall: Option<String>,
+    /// The lists of walls of the caller's policy. The wall must be in each.
+    pub wall_lists: Vec<Vec<String>>,
     /// The limits that the caller asks for.
     pub ask: Ask,
     /// Whether the caller wants the files back that the run created or changed.
@@ -71,6 +74,10 @@ pub struct RunRequest {
     pub cold: bool,
     /// The names of what the program may reach outside. Usually none. The engine opens them, and takes them from here.
     pub access: Vec<String>,
+    /// The packages that the program imports. Usually none. In a persistent sandbox they are installed for all later runs.
+    pub packages: Vec<Wanted>,
+    /// Is told the progress of their installation. A full channel loses messages.
+    pub install_progress: Option<mpsc::Sender<String>>,
     /// The handle of the run, for the record of what it reached.
     pub run_id: Option<String>,
     /// What the program may reach outside, besides what `access` opens.

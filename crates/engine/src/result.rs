@@ -8,7 +8,8 @@ use sandbox::{Enforced, Enforcement, Guarantee, Mechanism, Outcome, StartPhases}
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::access::Reached;
+use crate::access::{Reached, ToolsUse};
+use crate::packages::{InstallReport, PackageVersion};
 use crate::sandboxes::{ContextName, SandboxId};
 use crate::workspace::ChangedFile;
 
@@ -29,8 +30,16 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// What the run reached outside, or was refused; empty for a run without access.
     pub egress: Vec<Reached>,
+    /// The packages that the program could import, besides those of the host. Empty for a run without packages.
+    pub packages: Vec<PackageVersion>,
+    /// How long their installation took before the run; `None` if nothing had to be installed.
+    pub install_ms: Option<f64>,
+    /// What the run called of other servers' tools; `None` for a run without them.
+    pub tools: Option<ToolsUse>,
     /// The persistent sandbox of the run, and the files that the run changed there.
     pub lasting: Option<Lasting>,
+    /// The packages, if the run was an installation.
+    pub installed: Option<InstallReport>,
     /// Whether the run executed anything.
     pub phase: RunPhase,
 }
@@ -196,7 +205,11 @@ impl RunResult {
             clamped: Vec::new(),
             warnings: Vec::new(),
             egress: Vec::new(),
+            packages: Vec::new(),
+            install_ms: None,
+            tools: None,
             lasting: None,
+            installed: None,
             phase: RunPhase::NotStarted,
         }
     }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::{Action, Call, Caller};
+use policy::{Action, Call, Caller, WallDemand};
 use sandbox::{Ending, Limits};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
@@ -18,6 +18,8 @@ use crate::conversation::{Audience, Conversation, Listener, Overflow, RunEvent, 
 use crate::diagnostics::Said;
 use crate::driver::{DriverDecoder, SAID_BYTES_MAX};
 use crate::guest_client::GuestError;
+use crate::missing::Repair;
+use crate::packages::Shows;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
 use crate::result::RunError;
@@ -35,6 +37,14 @@ const WRITTEN_BYTES_MAX: u64 = 2 * SAID_BYTES_MAX as u64;
 const CHECK_DISK_BYTES: u64 = 16 << 20;
 /// The most findings of each kind that are reported.
 const FINDINGS_MAX: usize = 100;
+
+/// What to do about a package that cannot be installed.
+const NOT_INSTALLED: &str =
+    "it is not installed, and a sandbox has no network: do without it, or send its files with the program";
+/// What a check writes between the modules that may be meant and what else to do.
+const OTHERWISE: &str = "? Otherwise ";
+/// The longest suggestion of a check that is repeated.
+const MEANT_BYTES_MAX: usize = 300;
 
 /// The findings about a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -75,15 +85,15 @@ pub struct MissingImport {
 }
 
 impl Engine {
-    /// Checks a program without running it, behind the wall of that name or the default one.
+    /// Checks a program without running it, behind the wall that the demand names or the default one.
     pub async fn validate(
         &self,
         caller: &Caller,
-        wall: Option<&str>,
+        wall: &WallDemand,
         language: &str,
         code: &str,
     ) -> Result<Validation, RunError> {
-        let wall = self.known_wall(wall)?;
+        let wall = self.choose_wall(wall)?;
         self.look_at(caller, wall, language, code).instrument(tracing::info_span!("validate")).await
     }
 
@@ -141,7 +151,10 @@ impl Engine {
             Answer::Ended(said, Exit::Code(status)) if runtime.check_has_diagnostics() => {
                 Ok(read_diagnostics(&said.written, status, &runtime))
             }
-            Answer::Ended(said, Exit::Code(0)) => Ok(understand(&said.decoder.messages(), &runtime)),
+            Answer::Ended(said, Exit::Code(0)) => {
+                let repair = self.repair(caller, &runtime, None);
+                Ok(understand(&said.decoder.messages(), &runtime, &repair))
+            }
             Answer::Ended(_, Exit::Signal(_)) => {
                 Ok(gave_up("the program is nested too deeply, or too large, for the parser"))
             }
@@ -206,7 +219,7 @@ impl Check<'_> {
         let guest = lease.connect().await?;
         let mut conversation = Conversation::once(guest, WRITTEN_BYTES_MAX, Overflow::LeftOut);
         conversation.place(self.runtime.source(), self.code.as_bytes()).await?;
-        conversation.start(self.argv.clone(), self.runtime.environment(self.share))?;
+        conversation.start(self.argv.clone(), self.runtime.environment(self.share, Shows::NOTHING))?;
         conversation.end_input()?;
         conversation.send().await?;
         Ok(conversation)
@@ -292,7 +305,7 @@ fn gave_up(message: &str) -> Validation {
     Validation { errors: vec![error], ..Validation::default() }
 }
 
-fn understand(messages: &[Vec<String>], runtime: &Runtime) -> Validation {
+fn understand(messages: &[Vec<String>], runtime: &Runtime, repair: &Repair) -> Validation {
     let mut validation = Validation::default();
     for message in messages {
         let fields: Vec<&str> = message.iter().map(String::as_str).collect();
@@ -303,10 +316,16 @@ fn understand(messages: &[Vec<String>], runtime: &Runtime) -> Validation {
                 message: (*text).to_owned(),
             }),
             ["missing", module, line, remedy] => {
-                validation.add_missing(module, line, remedy);
+                let repaired = repair.of_module(runtime.name(), module).map(|call| {
+                    let meant =
+                        remedy.split_once(OTHERWISE).filter(|(meant, _)| meant.len() < MEANT_BYTES_MAX);
+                    meant.map(|(meant, _)| format!("{meant}{OTHERWISE}{call}")).unwrap_or(call)
+                });
+                validation.add_missing(module, line, repaired.as_deref().unwrap_or(remedy));
             }
             ["import", module, line] if !is_there(module, runtime) => {
-                let remedy = "install the package in the sandbox, or do without it";
+                let repaired = repair.of_module(runtime.name(), module);
+                let remedy = repaired.as_deref().unwrap_or(NOT_INSTALLED);
                 validation.add_missing(package(module), line, remedy);
             }
             ["note", text] => validation.notes.push((*text).to_owned()),

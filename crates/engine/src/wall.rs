@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sandbox::{Backend, Sandbox, SandboxSpec};
+use policy::{Denial, WallDemand};
+use sandbox::{Backend, Kernel, Sandbox, SandboxSpec};
 use tracing::Instrument;
 
 use crate::Engine;
@@ -15,9 +16,6 @@ use crate::pool::{Lease, Pool, PoolParts, PoolSnapshot, Want};
 use crate::result::RunError;
 use crate::runtimes::Runtimes;
 use crate::unstarted::Unstarted;
-
-/// The longest part of an unknown name that an error repeats.
-const NAME_CHARACTERS_MAX: usize = 64;
 
 /// One wall of an engine.
 pub struct Wall {
@@ -42,6 +40,11 @@ impl Wall {
     /// Its name in requests and results.
     pub fn name(&self) -> &'static str {
         self.backend.name()
+    }
+
+    /// The kernel that its programs reach.
+    pub fn kernel(&self) -> Kernel {
+        Kernel::of_wall(self.name())
     }
 
     /// Its backend, behind the circuit breaker.
@@ -124,13 +127,52 @@ impl Engine {
         }
     }
 
-    /// The wall of that name, or the default one; otherwise the error for the caller.
-    pub(crate) fn known_wall(&self, name: Option<&str>) -> Result<&Wall, RunError> {
-        self.wall(name).ok_or_else(|| {
-            let name: String = name.unwrap_or_default().chars().take(NAME_CHARACTERS_MAX).collect();
-            let known = self.walls().map(Wall::name).collect::<Vec<_>>().join(", ");
-            RunError::new("unknown_wall", format!("there is no wall `{name}` on this server; it has {known}"))
-                .remedy(format!("use one of {known}, or none for the default"))
-        })
+    /// The wall that a call gets; see [`policy::choose_wall`].
+    pub(crate) fn choose_wall(&self, demand: &WallDemand) -> Result<&Wall, RunError> {
+        let names: Vec<&str> = self.walls().map(Wall::name).collect();
+        match policy::choose_wall(&names, self.policy().least_kernel, demand) {
+            Ok(name) => {
+                self.wall(Some(name)).ok_or_else(|| RunError::new("unknown_wall", "the wall is gone"))
+            }
+            Err(Denial { code, reason, remedy }) => Err(RunError::new(code, reason).remedy(remedy)),
+        }
+    }
+
+    /// The wall of that name, otherwise the error for the caller.
+    pub(crate) fn known_wall(&self, name: &str) -> Result<&Wall, RunError> {
+        match self.wall(Some(name)) {
+            Some(wall) => Ok(wall),
+            // Answers with the names that there are.
+            None => self.choose_wall(&WallDemand::named(name)),
+        }
+    }
+
+    /// The wall of a persistent sandbox, if the caller may still run programs behind it.
+    pub(crate) fn keep_wall(&self, name: &str, lists: &[Vec<String>]) -> Result<&Wall, RunError> {
+        let wall = self.known_wall(name)?;
+        let demand = WallDemand { wanted: None, lists: lists.to_vec() };
+        match policy::choose_wall(&[name], self.policy().least_kernel, &demand) {
+            Ok(_) => Ok(wall),
+            Err(Denial { code, .. }) => {
+                let message =
+                    format!("the sandbox is behind the wall `{name}`, which this call may not have any more");
+                Err(RunError::new(code, message).remedy("open another sandbox"))
+            }
+        }
+    }
+
+    /// The answer of a wall that keeps no files, so that no sandbox can last behind it.
+    pub(crate) fn cannot_last(&self, wall: &Wall) -> RunError {
+        let keeping: Vec<&str> =
+            self.walls().filter(|other| other.backend().workspaces().is_some()).map(Wall::name).collect();
+        if keeping.is_empty() {
+            let message = "this server has no persistent sandboxes: its wall keeps no files";
+            return RunError::new("no_persistence", message)
+                .remedy("run without sandbox_id, with all files among the inputs of each run");
+        }
+        let message =
+            format!("no persistent sandbox can be behind the wall `{}`: it keeps no files", wall.name());
+        RunError::new("wall_cannot_last", message)
+            .remedy(format!("ask for one of {}, or run without sandbox_id", keeping.join(", ")))
     }
 }

@@ -6,6 +6,7 @@ mod crash;
 mod given;
 mod links;
 mod lying_guest;
+mod packages;
 mod runs;
 mod spares;
 mod store;

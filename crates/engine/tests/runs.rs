@@ -10,7 +10,7 @@ use crate::support::{
 };
 use engine::{
     Caller, Durability, Engine, FoundRun, LogRange, Principal, RunEvent, RunId, Runs, RunsConfig, Stop,
-    Store, StoreConfig,
+    Store, StoreConfig, WallDemand,
 };
 use sandbox::Outcome;
 use wire::{Exit, Stream};
@@ -331,7 +331,8 @@ async fn a_wall_that_is_away_says_when_to_try_again() {
     assert_eq!((error.retryable, error.retry_after_ms), (true, Some(2500)));
     assert!(error.message.ends_with("the fake is away"), "{}", error.message);
     assert!(error.remedy.unwrap().starts_with("try again later"));
-    let checked = runs.engine().validate(&Caller::local(), None, "bash", "exit 0").await.unwrap_err();
+    let checked =
+        runs.engine().validate(&Caller::local(), &WallDemand::default(), "bash", "exit 0").await.unwrap_err();
     assert_eq!((checked.code.as_str(), checked.retry_after_ms), ("wall_unavailable", Some(2500)));
     fake.set_away(None);
     assert_eq!(complete(&runs, &Caller::local(), "exit 0").await.result.outcome, Outcome::Completed);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Caller, Engine, OpenRequest, RunRequest, RunResult, Runs, RunsConfig, Store, StoreConfig};
+use engine::{
+    Caller, Engine, OpenRequest, RunRequest, RunResult, Runs, RunsConfig, Store, StoreConfig, WallDemand,
+};
 use sandbox::fake::FakeBackend;
-use sandbox::{InventoryError, Outcome, Toolchain};
+use sandbox::{InventoryError, Kernel, Outcome, Toolchain};
 
 use crate::spares::{config, guest, run};
 use crate::support::{Folder, PATIENCE, program};
@@ -98,7 +100,7 @@ async fn an_unknown_wall_is_refused_with_the_names_that_there_are() {
     let error = refused.error.unwrap();
     assert_eq!(error.message, "there is no wall `none` on this server; it has near, far");
     assert!(error.remedy.unwrap().contains("near, far") && !error.retryable);
-    let checked = scene.engine.validate(&Caller::local(), Some("none"), "bash", "x").await;
+    let checked = scene.engine.validate(&Caller::local(), &WallDemand::named("none"), "bash", "x").await;
     assert_eq!(checked.unwrap_err().code, "unknown_wall");
     assert_eq!(scene.near.made() + scene.far.made(), 0);
 }
@@ -158,4 +160,64 @@ async fn a_persistent_sandbox_stays_behind_its_wall() {
     assert_eq!((refused.result.outcome, code(&refused.result)), (Outcome::Refused, "unknown_wall"));
     assert_eq!(one.sandboxes().list(&me).await.unwrap().len(), 1);
     assert!(one.sandboxes().close(&me, &sandbox.id).await.unwrap());
+}
+
+/// `native`, which is the default, and `gvisor`, which has a kernel of its own. Both are fakes.
+fn weak_and_strong(least: Kernel) -> Scene {
+    let fake = |name| FakeBackend::new(|stream| guest(stream, false)).named(name);
+    let (near, far, folder) = (fake("native"), fake("gvisor"), Folder::new());
+    let further = vec![Arc::new(far.clone()) as Arc<dyn sandbox::Backend>];
+    let mut config = config(&folder);
+    config.policy.least_kernel = least;
+    let engine = Engine::with_walls(Arc::new(near.clone()), further, config);
+    Scene { engine, near, far, _folder: folder }
+}
+
+#[tokio::test]
+async fn a_caller_can_raise_the_wall_and_the_result_names_it() {
+    let scene = weak_and_strong(Kernel::Shared);
+    for (wanted, expected) in [(None, "native"), (Some("own_kernel"), "gvisor"), (Some("gvisor"), "gvisor")] {
+        let result = scene.run(wanted).await;
+        assert_eq!((result.outcome, &*result.backend), (Outcome::Completed, expected), "{wanted:?}");
+    }
+    let kernels: Vec<_> = scene.engine.walls().map(|wall| (wall.name(), wall.kernel())).collect();
+    assert_eq!(kernels, [("native", Kernel::Shared), ("gvisor", Kernel::Own)]);
+}
+
+#[tokio::test]
+async fn no_request_gets_a_wall_below_the_least() {
+    let scene = weak_and_strong(Kernel::Own);
+    assert_eq!(&*scene.run(None).await.backend, "gvisor");
+    let refused = scene.run(Some("native")).await;
+    assert_eq!((refused.outcome, code(&refused)), (Outcome::Refused, "wall_denied"));
+    let checked = scene.engine.validate(&Caller::local(), &WallDemand::named("native"), "bash", "x").await;
+    assert_eq!(checked.unwrap_err().code, "wall_denied");
+    assert_eq!(scene.near.made(), 0, "nothing was built behind the weaker wall");
+}
+
+#[tokio::test]
+async fn the_walls_of_a_policy_bind_runs_and_persistent_sandboxes() {
+    let (folder, me) = (Folder::new(), Caller::local());
+    let fake = |name| FakeBackend::new(|stream| guest(stream, false)).named(name);
+    let further = vec![Arc::new(fake("gvisor").without_workspaces()) as Arc<dyn sandbox::Backend>];
+    let engine = Engine::with_walls(Arc::new(fake("native")), further, config(&folder));
+    let store = Store::new(StoreConfig::new(folder.path()));
+    let runs = Runs::new(Arc::new(engine), store, RunsConfig::default());
+    let strong = || vec![vec!["own_kernel".to_owned()]];
+    let run = async |request: RunRequest| {
+        let started = runs.start(&me, request).unwrap();
+        tokio::time::timeout(PATIENCE, started.finished()).await.unwrap()
+    };
+    let fresh = run(RunRequest { wall_lists: strong(), ..program("x") }).await;
+    assert_eq!((fresh.result.outcome, &*fresh.result.backend), (Outcome::Completed, "gvisor"));
+    let open = OpenRequest { wall_lists: strong(), ..OpenRequest::default() };
+    let refused = runs.sandboxes().open(&me, open).await.unwrap_err();
+    assert_eq!(refused.code, "wall_cannot_last");
+    assert!(refused.remedy.unwrap().contains("native"), "the remedy names the walls that keep files");
+    // A sandbox that was opened before the policy demanded more.
+    let (sandbox, _) = runs.sandboxes().open(&me, OpenRequest::default()).await.unwrap();
+    let inside =
+        RunRequest { sandbox: Some(sandbox.id.clone().into()), wall_lists: strong(), ..program("x") };
+    let refused = run(inside).await;
+    assert_eq!((refused.result.outcome, code(&refused.result)), (Outcome::Refused, "wall_denied"));
 }

@@ -105,7 +105,23 @@ fn workspace() -> io::Result<OwnedFd> {
 
 fn beneath(root: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    Ok(rustix::fs::openat2(root, path, flags, mode, resolve)?)
+    match rustix::fs::openat2(root, path, flags, mode, resolve) {
+        // gVisor has no such call.
+        Err(rustix::io::Errno::NOSYS) => walk_beneath(root, path, flags, mode),
+        opened => Ok(opened?),
+    }
+}
+
+/// The same name by name. Every part of the path is a plain name (see [`checked`]) or `.`, and no link is followed, so
+/// each step stays beneath the one before.
+fn walk_beneath(root: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    let name = path.file_name().map_or(Path::new("."), Path::new);
+    let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 3)?;
+    for part in path.parent().into_iter().flat_map(Path::components) {
+        let above = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        directory = rustix::fs::openat(&directory, Path::new(&part), above, Mode::empty())?;
+    }
+    Ok(rustix::fs::openat(&directory, name, flags | OFlags::NOFOLLOW, mode)?)
 }
 
 fn make_parents(root: &OwnedFd, path: &Path) -> io::Result<()> {
@@ -143,7 +159,25 @@ pub(crate) fn checked(path: &str) -> io::Result<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use super::checked;
+    use super::*;
+
+    #[test]
+    fn without_openat2_no_link_is_followed_either() {
+        let folder = harness::TestFolder::new();
+        folder.file("deep/er/file", "inside");
+        folder.file("beside", "outside");
+        std::os::unix::fs::symlink("/etc", folder.path().join("deep/away")).unwrap();
+        std::os::unix::fs::symlink("../beside", folder.path().join("deep/link")).unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, folder.path().join("deep"), flags, Mode::empty()).unwrap();
+        let open = |path: &str| walk_beneath(&root, Path::new(path), OFlags::RDONLY, Mode::empty());
+        for good in [".", "er", "er/file"] {
+            assert!(open(good).is_ok(), "{good}");
+        }
+        for bad in ["away", "away/passwd", "link", "er/none"] {
+            assert!(open(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn only_plain_relative_paths_pass() {

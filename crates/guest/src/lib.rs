@@ -63,7 +63,16 @@ pub enum Left {
 
 /// Serves the host on `stream` until it closes or orders a shutdown. Returns the exit status of process 1.
 pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
-    match ended(serve(stream, gate, None)) {
+    status_of(serve(stream, Some(gate), None))
+}
+
+/// The same for a guest that needs no consent: it hid itself before, and the host can examine it all the same.
+pub fn run_without_gate(stream: OwnedFd) -> i32 {
+    status_of(serve(stream, None, None))
+}
+
+fn status_of(served: io::Result<Left>) -> i32 {
+    match ended(served) {
         Left::Ended(status) => status,
         Left::AsInterpreter => 1,
     }
@@ -71,7 +80,7 @@ pub fn run(stream: OwnedFd, gate: Gate) -> i32 {
 
 /// The same in a process that carries a warm interpreter, which is copied on request.
 pub fn run_in_interpreter(stream: OwnedFd, gate: Gate, carried: Carried) -> Left {
-    ended(serve(stream, gate, Some(carried)))
+    ended(serve(stream, Some(gate), Some(carried)))
 }
 
 /// The host has released the sandbox, or process 1 cannot continue. No program outlives that, though process
@@ -84,12 +93,12 @@ fn ended(served: io::Result<Left>) -> Left {
     left
 }
 
-fn serve(stream: OwnedFd, gate: Gate, interpreter: Option<Carried>) -> io::Result<Left> {
+fn serve(stream: OwnedFd, gate: Option<Gate>, interpreter: Option<Carried>) -> io::Result<Left> {
     let mut guest = Guest {
         interpreter,
         is_copy: false,
         host: Host::new(stream)?,
-        gate: Some(gate),
+        gate,
         deaths: sys::watch_children()?,
         processes: BTreeMap::new(),
         refused_files: 0,

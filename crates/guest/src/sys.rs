@@ -28,6 +28,8 @@ pub(crate) const EPOLL_WAITS: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::
 
 /// How long the child of [`can_look_at_children`] may take to become ready.
 const PROBE_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// The largest number of a file descriptor, which is a non-negative `int`. gVisor refuses a larger one with EINVAL.
+const LAST_DESCRIPTOR: u32 = i32::MAX.unsigned_abs();
 
 /// Blocks SIGCHLD and returns a file descriptor that is readable when a child died.
 pub(crate) fn watch_children() -> io::Result<OwnedFd> {
@@ -179,7 +181,7 @@ fn hold_still(tell: &OwnedFd) -> ! {
     // SAFETY: takes no pointers; nothing of the guest runs in this child any more.
     unsafe { libc::dup2(tell.as_raw_fd(), 0) };
     // SAFETY: takes no pointers; nothing in this child uses the closed descriptors.
-    unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, 1, LAST_DESCRIPTOR, 0) };
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).ok();
     // SAFETY: descriptor 0 is the pipe, and stays open.
     let pipe = unsafe { BorrowedFd::borrow_raw(0) };
@@ -193,7 +195,7 @@ fn hold_still(tell: &OwnedFd) -> ! {
 fn settle_copy(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
     prepare(directory, descriptors)?;
     // SAFETY: takes no pointers. The callers forget the owners of the closed descriptors.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, descriptors.len(), u32::MAX, 0) };
+    let result = unsafe { libc::syscall(libc::SYS_close_range, descriptors.len(), LAST_DESCRIPTOR, 0) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -225,10 +227,16 @@ fn exec(arguments: &[CString], environment: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
+/// setsid(2). The number that it returns is not used: gVisor returned 0 for years, which is no process number.
+fn new_session() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    if unsafe { libc::setsid() } == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Runs in the child: session, directory, descriptors, signals.
 fn prepare(directory: &CString, descriptors: &[OwnedFd]) -> io::Result<()> {
     // A new session, so that signals to its process group reach only this group.
-    rustix::process::setsid()?;
+    new_session()?;
     rustix::process::chdir(directory.as_c_str())?;
     // Best effort: where procfs forbids it, the guest's size alone determines how likely the kernel kills it.
     std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_OF_PROGRAMS).ok();

@@ -67,15 +67,26 @@ pub(crate) fn look(pid: Pid, socket: FileId) -> Look {
     }
 }
 
-/// The number of context switches of the first thread, if it sleeps now. The number does not change while the
-/// thread does nothing. This is all that can be observed on a host that lets no process inspect another.
+/// A number that does not change while the first thread does nothing, if it sleeps now: its context switches, or its
+/// processor time where the kernel counts none (gVisor). This is all that can be observed on a host that lets no process
+/// inspect another.
 pub(crate) fn sleep_count(pid: Pid) -> Option<u64> {
     let number = pid.as_raw_nonzero();
     let status = fs::read_to_string(format!("/proc/{number}/task/{number}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let count = |name: &str| field(name).and_then(|text| text.parse::<u64>().ok());
-    let total = count("voluntary_ctxt_switches:")?.wrapping_add(count("nonvoluntary_ctxt_switches:")?);
+    let switches = count("voluntary_ctxt_switches:").zip(count("nonvoluntary_ctxt_switches:"));
+    let total = switches.map(|(own, forced)| own.wrapping_add(forced)).or_else(|| {
+        processor_ticks(&fs::read_to_string(format!("/proc/{number}/task/{number}/stat")).ok()?)
+    })?;
     field("State:")?.starts_with('S').then_some(total)
+}
+
+/// The processor time in a line of /proc/PID/stat, see proc(5). The name in brackets may contain any character.
+fn processor_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()?.wrapping_add(next()?))
 }
 
 /// A system call in which a thread sleeps.
@@ -171,6 +182,13 @@ fn watched_inode(line: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
+        let line = "3 (a) b) S 2 2 2 0 0 0 0 0 0 0 7 5 0 0 20 0 1 0 11 11223040 695";
+        assert_eq!(processor_ticks(line), Some(12));
+        assert_eq!(processor_ticks("3 (a"), None);
+    }
 
     #[test]
     fn lines_are_understood() {

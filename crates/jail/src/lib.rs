@@ -12,7 +12,10 @@
 //!
 //! All unsafe code is in `sys`. This crate knows nothing about users, policies or languages.
 
+mod attach;
 mod breach;
+mod container;
+mod folders;
 mod identity;
 mod landlock_wall;
 mod network;
@@ -29,11 +32,21 @@ mod step;
 mod sys;
 mod zygote;
 
+pub use attach::AttachPlan;
 pub use breach::Wall;
+pub use container::{
+    CONTAINER_PLAN_BYTES_MAX, GUEST_ROLE, Kernel, REPORT_MARK, STAGE_ROLE, Stage, StagedRoot, container_plan,
+    container_report, encode_stage, enter_container, leave_container, meet_host, stage, stage_from,
+};
 pub use identity::{INSIDE_ID, IdMap, ZYGOTE_ID, ZygoteIds};
-pub use plan::{Bind, JailPlan, LINGER_MS_MAX, PlanFile, Rlimits, Scratch, ZygotePlan};
+pub use network::SETTINGS as NETWORK_SETTINGS;
+pub use plan::{
+    Bind, FOLDERS_MAX, JailPlan, LINGER_MS_MAX, PlanFile, PlanFolder, Rlimits, Scratch, ZygotePlan,
+};
+pub use procfs::{MASKED as PROC_MASKED, READONLY_DIRECTORIES as PROC_READONLY};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
-pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner};
+pub use root::DEVICES;
+pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner, take_plans};
 pub use step::step_of;
 pub use zygote::{Handover, Left, Zygote, ZygoteFds, let_go_of_interpreter, serve_zygote};

@@ -15,7 +15,7 @@ use crate::breach::Wall;
 use crate::sys;
 
 /// Files beneath /proc/sys/net, see ip-sysctl in the kernel's documentation, and tcp(7).
-const SETTINGS: [(&str, &str); 7] = [
+pub const SETTINGS: [(&str, &str); 7] = [
     // Connections that the program has not accepted yet.
     ("core/somaxconn", "128"),
     // Enough for a test of thousands of connections, a third of what the system offers.

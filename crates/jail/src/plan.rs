@@ -21,6 +21,10 @@ pub struct JailPlan {
     pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// Files made in the new root.
     pub files: Vec<PlanFile>,
+    /// Directories made in the new root, at which layers can be attached later.
+    pub directories: Vec<PathBuf>,
+    /// Directories and files of the operator that appear inside at their own paths, outer ones first.
+    pub folders: Vec<PlanFolder>,
     /// A directory of the host that is the workspace, writable: its path on the host, and its path inside.
     pub workspace: Option<(PathBuf, PathBuf)>,
     /// The writable space.
@@ -44,7 +48,15 @@ impl JailPlan {
     /// Paths inside that are writable.
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         let scratch = self.scratch.directories.iter().map(|(_, inside, _)| inside.as_path());
-        scratch.chain(self.workspace.iter().map(|(_, inside)| inside.as_path()))
+        let folders = self.folders.iter().filter(|folder| folder.is_writable);
+        scratch
+            .chain(self.workspace.iter().map(|(_, inside)| inside.as_path()))
+            .chain(folders.map(|folder| folder.path.as_path()))
+    }
+
+    /// Whether programs can write to a disk of the host.
+    pub fn writes_to_disk(&self) -> bool {
+        self.workspace.is_some() || self.folders.iter().any(|folder| folder.is_writable)
     }
 }
 
@@ -80,6 +92,18 @@ impl Bind {
         Self { target: path.clone(), path, optional }
     }
 }
+
+/// A directory or file of the operator to show inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanFolder {
+    /// Absolute path, on the host and inside. No part of it is a symbolic link.
+    pub path: PathBuf,
+    /// Whether it can be written.
+    pub is_writable: bool,
+}
+
+/// The most of them in one plan.
+pub const FOLDERS_MAX: usize = 32;
 
 /// A read-only file of the new root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

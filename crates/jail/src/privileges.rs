@@ -8,8 +8,8 @@ use std::io;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use crate::Rlimits;
 use crate::breach::Wall;
+use crate::{Kernel, Rlimits};
 
 /// A size that no legitimate program exceeds: locked memory, message queues.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -38,6 +38,10 @@ pub(crate) fn be_hidden_from_siblings() -> io::Result<()> {
 /// the sandbox's share. The program cannot undo it: RLIMIT_NICE is 0. See setpriority(2).
 pub(crate) fn yield_to_watch() -> io::Result<()> {
     const NICE: i32 = 5;
+    // A server that is nice itself has yielded already, and an ordinary user cannot take that back.
+    if rustix::process::getpriority_process(None)? >= NICE {
+        return Ok(());
+    }
     Ok(rustix::process::setpriority_process(None, NICE)?)
 }
 
@@ -52,6 +56,11 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
 
 /// Sets the limits that the kernel keeps per process, never above this process's own limits.
 pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
+    limit_on(Kernel::Host, limits)
+}
+
+/// The same on either kernel. gVisor has some of these limits and refuses to set the others.
+pub(crate) fn limit_on(kernel: Kernel, limits: &Rlimits) -> io::Result<()> {
     if Wall::Rlimits.off() {
         return Ok(());
     }
@@ -69,7 +78,10 @@ pub(crate) fn limit(limits: &Rlimits) -> io::Result<()> {
     ];
     for (resource, value) in wanted {
         let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
-        rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })?;
+        match rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) }) {
+            Err(rustix::io::Errno::PERM) if kernel == Kernel::Own => {}
+            set => set?,
+        }
     }
     limit_stack(limits.stack_bytes)
 }
@@ -94,6 +106,16 @@ pub(crate) fn keep_over_exec() -> io::Result<()> {
         if own.contains(capability) {
             rustix::thread::configure_capability_in_ambient_set(capability, true)?;
         }
+    }
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// Confirms that this process has no capability, and prevents gaining one. For a process whose runtime dropped them.
+pub(crate) fn have_none() -> io::Result<()> {
+    let own = rustix::thread::capabilities(None)?;
+    let held = own.effective | own.permitted | own.inheritable;
+    if !held.is_empty() && !Wall::Capabilities.off() {
+        return Err(io::Error::other("the runtime left capabilities"));
     }
     Ok(rustix::thread::set_no_new_privs(true)?)
 }

@@ -20,7 +20,7 @@ use crate::root::{Root, attach, copy_mount, new_filesystem, write_file};
 use crate::sys::{self, MountAttributes};
 
 /// Parts of procfs that reveal the host or reach into it. An empty file or directory covers each.
-const MASKED: [&str; 27] = [
+pub const MASKED: [&str; 27] = [
     "acpi",
     "asound",
     "buddyinfo",
@@ -50,7 +50,7 @@ const MASKED: [&str; 27] = [
     "zoneinfo",
 ];
 /// Directories of procfs that are made read-only.
-const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
+pub const READONLY_DIRECTORIES: [&str; 2] = ["bus", "sys"];
 /// A number that identifies the running machine. Every sandbox gets its own.
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 

@@ -19,7 +19,7 @@ use crate::breach::Wall;
 use crate::report::{JailError, Message};
 use crate::root::{self, Root};
 use crate::zygote::Handover;
-use crate::{IdMap, JailPlan, landlock_wall, network, privileges, report, seccomp, step, sys};
+use crate::{IdMap, JailPlan, folders, landlock_wall, network, privileges, report, seccomp, step, sys};
 
 /// The number of the guest's stream, the same in every sandbox.
 pub(crate) const STREAM_FD: i32 = 3;
@@ -33,13 +33,15 @@ pub(crate) const FAILURES_FD: i32 = 6;
 pub(crate) struct InheritedFds {
     pub(crate) stream: OwnedFd,
     pub(crate) report: OwnedFd,
+    /// Copies of mounts of the operator's directories, in the order of the plan.
+    pub(crate) folders: Vec<OwnedFd>,
 }
 
 /// Raises every wall and reports. Returns the guest's stream and the socket for the host's consent.
 pub(crate) fn raise(
     plan: &JailPlan,
     filter: &seccomp::Filter,
-    fds: InheritedFds,
+    mut fds: InheritedFds,
 ) -> Result<(OwnedFd, OwnedFd), JailError> {
     let mut steps = Steps::start();
     // The spawner has written the id maps already; without them the kernel allows almost nothing to this
@@ -50,6 +52,8 @@ pub(crate) fn raise(
     // Sources may lie in a home directory that only the outer identity can traverse.
     let sources = steps.take("bind sources", || root::open_sources(&plan.binds))?;
     let workspace = steps.take("workspace source", || root::open_workspace(plan.workspace.as_ref()))?;
+    let handed = std::mem::take(&mut fds.folders);
+    let folders = steps.take("folders", || folders::mounts(plan, handed))?;
     // From here on every created file belongs to the inner user. The capabilities stay, because inner root is
     // not mapped.
     steps.take("identity", || plan.id_map.take())?;
@@ -61,6 +65,7 @@ pub(crate) fn raise(
     // Passed by value, like the sources: an owner that lives longer could close a file descriptor that reuses
     // its number.
     steps.take("workspace", || workspace.map_or(Ok(()), |workspace| root.workspace(workspace)))?;
+    steps.take("folders", || root.folders(folders))?;
     steps.take("binds", || root.binds(sources))?;
     steps.take("files", || root.files(plan))?;
     steps.take("devices", || root.devices().and_then(|()| root.terminals()))?;
@@ -121,7 +126,7 @@ fn close_up(
     let landlock_abi = steps.take("landlock", || landlock_wall::restrict(plan))?;
     // Last, because the filter forbids nearly every call above.
     let memory = if plan.memory_counted { seccomp::Memory::Counted } else { seccomp::Memory::Shown };
-    let disk = if plan.workspace.is_some() { seccomp::Disk::Watched } else { seccomp::Disk::Limited };
+    let disk = if plan.writes_to_disk() { seccomp::Disk::Watched } else { seccomp::Disk::Limited };
     steps.take("seccomp", || filter.install(memory, disk))?;
     let built = Message::Built { steps_us: steps.taken, landlock_abi };
     report::send(report.as_fd(), &built, Some(scratch.as_fd()))
@@ -146,6 +151,10 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn start() -> Self {
         Self { last: Instant::now(), taken: Vec::with_capacity(16) }
+    }
+
+    pub(crate) fn taken(self) -> Vec<(String, u32)> {
+        self.taken
     }
 
     pub(crate) fn take<T>(
@@ -176,7 +185,7 @@ fn join_groups(plan: &JailPlan, report: &OwnedFd) -> io::Result<()> {
 
 /// Replaces the standard streams. Those of a zygote process are pipes, which two of its clones could reopen
 /// to communicate.
-fn streams_of_its_own() -> io::Result<()> {
+pub(crate) fn streams_of_its_own() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
@@ -184,7 +193,7 @@ fn streams_of_its_own() -> io::Result<()> {
 }
 
 fn keep_only(fds: InheritedFds, scratch: OwnedFd) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let InheritedFds { stream, report } = fds;
+    let InheritedFds { stream, report, folders: _ } = fds;
     // Above the numbers in use, so that placing one descriptor cannot close another. The others have high
     // numbers already.
     let scratch = rustix::io::fcntl_dupfd_cloexec(scratch, 64)?;

@@ -19,7 +19,7 @@ pub const RECEIVE_BYTES_MAX: usize = 4096;
 const GO: &[u8] = b"go";
 const GROUPS: &[u8] = b"groups";
 /// The maximum number of file descriptors in one message.
-const DESCRIPTORS_MAX: usize = 8;
+const DESCRIPTORS_MAX: usize = 2 + crate::FOLDERS_MAX;
 
 /// The longest reason in words, so that a report never exceeds its maximum length.
 const REASON_CHARACTERS_MAX: usize = 500;
@@ -85,7 +85,9 @@ pub enum Message {
     },
     /// A zygote process has its interpreter ready and accepts requests.
     Ready,
-    /// The jail could not be built; the process is gone.
+    /// A layer is visible in a sandbox.
+    Attached,
+    /// The jail could not be built, or the layer not attached; the process is gone.
     Failed(JailError),
 }
 

@@ -16,6 +16,7 @@ use rustix::mount::{
 };
 
 use crate::breach::Wall;
+use crate::folders::FolderMount;
 use crate::sys::{self, MountAttributes};
 use crate::{Bind, JailPlan, Scratch};
 
@@ -42,7 +43,8 @@ const WORKSPACES: &str = "/.workspaces";
 /// The host's terminals come from the same pool.
 const TERMINALS_MAX: &str = "16";
 
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+/// The devices of every sandbox, in /dev.
+pub const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -122,11 +124,22 @@ pub(crate) fn copy_mount(parent: BorrowedFd<'_>, path: &Path) -> io::Result<Owne
     Ok(rustix::mount::open_tree(parent, path, flags)?)
 }
 
+/// The same, read-only, without devices and set-uid, and private.
+pub(crate) fn copy_read_only(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let tree = copy_mount(place, Path::new(""))?;
+    let mut attributes = MountAttributes::default().nosuid().nodev();
+    if !Wall::Readonly.off() {
+        attributes = attributes.readonly();
+    }
+    sys::set_mount_attributes(tree.as_fd(), attributes)?;
+    Ok(tree)
+}
+
 /// The new root during construction.
 pub(crate) struct Root {
     pub(crate) descriptor: OwnedFd,
     /// Where the writable space is attached while its directories are distributed.
-    staging: &'static str,
+    staging: PathBuf,
 }
 
 impl Root {
@@ -139,14 +152,21 @@ impl Root {
         attach(descriptor.as_fd(), CWD, Path::new(ROOT_AT))?;
         // Only an attached mount can be copied. The whole mount disappears with the old root.
         let staging = SCRATCH_AT.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
-        Ok(Self { descriptor, staging })
+        Ok(Self { descriptor, staging: PathBuf::from(staging) })
+    }
+
+    /// An empty root at a directory of this process's own mount namespace, for a runtime that enters it later.
+    pub(crate) fn attached_at(at: &Path, staging: &Path) -> io::Result<Self> {
+        let descriptor = new_tmpfs(ROOT_BYTES, ROOT_INODES, "0755")?;
+        attach(descriptor.as_fd(), CWD, at)?;
+        Ok(Self { descriptor, staging: staging.to_owned() })
     }
 
     /// The root that a zygote process made, in a copy of its mounts.
     pub(crate) fn of_zygote() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open("/", flags, Mode::empty())?;
-        Ok(Self { descriptor, staging: STAGING })
+        Ok(Self { descriptor, staging: PathBuf::from(STAGING) })
     }
 
     /// Creates the mount points at which sandboxes of this zygote attach their own parts.
@@ -185,6 +205,15 @@ impl Root {
         Ok(rustix::mount::unmount(WORKSPACES, UnmountFlags::DETACH)?)
     }
 
+    /// Attaches directories of the operator, outer ones first.
+    pub(crate) fn folders(&self, folders: Vec<FolderMount>) -> io::Result<()> {
+        for folder in &folders {
+            let place = self.mount_point(&folder.path, folder.is_directory)?;
+            attach(folder.mount.as_fd(), self.descriptor.as_fd(), &place)?;
+        }
+        Ok(())
+    }
+
     /// Attaches the sources, read-only.
     pub(crate) fn binds(&self, sources: Vec<Source>) -> io::Result<()> {
         sources.iter().try_for_each(|source| self.bind(source))?;
@@ -203,11 +232,13 @@ impl Root {
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
 
-    /// Creates the plan's links and small files.
+    /// Creates the plan's links, directories and small files.
     pub(crate) fn files(&self, plan: &JailPlan) -> io::Result<()> {
         for (place, target) in &plan.symlinks {
             self.symlink(place, target)?;
         }
+        // One of them may show something already.
+        plan.directories.iter().try_for_each(|path| self.directories(&relative(path)?))?;
         plan.files.iter().try_for_each(|file| self.write(&relative(&file.path)?, &file.content))
     }
 
@@ -222,12 +253,7 @@ impl Root {
     }
 
     fn bind(&self, source: &Source) -> io::Result<()> {
-        let tree = copy_mount(source.tree.as_fd(), Path::new(""))?;
-        let mut attributes = MountAttributes::default().nosuid().nodev();
-        if !Wall::Readonly.off() {
-            attributes = attributes.readonly();
-        }
-        sys::set_mount_attributes(tree.as_fd(), attributes)?;
+        let tree = copy_read_only(source.tree.as_fd())?;
         let place = self.mount_point(&source.target, source.is_directory)?;
         attach(tree.as_fd(), self.descriptor.as_fd(), &place)
     }
@@ -298,7 +324,7 @@ impl Root {
     /// whole is not visible.
     pub(crate) fn scratch(&self, scratch: &Scratch) -> io::Result<OwnedFd> {
         let space = new_tmpfs(&scratch.bytes.to_string(), &scratch.inodes.to_string(), "0755")?;
-        attach(space.as_fd(), CWD, Path::new(self.staging))?;
+        attach(space.as_fd(), CWD, &self.staging)?;
         rustix::process::fchdir(&self.descriptor)?;
         for (name, inside, mode) in &scratch.directories {
             rustix::fs::mkdirat(&space, name.as_str(), Mode::empty())?;
@@ -307,7 +333,7 @@ impl Root {
             let place = self.mount_point(inside, true)?;
             // By name, which costs the kernel less than by descriptor. It is safe because no other process
             // sees this directory.
-            rustix::mount::mount_bind(Path::new(self.staging).join(name), &place)?;
+            rustix::mount::mount_bind(self.staging.join(name), &place)?;
         }
         Ok(space)
     }
@@ -315,7 +341,7 @@ impl Root {
     /// Unmounts the writable space from its staging point, once its directories are bound. For a sandbox of a
     /// zygote, which has no old root to detach.
     pub(crate) fn leave_staging(&self) -> io::Result<()> {
-        Ok(rustix::mount::unmount(self.staging, UnmountFlags::DETACH)?)
+        Ok(rustix::mount::unmount(&self.staging, UnmountFlags::DETACH)?)
     }
 
     /// Test builds only: the host's root, writable, as if there were no private root.

@@ -18,6 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::attach::{self, AttachPlan};
 use crate::breach::{self, Wall};
 use crate::raise::{self, InheritedFds};
 use crate::removal::Removal;
@@ -25,10 +26,11 @@ use crate::report::{self, JailError, Message};
 use crate::seccomp::Filter;
 use crate::sys::{self, ChildFlags, Cloned, Namespace};
 use crate::zygote::{self, ZygoteFds};
-use crate::{IdMap, JailPlan, ZygotePlan};
+use crate::{IdMap, JailPlan, ZygotePlan, folders};
 
-/// The longest plan. The drivers of a runtime are the bulk of it.
-pub const PLAN_BYTES_MAX: usize = 192 * 1024;
+/// The longest plan. The drivers of all languages that a persistent sandbox keeps are the bulk of it. Less than twice the
+/// usual `net.core.wmem_max`, to which the kernel bounds what [`take_plans`] asks for.
+pub const PLAN_BYTES_MAX: usize = 320 * 1024;
 
 const REQUEST_FD: i32 = 3;
 
@@ -46,6 +48,9 @@ pub(crate) enum Request {
     /// Make one clone of a zygote process. Carries the guest's stream, the report socket, and the enclosed
     /// descriptors.
     Clone(Box<JailPlan>, Enclosed),
+    /// Show a layer in an existing sandbox. Carries the sandbox's mount namespace, the directory of the layer and
+    /// the report socket.
+    Attach(AttachPlan),
     /// Remove these control groups, whose processes are dead. Carries their namespaces, which the spawner
     /// closes.
     Remove(Vec<PathBuf>),
@@ -73,6 +78,7 @@ impl Spawner {
     pub fn start(guest: GuestMain, first: &IdMap) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        take_plans(ours.as_fd())?;
         match sys::fork_process()? {
             Some(pid) => Ok(Self { requests: ours, pid }),
             None => {
@@ -94,6 +100,18 @@ impl Spawner {
     /// Requests one jail. `stream` becomes the guest's; reports arrive at the other end of `report`.
     pub fn spawn(&self, plan: &JailPlan, stream: OwnedFd, report: OwnedFd) -> io::Result<()> {
         self.ask(&Request::Jail(Box::new(plan.clone())), &[stream.as_fd(), report.as_fd()])
+    }
+
+    /// Requests that a layer is shown in the sandbox with these mounts. `layer` is its directory. The answer,
+    /// [`Message::Attached`] or [`Message::Failed`], arrives at the other end of `report`.
+    pub fn attach(
+        &self,
+        plan: &AttachPlan,
+        mounts: BorrowedFd<'_>,
+        layer: BorrowedFd<'_>,
+        report: OwnedFd,
+    ) -> io::Result<()> {
+        self.ask(&Request::Attach(plan.clone()), &[mounts, layer, report.as_fd()])
     }
 
     /// Requests the removal of control groups whose processes are dead, and the closing of their namespaces,
@@ -119,6 +137,11 @@ impl Spawner {
     fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         ask(self.requests.as_fd(), request, descriptors)
     }
+}
+
+/// Lets a socket send the longest plan as one message. See unix(7), SO_SNDBUF.
+pub fn take_plans(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, PLAN_BYTES_MAX)?)
 }
 
 /// Sends a request to a spawner or a zygote process.
@@ -193,6 +216,7 @@ fn serve(requests: &OwnedFd, guest: GuestMain, first: &IdMap) -> i32 {
                 answer(&plan, &bytes[..length], descriptors, head_start.take(), clone);
             }
             Ok(Request::Zygote(plan)) => zygote::start_zygote(&plan, descriptors),
+            Ok(Request::Attach(plan)) => attach::start(&plan, descriptors),
             Ok(Request::Remove(groups)) => removal.add(groups, descriptors),
             Ok(Request::RemoveAtEnd(groups)) => removal.add_at_end(groups),
             // The server is the same binary; an unexpected message is no reason to exit.
@@ -222,6 +246,7 @@ impl Head {
         let (door, inside) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| JailError::new("door", &error.into()))?;
+        take_plans(door.as_fd()).map_err(at("door"))?;
         let started = Instant::now();
         let flags = ChildFlags::new(namespaces());
         match sys::clone_into_walls(flags, cgroup.as_ref().map(AsFd::as_fd)).map_err(at("clone"))? {
@@ -238,13 +263,13 @@ impl Head {
         }
     }
 
-    /// Forwards the request unchanged, with the guest's stream and the report socket.
-    fn hand(&self, request: &[u8], stream: &OwnedFd, report: &OwnedFd) -> Result<(), JailError> {
+    /// Forwards the request unchanged, with the guest's stream, the report socket and the folders.
+    fn hand(&self, request: &[u8], fds: &InheritedFds) -> Result<(), JailError> {
         let announced = Message::Cloned { clone_us: self.clone_us };
-        report::send(report.as_fd(), &announced, Some(self.pidfd.as_fd()))
-            .and_then(|()| {
-                report::send_with_descriptors(self.door.as_fd(), request, &[stream.as_fd(), report.as_fd()])
-            })
+        let mut all = vec![fds.stream.as_fd(), fds.report.as_fd()];
+        all.extend(fds.folders.iter().map(AsFd::as_fd));
+        report::send(fds.report.as_fd(), &announced, Some(self.pidfd.as_fd()))
+            .and_then(|()| report::send_with_descriptors(self.door.as_fd(), request, &all))
             .map_err(|error| JailError::new("hand over", &error))
     }
 }
@@ -255,12 +280,13 @@ fn wait_at_door(door: &OwnedFd, filter: &Filter, guest: GuestMain) -> ! {
     let Ok((length @ 1.., descriptors)) = report::receive_with_descriptors(door.as_fd(), &mut bytes) else {
         exit(0)
     };
-    let (Ok(Request::Jail(plan)), Ok([stream, report])) =
-        (postcard::from_bytes::<Request>(&bytes[..length]), <[OwnedFd; 2]>::try_from(descriptors))
+    let mut descriptors = descriptors.into_iter();
+    let (Ok(Request::Jail(plan)), Some(stream), Some(report)) =
+        (postcard::from_bytes::<Request>(&bytes[..length]), descriptors.next(), descriptors.next())
     else {
         exit(1)
     };
-    become_guest(&plan, filter, InheritedFds { stream, report }, guest)
+    become_guest(&plan, filter, InheritedFds { stream, report, folders: descriptors.collect() }, guest)
 }
 
 /// Answers one request for a jail: with the clone made ahead, if it fits, else with a new one.
@@ -273,10 +299,15 @@ fn answer(
 ) {
     let Ok([stream, report]) = <[OwnedFd; 2]>::try_from(descriptors) else { return };
     let fits = |head: &Head| head.id_map == plan.id_map && plan.unified_cgroup.is_none();
-    let head = head_start.filter(fits).map_or_else(|| clone(plan), Ok);
-    if let Err(error) = head.and_then(|head| head.hand(request, &stream, &report)) {
+    let mut fds = InheritedFds { stream, report, folders: Vec::new() };
+    let folders = folders::hand_over(plan).map_err(|error| JailError::new("folders", &error));
+    let handed = folders.and_then(|folders| {
+        fds.folders = folders;
+        head_start.filter(fits).map_or_else(|| clone(plan), Ok)?.hand(request, &fds)
+    });
+    if let Err(error) = handed {
         // If the server is gone, no process waits for this report.
-        report::send(report.as_fd(), &Message::Failed(error), None).ok();
+        report::send(fds.report.as_fd(), &Message::Failed(error), None).ok();
     }
 }
 
@@ -327,8 +358,9 @@ pub(crate) fn leave(plan: &JailPlan, status: i32) -> ! {
 pub(crate) fn settle(fds: InheritedFds) -> io::Result<(InheritedFds, OwnedFd)> {
     let away = |descriptor: OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 64).map_err(io::Error::from);
     let (stream, report) = (away(fds.stream)?, away(fds.report)?);
+    let folders = fds.folders.into_iter().map(away).collect::<io::Result<_>>()?;
     let failures = sys::place(report.try_clone()?, raise::FAILURES_FD)?;
-    Ok((InheritedFds { stream, report }, failures))
+    Ok((InheritedFds { stream, report, folders }, failures))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {

@@ -103,7 +103,9 @@ impl Zygote {
         handover: Handover<&OwnedFd>,
     ) -> io::Result<()> {
         // The parts that all sandboxes have in common are in the zygote's root already.
-        let own = JailPlan { binds: Vec::new(), symlinks: Vec::new(), files: Vec::new(), ..plan.clone() };
+        let none = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (binds, symlinks, files, directories) = none;
+        let own = JailPlan { binds, symlinks, files, directories, ..plan.clone() };
         let enclosed =
             Enclosed { workspace: handover.workspace.is_some(), network: handover.network.is_some() };
         let all = [stream, report].into_iter().chain(handover.workspace).chain(handover.network);
@@ -251,7 +253,12 @@ pub fn serve_zygote(requests: OwnedFd, guest: fn(OwnedFd, OwnedFd) -> Left) -> L
                 // program.
                 arguments.iter().for_each(sys::Arguments::hide);
                 let handover = Handover { workspace, network };
-                become_guest(&plan, &filter, (InheritedFds { stream, report }, handover), guest);
+                become_guest(
+                    &plan,
+                    &filter,
+                    (InheritedFds { stream, report, folders: Vec::new() }, handover),
+                    guest,
+                );
                 arguments.iter().for_each(sys::Arguments::show);
                 before.restore();
                 return Left::AsInterpreter;

@@ -175,7 +175,7 @@ fn remedy(place: &str, name: &str, known: &[&str]) -> String {
 }
 
 /// Words of other tools, and the arguments that they mean here.
-const OTHER_WORDS: [(&str, &str); 22] = [
+const OTHER_WORDS: [(&str, &str); 26] = [
     ("source", "code"),
     ("script", "code"),
     ("command", "code"),
@@ -198,21 +198,20 @@ const OTHER_WORDS: [(&str, &str); 22] = [
     ("file", "path"),
     ("timeout_seconds", "timeout_ms"),
     ("timeout_s", "timeout_ms"),
+    ("requirements", "packages"),
+    ("dependencies", "packages"),
+    ("libraries", "packages"),
+    ("pip", "packages"),
 ];
 
 /// What to do about arguments that have no counterpart.
-const ADVICE: [(&str, &str); 8] = [
+const ADVICE: [(&str, &str); 4] = [
     ("env", ENVIRONMENT_ADVICE),
     ("environment", ENVIRONMENT_ADVICE),
     ("env_vars", ENVIRONMENT_ADVICE),
     ("envs", ENVIRONMENT_ADVICE),
-    ("packages", PACKAGES_ADVICE),
-    ("requirements", PACKAGES_ADVICE),
-    ("dependencies", PACKAGES_ADVICE),
-    ("pip", PACKAGES_ADVICE),
 ];
 const ENVIRONMENT_ADVICE: &str = "give environment variables as variables: {\"$NAME\": \"value\"}";
-const PACKAGES_ADVICE: &str = "packages cannot be installed here; get_capabilities tells which are there";
 
 /// A number, or a text that is one.
 fn as_number(value: &Value) -> Option<f64> {
@@ -245,6 +244,7 @@ fn wrong(place: &str, wanted: &str, found: &str) -> Refusal {
         "inputs" => "write [{\"path\": \"data/in.csv\", \"text\": \"...\"}]",
         "variables" => "write {\"name\": value}",
         "args" => "write [\"first\", \"second\"]",
+        "packages" => "write [\"pandas\", \"httpx>=0.27\"]",
         _ => "correct it, or leave it out if it is optional",
     };
     refusal(message, form)

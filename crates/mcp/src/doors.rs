@@ -54,10 +54,12 @@ pub(crate) enum Door {
     Download,
     /// A URL to which a file can be sent.
     Upload,
+    /// `palisade://tools/{server}`.
+    Tools,
 }
 
 /// Which tool each door stands for.
-pub(crate) const DOORS: [(Door, &str); 14] = [
+pub(crate) const DOORS: [(Door, &str); 15] = [
     (Door::Capabilities, "get_capabilities"),
     (Door::Log, "wait"),
     (Door::Receipt, "wait"),
@@ -72,6 +74,7 @@ pub(crate) const DOORS: [(Door, &str); 14] = [
     (Door::Attach, "run"),
     (Door::Download, "read_file"),
     (Door::Upload, "write_file"),
+    (Door::Tools, "find_tools"),
 ];
 
 /// Why a door does not open.
@@ -239,6 +242,7 @@ pub(crate) fn conceal(tool: &mut Tool, hidden: &[&str]) {
 
 #[cfg(test)]
 mod tests {
+    use engine::packages::Ecosystem;
     use policy::{Binding, Book, Syntax};
 
     use super::*;
@@ -303,7 +307,11 @@ mod tests {
         let names: Vec<&str> =
             TOOLS.iter().map(|entry| entry.name).filter(|name| name.contains('_')).collect();
         for hidden in names {
-            let published = tools::published(&languages, &policy::Policy::built_in(2), &[]);
+            let policy = policy::Policy::built_in(2);
+            let published = tools::published(&tools::Offer {
+                packages: &Ecosystem::ALL,
+                ..tools::Offer::bare(&languages, &policy)
+            });
             for mut tool in published.into_iter().filter(|tool| tool.name != hidden) {
                 conceal(&mut tool, &[hidden]);
                 let shown = format!("{:?} {}", tool.description, json!(tool.input_schema));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::approvals::{Client, NotAdmitted, Starts};
 use crate::tools::{self, ToolCall, ToolEntry};
-use crate::{Server, approvals, doors};
+use crate::{Server, approvals, code_packages, doors};
 
 /// Carries out a call if it is admitted.
 pub(crate) async fn call(entry: &ToolEntry, mut call: ToolCall<'_>) -> CallToolResponse {
@@ -15,7 +15,8 @@ pub(crate) async fn call(entry: &ToolEntry, mut call: ToolCall<'_>) -> CallToolR
     match admit(call.server, (call.caller, client), entry, std::mem::take(&mut call.given)).await {
         Err(not_admitted) => not_admitted.into_response(),
         Ok((admitted, given)) => {
-            let response = (entry.call)(ToolCall { given, decision: admitted.decision(), ..call }).await;
+            let (decision, wall_lists) = (admitted.decision(), admitted.wall_lists());
+            let response = (entry.call)(ToolCall { given, decision, wall_lists, ..call }).await;
             admitted.settle(outcome(&response)).await;
             response
         }
@@ -33,8 +34,8 @@ pub(crate) async fn admit(
     judge(server, (caller, client), entry, given).await
 }
 
-/// The arguments in their final form: the sandbox by its id, the language by its own name. Otherwise a rule about `bash`
-/// could be avoided by writing `sh`.
+/// The arguments in their final form: the sandbox by its id, the language by its own name, and the packages that the code
+/// asks for. Otherwise a rule about `bash` could be avoided by writing `sh`.
 pub(crate) async fn canonical(
     server: &Server,
     caller: &Caller,
@@ -43,6 +44,7 @@ pub(crate) async fn canonical(
 ) -> Result<JsonObject, RunError> {
     doors::canonical(&mut given);
     tools::resolve_sandbox(server, caller, entry, &mut given).await?;
+    code_packages::add(server, caller, entry, &mut given).await?;
     Ok(given)
 }
 

@@ -9,7 +9,7 @@ use engine::{Caller, JudgedCall};
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
     CompleteResult, ContentBlock, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
-    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, JsonObject,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
     PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
     ReadResourceResult, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
@@ -19,6 +19,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
 use super::approvals::GivenInput;
+use super::approvals::nested::NestedAnswer;
 use super::resources::Freshness;
 use super::tools::{self, ToolCall, ToolEntry};
 use super::{
@@ -28,7 +29,7 @@ use super::{
 
 const TITLE: &str = "Palisade";
 /// What a model is told about the server, each part with the tools that it is about.
-const INSTRUCTIONS: [(&str, &[&str]); 6] = [
+const INSTRUCTIONS: [(&str, &[&str]); 7] = [
     ("Palisade runs programs in isolated sandboxes without network.", &[]),
     (
         "Use `run` with a whole program; pass data by `variables` or `inputs` rather than pasting it into code. Print \
@@ -39,6 +40,11 @@ what you need, or end with an expression to get its value.",
         "Runs without a sandbox_id share nothing; to keep files, variables and imports between runs, open a sandbox with \
 `sandbox_open` and pass its sandbox_id (or name) to `run`.",
         &["run", "sandbox_open"],
+    ),
+    (
+        "Packages that a program imports are named in `packages` of `run`, or installed in a sandbox with \
+`install_packages`.",
+        &["run", "install_packages"],
     ),
     ("When a run is cut short, the error says which limit to raise.", &["run"]),
     (
@@ -88,7 +94,8 @@ impl ServerHandler for Server {
             .enable_completions()
             .enable_tasks()
             .build();
-        let mut config = ServerConfig::new(capabilities).with_instructions(instructions(&[]));
+        let mut config =
+            ServerConfig::new(capabilities).with_instructions(instructions(&[tools::install::NAME]));
         config.server_info = implementation();
         config
     }
@@ -104,8 +111,7 @@ impl ServerHandler for Server {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut result = self.negotiate_initialize(&request)?;
-        result.instructions =
-            Some(instructions(&doors::hidden(self.engine.gatekeeper(), &caller(&context)?)));
+        result.instructions = Some(instructions(&self.hidden(&caller(&context)?)));
         let capabilities = &mut result.capabilities;
         capabilities.extensions = None;
         if let Some(tools) = &mut capabilities.tools {
@@ -120,7 +126,7 @@ impl ServerHandler for Server {
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         let caller = caller(&context)?;
         let mut info = self.get_info();
-        info.instructions = Some(instructions(&doors::hidden(self.engine.gatekeeper(), &caller)));
+        info.instructions = Some(instructions(&self.hidden(&caller)));
         let found = DiscoverResult::from_server_info(VERSIONS.to_vec(), info);
         Ok(found.with_ttl_ms(LIST_FRESH_MS).with_cache_scope(self.cache_scope(&caller)))
     }
@@ -151,8 +157,9 @@ impl ServerHandler for Server {
             return Ok(if is_modern(&context) { signed(response) } else { response });
         }
         let file_urls = file_urls(&context);
-        let given = request.arguments.unwrap_or_default();
         let input = GivenInput { responses: request.input_responses, state: request.request_state };
+        let (entry, given) =
+            self.resumed(&caller, (entry, request.arguments.unwrap_or_default()), &input).await;
         let key = if entry.has_effects() { idempotency::key(&context) } else { Ok(None) };
         let call = ToolCall {
             server: self,
@@ -163,6 +170,7 @@ impl ServerHandler for Server {
             input: &input,
             run_id: None,
             decision: None,
+            wall_lists: Vec::new(),
         };
         let response = match key {
             Ok(Some(key)) => idempotency::call(entry, call, &key).await,
@@ -189,7 +197,10 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let caller = caller(&context)?;
-        let list = resources::templates(|door| door.is_seen(self.engine.gatekeeper(), &caller));
+        let has_tools = self.engine.tool_index().is_some();
+        let list = resources::templates(|door| {
+            (door != doors::Door::Tools || has_tools) && door.is_seen(self.engine.gatekeeper(), &caller)
+        });
         with_hints!(ListResourceTemplatesResult::with_all_items(list), &context, self.cache_scope(&caller))
     }
 
@@ -284,10 +295,40 @@ impl Server {
         if self.engine.gatekeeper().binds(caller) { CacheScope::Private } else { CacheScope::Public }
     }
 
+    /// Names of the tools that this caller does not see, or that do not work here.
+    fn hidden(&self, caller: &Caller) -> Vec<&'static str> {
+        let mut hidden = doors::hidden(self.engine.gatekeeper(), caller);
+        if self.engine.offered_packages().is_empty() {
+            hidden.push(tools::install::NAME);
+        }
+        hidden
+    }
+
+    /// A call of `run` that answers a question of the run that it began waits for that run; nothing is run again.
+    async fn resumed(
+        &self,
+        caller: &Caller,
+        (entry, given): (&'static ToolEntry, JsonObject),
+        input: &GivenInput,
+    ) -> (&'static ToolEntry, JsonObject) {
+        if entry.name == tools::run::NAME
+            && let Some(answer) = NestedAnswer::of(self, caller, input).await
+            && let Some(wait) = tools::find(tools::wait::NAME)
+        {
+            let mut resumed = JsonObject::new();
+            resumed.insert("run_id".to_owned(), json!(answer.run.as_str()));
+            if let Some(patience) = given.get("limits").and_then(|limits| limits.get("wait_ms")) {
+                resumed.insert("timeout_ms".to_owned(), patience.clone());
+            }
+            return (wait, resumed);
+        }
+        (entry, given)
+    }
+
     /// The tools that this caller sees.
     pub(super) async fn tools_for(&self, caller: &Caller) -> Vec<Tool> {
         let mut tools = self.tools().await;
-        let hidden = doors::hidden(self.engine.gatekeeper(), caller);
+        let hidden = self.hidden(caller);
         tools.retain(|tool| !hidden.contains(&&*tool.name));
         tools.iter_mut().for_each(|tool| doors::conceal(tool, &hidden));
         tools
@@ -317,7 +358,7 @@ impl Server {
         let remedy =
             result.structured_content.as_mut().and_then(|content| content.pointer_mut("/error/remedy"));
         let Some(Value::String(remedy)) = remedy else { return response };
-        let plain = doors::without_mentions(remedy, &doors::hidden(self.engine.gatekeeper(), caller));
+        let plain = doors::without_mentions(remedy, &self.hidden(caller));
         if plain != *remedy {
             let said = std::mem::replace(remedy, plain.clone());
             for block in &mut result.content {

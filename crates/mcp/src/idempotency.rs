@@ -85,7 +85,8 @@ async fn answer(
             }
             Err(error) => return Err(error),
         };
-        let run_id = if entry.name == tools::run::NAME { Some(RunId::random()?) } else { None };
+        let starts_run = [tools::run::NAME, tools::install::NAME].contains(&entry.name);
+        let run_id = if starts_run { Some(RunId::random()?) } else { None };
         let claim = match gatekeeper.claim(keyed.clone(), run_id.as_ref()).await {
             Ok(Some(claim)) => claim,
             // Another call with the key was faster; this one waits for it.
@@ -98,8 +99,9 @@ async fn answer(
                 return Err(error.into());
             }
         };
+        let (decision, wall_lists) = (admitted.decision(), admitted.wall_lists());
         let response =
-            (entry.call)(ToolCall { given: arguments, run_id, decision: admitted.decision(), ..call }).await;
+            (entry.call)(ToolCall { given: arguments, run_id, decision, wall_lists, ..call }).await;
         let outcome = gate::outcome(&response);
         admitted.settle(outcome).await;
         claim.end(end_of(&response, outcome)).await;

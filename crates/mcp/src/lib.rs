@@ -10,7 +10,9 @@
 mod approvals;
 mod arguments;
 mod checks;
+mod code_packages;
 mod completions;
+mod declarations;
 mod displays;
 mod doors;
 pub mod file_urls;
@@ -137,11 +139,18 @@ impl Server {
     /// The tool list, built once per set of languages, so that answers waiting to be read share it.
     async fn tools(&self) -> Vec<Tool> {
         let languages = self.languages().await;
+        let walls: Vec<&str> = self.engine.walls().map(engine::Wall::name).collect();
         let mut made = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         if made.0 != languages || made.1.is_empty() {
             *made = (
                 languages.clone(),
-                tools::published(&languages, self.engine.policy(), self.engine.offered_access()),
+                tools::published(&tools::Offer {
+                    languages: &languages,
+                    policy: self.engine.policy(),
+                    access: self.engine.offered_access(),
+                    packages: &self.engine.offered_packages(),
+                    walls: &walls,
+                }),
             );
         }
         made.1.clone()

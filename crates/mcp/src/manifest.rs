@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use engine::packages::Ecosystem;
 use policy::Policy;
 use serde_json::{Value, json};
 
@@ -32,7 +33,11 @@ pub fn take_role() -> Option<ExitCode> {
 fn published() -> Value {
     let mut languages: Vec<String> = engine::runtimes::languages().map(str::to_owned).collect();
     languages.sort();
-    let tools = tools::published(&languages, &Policy::built_in(CORES), &[]);
+    let policy = Policy::built_in(CORES);
+    let tools = tools::published(&tools::Offer {
+        packages: &Ecosystem::ALL,
+        ..tools::Offer::bare(&languages, &policy)
+    });
     json!({
         "server": implementation(),
         "instructions": instructions(&[]),
@@ -60,7 +65,7 @@ mod tests {
     #[test]
     fn the_number_of_cores_does_not_change_it() {
         let languages = ["python".to_owned()];
-        let of = |cores| json!(tools::published(&languages, &Policy::built_in(cores), &[]));
+        let of = |cores| json!(tools::published(&tools::Offer::bare(&languages, &Policy::built_in(cores))));
         assert_eq!(of(1), of(64));
     }
 }

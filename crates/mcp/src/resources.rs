@@ -13,6 +13,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use engine::access::Notation;
 use engine::workspace::{FileError, FilePart, FilePath, Workspaces};
 use engine::{Caller, Display, FoundRun, LogPart, LogRange, RunId};
 use rmcp::model::{ErrorData, MetaObject, Resource, ResourceContents, ResourceTemplate};
@@ -22,7 +23,7 @@ use wire::Stream;
 
 use super::doors::Door;
 use super::tools::capabilities;
-use super::{Server, displays};
+use super::{Server, declarations, displays};
 use crate::{percent, render};
 
 /// URI template of a run's log.
@@ -108,7 +109,13 @@ pub(crate) fn templates(is_seen: impl Fn(Door) -> bool) -> Vec<ResourceTemplate>
     let file = ResourceTemplate::new(FILE_TEMPLATE, "sandbox_file")
         .with_title("A file of a sandbox")
         .with_description("A file of a sandbox's workspace, in ranges of bytes");
-    let all = [(Door::Log, log), (Door::Display, display), (Door::Receipt, receipt), (Door::File, file)];
+    let all = [
+        (Door::Log, log),
+        (Door::Display, display),
+        (Door::Receipt, receipt),
+        (Door::File, file),
+        (Door::Tools, declarations::template()),
+    ];
     all.into_iter().filter(|(door, _)| is_seen(*door)).map(|(_, template)| template).collect()
 }
 
@@ -121,6 +128,7 @@ pub(crate) enum Address {
     Display(RunId, usize),
     DisplayJson(RunId, usize),
     File { sandbox_id: String, path: FilePath, offset: u64, limit: usize },
+    Tools(String, Notation),
 }
 
 impl Address {
@@ -128,6 +136,9 @@ impl Address {
     pub(crate) fn parse(uri: &str) -> Option<Self> {
         if uri == capabilities::URI {
             return Some(Self::Capabilities);
+        }
+        if let Some((server, notation)) = declarations::parse(uri) {
+            return Some(Self::Tools(server, notation));
         }
         if let Some((id, number)) =
             uri.strip_prefix(LOG_PREFIX).and_then(|rest| rest.split_once(DISPLAY_PART))
@@ -167,6 +178,7 @@ impl Address {
             Self::Capabilities => (Door::Capabilities, json!({})),
             Self::Log(id, _) => (Door::Log, of_run(id)),
             Self::Receipt(id) => (Door::Receipt, of_run(id)),
+            Self::Tools(server, _) => (Door::Tools, json!({ "servers": [server] })),
             Self::Display(id, _) | Self::DisplayJson(id, _) => (Door::Display, of_run(id)),
             Self::File { sandbox_id, path, offset, limit } => {
                 let path = path.as_str();
@@ -260,6 +272,10 @@ async fn read_admitted(
             let content = ResourceContents::text(json, uri).with_mime_type("application/json");
             Ok((content, Freshness::Settled))
         }
+        Address::Tools(name, notation) => {
+            let content = declarations::read((&server.engine, caller), (&name, notation), uri).await;
+            content.map(|content| (content, Freshness::Settling))
+        }
         Address::File { sandbox_id, path, offset, limit } => {
             let part = read_file(server.workspaces(), caller, (&sandbox_id, &path), (offset, limit)).await?;
             let part = part.ok_or_else(|| not_found(uri))?;
@@ -347,7 +363,7 @@ fn file_content(uri: &str, part: &FilePart) -> ResourceContents {
     content.with_mime_type(part.media_type.as_ref()).with_meta(meta)
 }
 
-fn not_found(uri: &str) -> ErrorData {
+pub(crate) fn not_found(uri: &str) -> ErrorData {
     let uri: String = uri.chars().take(1024).collect();
     ErrorData::resource_not_found("there is no such resource", Some(json!({ "uri": uri })))
 }

@@ -69,10 +69,13 @@ pub(crate) fn run_output() -> JsonObject {
             },
             "artifacts": artifacts(),
             "egress": egress(),
+            "packages": packages(),
+            "install_ms": { "type": "number" },
+            "tools": tools_used(),
             "run_id": { "type": "string" },
             "sandbox_id": { "type": "string" },
             "context": { "type": "string" },
-            "isolation": { "type": "object", "properties": { "backend": { "type": "string" } } },
+            "isolation": { "type": "object", "properties": { "backend": { "type": "string" }, "kernel": { "type": "string" } } },
             "clamped": {
                 "type": "array",
                 "items": {
@@ -101,6 +104,22 @@ fn egress() -> Value {
         "verdict": { "type": "string" }
     });
     json!({ "type": "array", "items": { "type": "object", "properties": one } })
+}
+
+/// Schema of packages with their versions.
+pub(super) fn packages() -> Value {
+    let one = json!({ "name": { "type": "string" }, "version": { "type": "string" } });
+    json!({ "type": "array", "items": { "type": "object", "properties": one } })
+}
+
+/// Schema of the calls of other servers' tools.
+fn tools_used() -> Value {
+    let count = json!({ "type": "integer" });
+    json!({ "type": "object", "properties": {
+        "calls": count, "failed": count, "denied": count, "bytes": count,
+        "by_server": { "type": "object", "additionalProperties": count },
+        "pending": { "type": "array", "items": { "type": "string" } }
+    } })
 }
 
 /// Schema of displays, without their content.

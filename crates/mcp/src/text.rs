@@ -2,6 +2,7 @@
 //!
 //! The structured content is the complete result. The text mentions only deviations from an ordinary run.
 
+use engine::packages::PackageVersion;
 use engine::{APPROVAL_DENIED, APPROVAL_REQUIRED, Execution, RunError, RunResult};
 use sandbox::Outcome;
 use wire::Exit;
@@ -80,6 +81,18 @@ fn with_advice(mut text: String, error: &RunError) -> String {
     text
 }
 
+/// Packages with their versions, bounded.
+pub(crate) fn packages(packages: &[PackageVersion]) -> String {
+    /// Packages that a text names.
+    const TOLD_MAX: usize = 30;
+    let named = packages.iter().take(TOLD_MAX).map(|one| format!("{} {}", one.name, one.version));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match packages.len().saturating_sub(TOLD_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 fn headline(result: &RunResult) -> String {
     let how = match result.execution().exit {
         Some(Exit::Code(code)) => format!(" (exit status {code})"),
@@ -99,6 +112,9 @@ fn notes(result: &RunResult) -> Vec<String> {
     let mut notes: Vec<String> = clamped
         .map(|clamp| format!("note: {} is {}, not {} as asked", clamp.limit, clamp.given, clamp.asked))
         .collect();
+    if let Some(ms) = result.install_ms {
+        notes.push(format!("note: installed {} ({:.1} s)", packages(&result.packages), ms / 1000.0));
+    }
     notes.extend(result.warnings.iter().map(|warning| format!("warning: {warning}")));
     let usage = &result.execution().usage;
     if usage.wall_ms >= NOTABLE_MS {

@@ -7,12 +7,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::access::{GATE_NOTE, Reached};
+use engine::access::{GATE_NOTE, Reached, ToolsUse};
+use engine::packages::PackageVersion;
 use engine::{
     BuildReport, ContextName, Display, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value,
 };
 use policy::Clamp;
-use sandbox::{Enforced, Enforcement, Guarantee, Outcome};
+use sandbox::{Enforced, Enforcement, Guarantee, Kernel, Outcome};
 use serde::Serialize;
 use wire::Exit;
 
@@ -42,6 +43,13 @@ pub struct RunView<'a> {
     artifacts: Option<Vec<ArtifactView<'a>>>,
     #[serde(skip_serializing_if = "<[Reached]>::is_empty")]
     egress: &'a [Reached],
+    /// What was installed for the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packages: Option<&'a [PackageVersion]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    install_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<&'a ToolsUse>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compile: Option<CompileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +144,8 @@ struct CompileView {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct IsolationView<'a> {
     backend: &'a str,
+    /// Whose kernel its programs reach: `shared` or `own`.
+    kernel: &'static str,
     /// The mechanism that keeps each guarantee.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     guarantees: BTreeMap<&'static str, GuaranteeView>,
@@ -223,7 +233,11 @@ impl<'a> RunView<'a> {
     fn not_started(result: &'a RunResult) -> Self {
         let clamped = Some(result.clamped.as_slice());
         let (error, warnings) = (result.error.as_ref(), Some(result.warnings.as_slice()));
-        Self { error, clamped, warnings, egress: &result.egress, ..Self::empty(result.outcome) }
+        // Packages that were there before are no news.
+        let install_ms = result.install_ms.map(rounded);
+        let packages = install_ms.map(|_| result.packages.as_slice());
+        let (egress, tools) = (result.egress.as_slice(), result.tools.as_ref());
+        Self { error, clamped, warnings, egress, tools, packages, install_ms, ..Self::empty(result.outcome) }
     }
 
     /// A run that continues, with head and tail of its output so far.
@@ -272,6 +286,9 @@ impl<'a> RunView<'a> {
             error: None,
             artifacts: None,
             egress: &[],
+            packages: None,
+            install_ms: None,
+            tools: None,
             compile: None,
             usage: None,
             isolation: None,
@@ -353,9 +370,13 @@ impl<'a> DisplayView<'a> {
 }
 
 impl<'a> IsolationView<'a> {
+    fn of(backend: &'a str) -> Self {
+        Self { backend, kernel: Kernel::of_wall(backend).name(), ..Self::default() }
+    }
+
     /// A wall that was not examined, or that cannot be built.
     pub(crate) fn unknown(backend: &'a str, state: &'static str, reason: Option<&'a str>) -> Self {
-        Self { backend, state: Some(state), reason, ..Self::default() }
+        Self { state: Some(state), reason, ..Self::of(backend) }
     }
 
     pub(crate) fn in_state(self, state: &'static str) -> Self {
@@ -365,13 +386,13 @@ impl<'a> IsolationView<'a> {
     /// With the mechanism that keeps each guarantee.
     pub(crate) fn whole(backend: &'a str, enforced: &Enforced) -> Self {
         let guarantees = Guarantee::ALL.iter().map(|one| (one.name(), GuaranteeView::of(enforced.get(*one))));
-        Self { backend, guarantees: guarantees.collect(), ..Self::default() }
+        Self { guarantees: guarantees.collect(), ..Self::of(backend) }
     }
 
     /// With absent guarantees only. `get_capabilities` has the whole list with its notes, which are the same for
     /// every run.
     pub(crate) fn exceptions(backend: &'a str, enforced: &Enforced) -> Self {
-        let mut view = Self { backend, ..Self::default() };
+        let mut view = Self::of(backend);
         for guarantee in Guarantee::ALL {
             if let Enforcement::Absent { reason } = enforced.get(guarantee) {
                 view.absent.insert(guarantee.name(), reason);

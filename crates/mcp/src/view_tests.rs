@@ -30,6 +30,9 @@ fn the_schema_names_every_field_of_the_result() {
         bytes_in: 1,
         verdict: String::new(),
     }];
+    result.packages = vec![PackageVersion { name: String::new(), version: String::new() }];
+    result.install_ms = Some(1.0);
+    result.tools = Some(ToolsUse { pending: vec![String::new()], ..ToolsUse::default() });
     let error = RunError {
         line: Some(1),
         column: Some(1),
@@ -110,7 +113,8 @@ fn notes_of_guarantees_are_not_repeated_in_every_result() {
     execution.enforced.lack(Guarantee::CpuLimited, "a reason");
     let result = RunResult::finished(Outcome::Completed, "fake", execution);
     let view = serde_json::to_value(RunView::of(&result, 1)).unwrap();
-    let wanted = serde_json::json!({ "backend": "fake", "absent": { "cpu_limited": "a reason" } });
+    let wanted =
+        serde_json::json!({ "backend": "fake", "kernel": "shared", "absent": { "cpu_limited": "a reason" } });
     assert_eq!(view["isolation"], wanted);
 }
 

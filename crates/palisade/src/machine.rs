@@ -11,18 +11,22 @@ use egress::{Gateway, GatewayConfig};
 use engine::access::{ReachLog, Secrets};
 use engine::{Durability, Engine, EngineConfig, PoolConfig, Retention, Runs, RunsConfig, Store, StoreConfig};
 use mcp::render::INLINE_BYTES_MAX;
+use packages::Packages;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use upstreams::Upstreams;
 
 use crate::config::Settings;
 use crate::options::Options;
 use crate::upkeep::Upkeep;
-use crate::{config, log, state, zygote};
+use crate::{config, log, state, walls, zygote};
 
 /// Everything that a command needs to run programs.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) native: Arc<NativeBackend>,
     pub(crate) state_dir: PathBuf,
+    /// The tool servers, if some are configured. They end with the engine.
+    pub(crate) upstreams: Option<Arc<Upstreams>>,
     /// The settings in force, without the flags of single commands.
     pub(crate) settings: Settings,
 }
@@ -80,18 +84,25 @@ where
     }
     let state_dir = config.state_dir.clone();
     let result = runtime.block_on(async {
-        let native = NativeBackend::new(spawner).with_zygotes(zygote::library()).with_host(host);
+        let native = NativeBackend::new(spawner).with_zygotes(zygote::library()).with_host(host.clone());
         let native = Arc::new(native);
-        let engine = Arc::new(Engine::new(Arc::clone(&native) as Arc<dyn sandbox::Backend>, config));
+        let names = walls::names(&settings.wall, &options.walls);
+        let mut made = walls::make(&names, &settings.wall, &native, &host)?.into_iter();
+        let default = made.next().ok_or_else(|| io::Error::other("there is no wall"))?;
+        let engine = Arc::new(Engine::with_walls(default, made.collect(), config));
         if let Some(endpoint) = &settings.otlp_endpoint.value
             && let Err(error) = log::export(endpoint, engine.failure_log())
         {
             // A failed export does not prevent runs.
             tracing::warn!(reason = %error, "export_not_started");
         }
-        if !settings.access.names.value.is_empty() {
-            engine.offer_access(Arc::new(gateway(&settings, &state_dir, engine.reach_log())));
+        // One user's programs are installed for as that user would; a server for several waits for its operator.
+        if settings.packages.enabled.value.unwrap_or(mode != ServerMode::Http) {
+            let proxy = settings.access.upstream.value.clone();
+            let config = settings.packages.config(state_dir.clone(), proxy);
+            engine.offer_packages(Arc::new(Packages::new(config, &engine)));
         }
+        let upstreams = crate::tools::offer(&engine, &settings, &state_dir);
         engine.gatekeeper().replace(book);
         engine.gatekeeper().replace_quotas(settings.quota.quotas());
         let _upkeep = match mode {
@@ -105,7 +116,10 @@ where
             engine.gatekeeper().audit().begin(what, audit)?;
         }
         let kept = Arc::clone(&engine);
-        let done = work(Machine { engine, native, state_dir, settings }).await;
+        let done = work(Machine { engine, native, state_dir, upstreams: upstreams.clone(), settings }).await;
+        if let Some(upstreams) = upstreams {
+            upstreams.close().await;
+        }
         kept.gatekeeper().audit().end();
         Ok(done)
     });
@@ -151,6 +165,10 @@ fn config(options: &Options) -> io::Result<(EngineConfig, HostParts, Settings)> 
     log::configure(settings.log_level.value, settings.log_format.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
+    if matches!(options.walls, walls::Named::Examined(_)) {
+        // An examination is no run of a caller: it looks at weaker walls, too.
+        policy.least_kernel = sandbox::Kernel::Shared;
+    }
     let state_dir = state::directory(settings.state_dir.value.as_deref())?;
     let admission = settings.admission();
     let interpreters =

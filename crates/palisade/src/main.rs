@@ -12,7 +12,10 @@ mod log;
 mod machine;
 mod options;
 mod state;
+mod static_guest;
+mod tools;
 mod upkeep;
+mod walls;
 mod zygote;
 
 use std::process::ExitCode;
@@ -24,11 +27,16 @@ use crate::cli::{Cli, Command};
 fn main() -> ExitCode {
     // The guest starts this role inside a sandbox. The role only reads a program.
     let mut arguments = std::env::args().skip(1);
+    if upstreams::broker::command::is_called() {
+        return upstreams::broker::command::main();
+    }
     if arguments.next().as_deref() == Some(syntax::role::NAME) {
         return syntax::role::main(&arguments.collect::<Vec<_>>());
     }
-    let take_role =
-        || die_with_parent::take_role().or_else(mcp::manifest::take_role).or_else(service::take_openapi_role);
+    let take_role = || {
+        let role = die_with_parent::take_role().or_else(upstreams::supervisor::take_role);
+        role.or_else(mcp::manifest::take_role).or_else(service::take_openapi_role)
+    };
     if let Some(status) = take_role() {
         return status;
     }
@@ -50,7 +58,10 @@ fn main() -> ExitCode {
         Command::Access(arguments) => cli::access::main(&cli.options, &arguments),
         Command::Secret(arguments) => cli::secret::main(&cli.options, &arguments),
         Command::Egress(arguments) => cli::egress::main(&cli.options, &arguments),
+        Command::Packages(arguments) => cli::packages::main(&cli.options, &arguments),
+        Command::Tools(arguments) => cli::tools::main(&cli.options, arguments),
         Command::Policy(arguments) => cli::policy::main(&cli.options, &arguments),
+        Command::Image(arguments) => cli::image::main(&cli.options, &arguments),
         Command::Audit(arguments) => cli::audit::main(&cli.options, &arguments),
         Command::Backup(arguments) => cli::backup::back_up(&cli.options, &arguments),
         Command::Restore(arguments) => cli::backup::restore(&cli.options, &arguments),

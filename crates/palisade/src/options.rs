@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::walls::Named;
+
 /// Options of every command.
 #[derive(Debug, Default, Clone, Args)]
 pub(crate) struct Options {
@@ -22,4 +24,7 @@ pub(crate) struct Options {
     /// Send spans of runs to an OpenTelemetry collector, as OTLP/JSON over HTTP (or PALISADE_OTLP_ENDPOINT)
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
+    /// The walls that the command names itself.
+    #[arg(skip)]
+    pub(crate) walls: Named,
 }

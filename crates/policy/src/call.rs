@@ -59,6 +59,8 @@ pub enum Action<'a> {
     UseRun,
     /// Something outside of the sandbox, besides the run that reaches it.
     Reach,
+    /// Packages, besides the run or the sandbox that uses them.
+    Install,
 }
 
 /// What becomes of a call.
@@ -87,6 +89,7 @@ impl Action<'_> {
         match self {
             Self::Run { .. } | Self::Validate { .. } | Self::UseRun => Scope::Run,
             Self::Reach => Scope::Access,
+            Self::Install => Scope::Packages,
             Self::RunInSandbox { .. } | Self::OpenSandbox { .. } | Self::UseSandbox => Scope::Sandbox,
         }
     }
@@ -128,7 +131,7 @@ fn terms(policy: &Policy, action: &Action<'_>) -> Result<Terms, Denial> {
                 ..(*of_sandbox).clone()
             }
         }
-        Action::Validate { .. } | Action::UseSandbox | Action::UseRun | Action::Reach => {
+        Action::Validate { .. } | Action::UseSandbox | Action::UseRun | Action::Reach | Action::Install => {
             policy.defaults.clone()
         }
     };
@@ -168,6 +171,10 @@ mod tests {
         assert_eq!(denial.code, "insufficient_scope");
         assert!(matches!(judged(&runner, Action::UseRun), Verdict::Proceed(_)));
         assert!(matches!(judged(&runner, Action::Reach), Verdict::Deny(_)), "the scope access is missing");
+        assert!(
+            matches!(judged(&runner, Action::Install), Verdict::Deny(_)),
+            "the scope packages is missing"
+        );
     }
 
     #[test]

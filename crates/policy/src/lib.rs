@@ -15,9 +15,10 @@ mod quota;
 mod rules;
 mod scope;
 mod secrets_before;
+mod wall;
 mod window;
 
-use sandbox::{Guarantee, Limits};
+use sandbox::{Guarantee, Kernel, Limits};
 use serde::{Deserialize, Serialize};
 
 pub use self::book::{Binding, Book, BookError, Bound, NamedRules, matches_label, shipped};
@@ -33,6 +34,7 @@ pub use self::rules::{
 };
 pub use self::scope::{Scope, Scopes, UnknownScope};
 pub use self::secrets_before::SecretsBefore;
+pub use self::wall::{WallDemand, choose_wall};
 pub use self::window::Window;
 
 const MB: u64 = 1 << 20;
@@ -67,6 +69,8 @@ pub struct Policy {
     pub maxima: Limits,
     /// Guarantees whose absence is accepted.
     pub absence_allowed: Vec<Guarantee>,
+    /// The weakest kernel that programs may reach.
+    pub least_kernel: Kernel,
 }
 
 impl Policy {
@@ -82,7 +86,12 @@ impl Policy {
             open_files: 4096,
             output_bytes: 16 * MB,
         };
-        Self { defaults: Limits::default(), maxima, absence_allowed: Vec::new() }
+        Self {
+            defaults: Limits::default(),
+            maxima,
+            absence_allowed: Vec::new(),
+            least_kernel: Kernel::Shared,
+        }
     }
 
     /// The limits of a run that asks for nothing.

@@ -32,6 +32,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         defaults,
         maxima,
         absence_allowed: Vec::new(),
+        least_kernel: sandbox::Kernel::Shared,
     })
 }
 

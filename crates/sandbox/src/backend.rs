@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 
 use crate::workspace::WorkspaceStore;
-use crate::{Enforced, FailureCounts, Inventory, Limits, SandboxSpec};
+use crate::{Enforced, FailureCounts, Inventory, Layer, Limits, SandboxSpec};
 
 /// When the caller may retry after a single failed build, in milliseconds.
 const BUILD_RETRY_MS: u64 = 1000;
@@ -148,6 +148,17 @@ pub trait Sandbox: Send {
     /// Completes when a limit that only the host can watch has been exceeded; otherwise stays pending
     /// forever.
     fn watch(&mut self) -> BoxFuture<'_, Ending>;
+
+    /// Shows a layer in the existing sandbox, at one of the spec's attach points, read-only and over what is shown there. Programs
+    /// inside see it when this returns. After an error nothing has changed inside. A wall that cannot do this returns
+    /// [`BackendError::Unsupported`], as the default does.
+    fn attach<'a>(&'a mut self, layer: &'a Layer) -> BoxFuture<'a, Result<(), BackendError>> {
+        let unsupported = BackendError::Unsupported {
+            what: format!("a layer cannot be attached at {}", layer.target.display()),
+            remedy: "open a sandbox that shows it from the start".to_owned(),
+        };
+        Box::pin(std::future::ready(Err(unsupported)))
+    }
 
     /// Kills everything inside and waits until it is dead. The call is idempotent.
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>>;

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::workspace::WorkspaceStore;
 use crate::{
     Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, Guarantee, Inventory, InventoryError,
-    Limits, Mechanism, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage, Warmable,
+    Layer, Limits, Mechanism, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage, Warmable,
 };
 
 pub use workspaces::FakeWorkspaces;
@@ -42,6 +43,8 @@ pub struct FakeBackend {
     workspaces: Option<FakeWorkspaces>,
     taken: Arc<Mutex<Vec<Limits>>>,
     quiesced: Arc<AtomicUsize>,
+    can_attach: bool,
+    shown: Arc<Mutex<Vec<Layer>>>,
 }
 
 impl FakeBackend {
@@ -68,7 +71,21 @@ impl FakeBackend {
             workspaces: Some(FakeWorkspaces::default()),
             taken: Arc::default(),
             quiesced: Arc::default(),
+            can_attach: true,
+            shown: Arc::default(),
         }
+    }
+
+    /// The same fake, whose sandboxes keep the layers that they were built with.
+    #[must_use]
+    pub fn unattachable(mut self) -> Self {
+        self.can_attach = false;
+        self
+    }
+
+    /// The layers that were attached to sandboxes, in order.
+    pub fn attached(&self) -> Vec<Layer> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The same fake under another name.
@@ -229,6 +246,8 @@ impl Backend for FakeBackend {
                 taken: Arc::clone(&self.taken),
                 is_warmable: self.is_warmable,
                 has_quiesced: Arc::clone(&self.quiesced),
+                attach_points: if self.can_attach { spec.attach_points.clone() } else { Vec::new() },
+                shown: Arc::clone(&self.shown),
             };
             Ok(Box::new(sandbox) as Box<dyn Sandbox>)
         })
@@ -247,6 +266,8 @@ struct FakeSandbox {
     taken: Arc<Mutex<Vec<Limits>>>,
     is_warmable: bool,
     has_quiesced: Arc<AtomicUsize>,
+    attach_points: Vec<PathBuf>,
+    shown: Arc<Mutex<Vec<Layer>>>,
 }
 
 impl FakeSandbox {
@@ -286,6 +307,17 @@ impl Sandbox for FakeSandbox {
 
     fn watch(&mut self) -> BoxFuture<'_, Ending> {
         Box::pin(std::future::pending())
+    }
+
+    fn attach<'a>(&'a mut self, layer: &'a Layer) -> BoxFuture<'a, Result<(), BackendError>> {
+        let attached = if self.attach_points.contains(&layer.target) && self.kill.is_some() {
+            self.shown.lock().unwrap_or_else(PoisonError::into_inner).push(layer.clone());
+            Ok(())
+        } else {
+            let what = "it has no such attach point".to_owned();
+            Err(BackendError::Unsupported { what, remedy: "build it with one".to_owned() })
+        };
+        Box::pin(std::future::ready(attached))
     }
 
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {

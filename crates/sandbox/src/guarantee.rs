@@ -116,6 +116,8 @@ pub enum Mechanism {
     Tmpfs,
     /// The server measures and kills.
     Watchdog,
+    /// Another kernel between the program and the host's.
+    Kernel,
 }
 
 impl Mechanism {
@@ -131,6 +133,7 @@ impl Mechanism {
             Self::Capabilities => "capabilities",
             Self::Tmpfs => "tmpfs",
             Self::Watchdog => "watchdog",
+            Self::Kernel => "kernel",
         }
     }
 }

@@ -13,6 +13,7 @@ mod inventory;
 mod limits;
 mod outcome;
 mod spec;
+mod wall;
 pub mod workspace;
 
 pub use backend::{
@@ -24,6 +25,8 @@ pub use inventory::{Inventory, InventoryError, NamedBytes, Toolchain, ToolchainQ
 pub use limits::Limits;
 pub use outcome::Outcome;
 pub use spec::{
-    Layer, PROGRAM_PATH, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE, ZygoteSpec,
+    InUse, Layer, PROGRAM_PATH, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, SharedFolder, WORKSPACE,
+    ZygoteSpec,
 };
+pub use wall::{Kernel, OWN_KERNEL, SHARED_KERNEL, WALLS, WallFacts};
 pub use workspace::WorkspaceRef;

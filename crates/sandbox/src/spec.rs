@@ -1,5 +1,7 @@
 //! What a sandbox must provide. The engine builds a spec from policy; every backend understands it.
 
+use std::any::Any;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,8 +26,15 @@ pub struct SandboxSpec {
     /// Paths of the wall's own world that the runtime needs, as the wall's [inventory](crate::Inventory) named
     /// them. The engine does not interpret them.
     pub binds: Vec<ReadOnlyBind>,
-    /// Read-only directories of the server (compiled programs).
+    /// Read-only directories of the server (compiled programs, packages).
     pub layers: Vec<Layer>,
+    /// Empty directories at which layers may be attached while the sandbox exists ([`crate::Sandbox::attach`]). One of
+    /// them may be the target of a layer, too.
+    pub attach_points: Vec<PathBuf>,
+    /// Directories of the operator that a program which serves the operator may use. A run of a caller has none.
+    pub folders: Vec<SharedFolder>,
+    /// Keeps the layers from being removed while something may use this spec.
+    pub in_use: InUse,
     /// Where the sandbox shows a Palisade executable, which parses programs inside. `None`: it needs none.
     pub executable_at: Option<PathBuf>,
     /// Small files placed read-only in the sandbox (drivers).
@@ -62,6 +71,41 @@ pub struct Layer {
     pub path: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
+}
+
+/// A directory of the operator that appears inside, for a program that works with it. It has the same path inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedFolder {
+    /// Absolute path, without symbolic links.
+    pub path: PathBuf,
+    /// Whether the program may change it. The sandbox's limit of disk space does not cover it.
+    pub is_writable: bool,
+}
+
+/// What keeps layers from being removed, for as long as a copy of it exists. Two of them are always equal: they say nothing
+/// about the content of a sandbox.
+#[derive(Clone, Default)]
+pub struct InUse(Vec<Arc<dyn Any + Send + Sync>>);
+
+impl InUse {
+    /// Adds what keeps one layer.
+    pub fn add(&mut self, keeper: Arc<dyn Any + Send + Sync>) {
+        self.0.push(keeper);
+    }
+}
+
+impl PartialEq for InUse {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for InUse {}
+
+impl fmt::Debug for InUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "InUse({})", self.0.len())
+    }
 }
 
 /// A directory or file of the wall's own world that appears inside, read-only.

@@ -40,6 +40,12 @@ pub(crate) fn find(text: &str, format: Format, path: [&str; 2]) -> Result<Option
     Ok(parsed.locate(path)?.entry.map(|member| member.value.clone().into()))
 }
 
+/// The whole file, comments left out.
+pub(crate) fn whole(text: &str) -> Result<Value, FormatError> {
+    let parsed = Parsed::new(without_mark(text), Format::Jsonc)?;
+    Ok(parsed.root.map_or(Value::Null, Into::into))
+}
+
 /// The text with the entry added, or with the old entry replaced.
 pub(crate) fn put(text: &str, format: Format, path: [&str; 2], entry: &Value) -> Result<String, FormatError> {
     let body = without_mark(text);

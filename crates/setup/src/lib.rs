@@ -9,6 +9,7 @@ mod clients;
 mod diff;
 mod file;
 mod http;
+mod import;
 mod json_edit;
 mod toml_file;
 
@@ -26,6 +27,7 @@ use self::clients::{CLIENTS, Client, Format, Places, Reach};
 use self::file::{FILE_BYTES_MAX, Target};
 pub use self::http::LOCAL_URL;
 use self::http::{Remote, Shape, TOKEN_VARIABLE};
+pub use self::import::{ForeignReach, ForeignServer, Imported, import, import_clients};
 
 const NAME_CHARACTERS_MAX: usize = 64;
 

@@ -132,6 +132,11 @@ fn verify(
     if table_as_json(after.as_table()) == expected { Ok(()) } else { Err(FormatError::Unsure) }
 }
 
+/// The whole file as JSON.
+pub(crate) fn whole(text: &str) -> Result<Value, FormatError> {
+    Ok(table_as_json(parse(text)?.as_table()))
+}
+
 fn table_as_json(table: &dyn TableLike) -> Value {
     Value::Object(table.iter().map(|(key, item)| (key.to_owned(), as_json(item))).collect::<Map<_, _>>())
 }

@@ -86,6 +86,18 @@ pub struct Attack {
     pub outcomes: Vec<String>,
     /// What taking the walls away shows.
     pub without: Without,
+    /// Words of its verdict that tell of nothing of the host, behind the wall that it is judged for.
+    pub excused: Vec<String>,
+    /// Outcomes with which it comes to no verdict there.
+    pub silent: Vec<String>,
+}
+
+impl Attack {
+    /// Whether its output says that it got out.
+    pub fn escaped_by(&self, stdout: &str) -> bool {
+        let is_excused = |line: &str| self.excused.iter().any(|words| line.contains(words.as_str()));
+        stdout.lines().any(|line| line.contains("ESCAPED") && !is_excused(line))
+    }
 }
 
 /// The folder of this package.
@@ -129,6 +141,8 @@ fn read(path: &Path) -> Attack {
         limits: Vec::new(),
         outcomes: Vec::new(),
         without: Without::Never(String::new()),
+        excused: Vec::new(),
+        silent: Vec::new(),
         code: code.clone(),
     };
     for line in code.lines().take_while(|line| line.starts_with('#') || line.starts_with("//")) {

@@ -49,7 +49,7 @@ pub fn judge(attack: &Attack, user: User, client: &Client, bait: &Bait) -> Resul
     let told =
         |problem: String| Err(format!("{} as {user:?}, in a sandbox that lasts: {problem}", attack.name));
     let stdout = last["stdout"].as_str().unwrap_or_default();
-    if stdout.contains("ESCAPED") {
+    if attack.escaped_by(stdout) {
         return told(format!("ESCAPED behind all walls: {stdout}"));
     }
     let outcome = last["outcome"].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ pub fn judge(attack: &Attack, user: User, client: &Client, bait: &Bait) -> Resul
         let words = [stdout, last["stderr"].as_str().unwrap_or_default()].join(" ");
         return told(format!("outcome {outcome} instead of {expected:?}: {} {words}", last["error"]));
     }
-    if outcome == "completed" && !stdout.contains("HELD: ") {
+    if outcome == "completed" && !stdout.contains("HELD: ") && !stdout.contains("ESCAPED: ") {
         return told(format!("no verdict: {stdout} {}", last["stderr"]));
     }
     let deadline = std::time::Instant::now() + PATIENCE;

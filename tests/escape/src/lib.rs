@@ -9,4 +9,5 @@ pub mod attack;
 pub mod bait;
 pub mod lasting;
 pub mod leased;
+pub mod nature;
 pub mod trial;

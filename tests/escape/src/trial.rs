@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::attack::{self, Attack, Without};
 use crate::bait::Bait;
+use crate::nature;
 
 /// The longest limit of any attack is far below.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,11 +53,33 @@ pub fn judge(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
 
 /// Runs an attack behind all walls in a run that may reach a host; the error says what was not as it should be.
 pub fn judge_with_access(attack: &Attack, user: User, bait: &Bait) -> Result<(), String> {
-    if attack.family == "persistence" {
-        once(attack, (Build::Real, Reach::AHost), user, bait);
-    }
-    let shown = once(attack, (Build::Real, Reach::AHost), user, bait);
+    let shown = run_on(attack, Ground { reach: Reach::AHost, ..Ground::of(Build::Real) }, user, bait);
     judge_real(attack, &shown, bait).map_err(|problem| format!("{} as {user:?}: {problem}", attack.name))
+}
+
+/// Runs an attack as root behind that wall, in a fresh sandbox; the error says what was not as it should be.
+pub fn judge_behind(wall: &'static str, attack: &Attack, bait: &Bait) -> Result<(), String> {
+    let shown = run_on(attack, Ground { wall: Some(wall), ..Ground::of(Build::Real) }, User::Root, bait);
+    if shown.result["isolation"]["backend"] != wall {
+        return Err(format!("{}: it ran elsewhere: {}", attack.name, shown.result));
+    }
+    judge_real(&nature::behind(wall, attack), &shown, bait)
+        .map_err(|problem| format!("{} behind {wall}: {problem}", attack.name))
+}
+
+/// Where and how an attack runs.
+#[derive(Debug, Clone, Copy)]
+struct Ground {
+    build: Build,
+    reach: Reach,
+    /// `None`: the native one.
+    wall: Option<&'static str>,
+}
+
+impl Ground {
+    fn of(build: Build) -> Self {
+        Self { build, reach: Reach::Nothing, wall: None }
+    }
 }
 
 /// What the run of an attack may reach outside.
@@ -81,7 +104,7 @@ fn configuration() -> &'static Path {
 }
 
 fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String> {
-    if shown.escaped() {
+    if attack.escaped_by(shown.result["stdout"].as_str().unwrap_or_default()) {
         return Err(format!("ESCAPED behind all walls: {:?}", shown.line));
     }
     let expected =
@@ -90,6 +113,7 @@ fn judge_real(attack: &Attack, shown: &Shown, bait: &Bait) -> Result<(), String>
         return Err(format!("outcome {} instead of {expected:?}: {}", shown.outcome, shown.result));
     }
     let speaks = matches!(shown.outcome.as_str(), "completed") || attack.family == "deception";
+    let speaks = speaks && !attack.silent.contains(&shown.outcome);
     if speaks && shown.line.is_none() {
         return Err(format!("no verdict: {}", shown.result));
     }
@@ -128,13 +152,18 @@ fn judge_breach(attack: &Attack, real: &Shown, breach: &Shown) -> Result<(), Str
 
 /// One run; attacks on the next run are run twice, and the second tells.
 pub fn run(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
-    if attack.family == "persistence" {
-        once(attack, (build, Reach::Nothing), user, bait);
-    }
-    once(attack, (build, Reach::Nothing), user, bait)
+    run_on(attack, Ground::of(build), user, bait)
 }
 
-fn once(attack: &Attack, (build, reach): (Build, Reach), user: User, bait: &Bait) -> Shown {
+fn run_on(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
+    if attack.family == "persistence" {
+        once(attack, ground, user, bait);
+    }
+    once(attack, ground, user, bait)
+}
+
+fn once(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
+    let Ground { build, reach, wall } = ground;
     let module = support();
     let host = format!("HOST={}", bait.host);
     let limits: Vec<&str> = attack.limits.iter().map(String::as_str).collect();
@@ -142,6 +171,7 @@ fn once(attack: &Attack, (build, reach): (Build, Reach), user: User, bait: &Bait
     let start = |language: &str, input: String, code: &str| {
         Palisade::new(build, user, &["run", language, "--json", "--var", &host, "--input", &input])
             .args(access)
+            .args(&wall.map_or_else(Vec::new, |wall| vec!["--wall", wall]))
             .args(&limits)
             .args(&["-c", code])
     };

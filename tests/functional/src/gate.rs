@@ -73,12 +73,38 @@ impl Gate {
 
     /// Runs a program from the command line with `--access web`, and returns its result.
     pub fn run(&self, user: User, language: &str, code: &str) -> Value {
+        self.run_on(harness::SEARCH_PATH, user, language, code)
+    }
+
+    /// The same with the interpreters of that PATH.
+    pub fn run_on(&self, path: &str, user: User, language: &str, code: &str) -> Value {
         let certificate = self.certificate();
         let input = ["--input", certificate.to_str().unwrap()];
         let args =
             [&["run", language, "--json", "--access", "web", "--timeout", "60s"][..], &input, &["-c", code]];
-        let ended = self.palisade(user, &args.concat()).end();
+        let ended = self.palisade(user, &args.concat()).env("PATH", path).end();
         serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"))
+    }
+
+    /// Has the origin serve a repository as `/git/NAME`, with one file of that content.
+    pub fn serve_repository(&self, name: &str, content: &str) {
+        let (work, bare) = (self.folder.path().join("work"), self.folder.path().join("git").join(name));
+        let git = |folder: &Path, args: &[&str]| {
+            let own = ["-c", "user.name=suite", "-c", "user.email=suite@origin.example", "-C"];
+            let mut command = Command::new("git");
+            command.args(own).arg(folder).args(args).env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", folder);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "git {args:?}: {output:?}");
+        };
+        fs::create_dir_all(&work).unwrap();
+        fs::create_dir_all(&bare).unwrap();
+        git(&work, &["init", "--quiet"]);
+        fs::write(work.join("file"), content).unwrap();
+        git(&work, &["add", "file"]);
+        git(&work, &["commit", "--quiet", "--message", "a file"]);
+        git(&work, &["clone", "--quiet", "--bare", ".", bare.to_str().unwrap()]);
+        // Without a program on the server, git reads plain files: the dumb protocol.
+        git(&bare, &["update-server-info"]);
     }
 
     /// What the origin and the resolver were asked, line by line.

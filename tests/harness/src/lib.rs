@@ -7,15 +7,18 @@
 
 pub mod baseline;
 mod chance;
+pub mod engines;
 pub mod http;
 pub mod mcp;
 mod properties;
 mod test_folder;
+mod wall_attacks;
 pub mod warm;
 
 pub use self::chance::{Chance, is_quick};
 pub use self::properties::properties;
 pub use self::test_folder::TestFolder;
+pub use self::wall_attacks::{WALL_ATTACKS, wall_attack};
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -187,6 +190,8 @@ impl Palisade {
         };
         command.args(args).env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
         command.env("PALISADE_STATE_DIR", state_dir(user)).current_dir("/");
+        // A test that installs packages says so: the others reach no registry.
+        command.env("PALISADE_PACKAGES_ENABLED", "false");
         Self { command, stdin: Vec::new(), patience: patience(PATIENCE) }
     }
 
@@ -201,6 +206,13 @@ impl Palisade {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Removes an environment variable that every command has.
+    #[must_use]
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
         self
     }
 

@@ -18,6 +18,8 @@ use crate::{Build, Palisade, User};
 /// Far above the longest limit of any test.
 const PATIENCE: Duration = Duration::from_secs(90);
 const VERSION: &str = "2026-07-28";
+/// Later notifications are dropped.
+const NOTIFICATIONS_MAX: usize = 10_000;
 
 type Answers = Arc<Mutex<HashMap<u64, SyncSender<Value>>>>;
 
@@ -26,6 +28,7 @@ pub struct Client {
     child: Child,
     stdin: Mutex<Option<ChildStdin>>,
     answers: Answers,
+    notifications: Arc<Mutex<Vec<Value>>>,
     next: AtomicU64,
 }
 
@@ -74,18 +77,32 @@ impl Client {
         let mut child = child.expect("palisade starts");
         let stdin = Mutex::new(child.stdin.take());
         let answers = Answers::default();
+        let notifications: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let heard = Arc::clone(&notifications);
         let (lines, waiting) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&answers));
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
                 let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-                let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
+                if message.get("method").is_some() {
+                    let mut heard = locked(&heard);
+                    if heard.len() < NOTIFICATIONS_MAX {
+                        heard.push(message);
+                    }
+                    continue;
+                }
+                let id = message["id"].as_u64();
                 let caller = id.and_then(|id| locked(&waiting).remove(&id));
                 caller.map(|caller| caller.send(message).ok());
             }
             // Wakes callers that still wait: no answer will come.
             locked(&waiting).clear();
         });
-        Self { child, stdin, answers, next: AtomicU64::new(1) }
+        Self { child, stdin, answers, notifications, next: AtomicU64::new(1) }
+    }
+
+    /// What the server said without being asked, so far.
+    pub fn notifications(&self) -> Vec<Value> {
+        locked(&self.notifications).clone()
     }
 
     /// Its process number.

@@ -11,7 +11,8 @@ use sandbox::conformance::Area;
 use sandbox::workspace::{FileError, Held, NotHeld, Quota, Workspace, WorkspaceRef, WorkspaceStore};
 use sandbox::{
     Backend, BackendError, BoxFuture, DiskHeld, Ending, Enforced, FailureCounts, Guarantee, Inventory,
-    InventoryError, Limits, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage, Warmable,
+    InventoryError, Layer, Limits, Sandbox, SandboxSpec, StartPhases, Toolchain, ToolchainQuery, Usage,
+    Warmable,
 };
 
 /// A wall with a fault.
@@ -207,6 +208,11 @@ impl Sandbox for BrokenSandbox {
             Area::Watch => Box::pin(std::future::ready(Ending::Cpu)),
             _ => self.inner.watch(),
         }
+    }
+
+    /// Not a fault where layers are sound: without it the suite would not look at attached ones.
+    fn attach<'a>(&'a mut self, layer: &'a Layer) -> BoxFuture<'a, Result<(), BackendError>> {
+        self.inner.attach(layer)
     }
 
     /// Fault: usage goes on changing after the end.

@@ -12,7 +12,7 @@ use crate::tree::{File, Tree};
 const RULE: &str = "layers";
 
 /// A crate, and the crates of the workspace that it may use.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("sandbox", &[]),
     ("jail", &[]),
@@ -22,8 +22,11 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("backends", &["sandbox", "jail"]),
     ("guest", &["wire"]),
     ("zygote", &["jail", "guest"]),
+    ("static-guest", &["jail", "guest"]),
     ("engine", &["sandbox", "policy", "audit", "wire"]),
     ("egress", &["engine", "sandbox"]),
+    ("packages", &["engine", "egress", "sandbox"]),
+    ("upstreams", &["engine", "policy", "sandbox"]),
     ("mcp", &["engine", "policy", "sandbox", "wire"]),
     ("service", &["mcp", "engine", "policy", "terminal"]),
     ("terminal", &[]),
@@ -32,8 +35,23 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     (
         "palisade",
         &[
-            "egress", "engine", "audit", "backends", "policy", "sandbox", "guest", "jail", "wire", "syntax",
-            "mcp", "service", "setup", "bench", "terminal",
+            "egress",
+            "engine",
+            "audit",
+            "backends",
+            "policy",
+            "sandbox",
+            "guest",
+            "jail",
+            "wire",
+            "syntax",
+            "mcp",
+            "packages",
+            "service",
+            "setup",
+            "bench",
+            "terminal",
+            "upstreams",
         ],
     ),
 ];

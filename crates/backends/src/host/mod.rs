@@ -2,10 +2,23 @@
 //! sandboxes. They differ in how they isolate.
 
 pub mod inventory;
+mod lasting;
 pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use jail::Spawner;
+
+use self::workspace::HostWorkspaces;
+use crate::native::cgroup::Cgroups;
+use crate::native::deaths::Deaths;
+use crate::native::identity::Identities;
+use crate::native::plan::System;
+
+pub(crate) use self::lasting::workspace_of;
 
 /// The parts of the host that a local wall is given.
 #[derive(Debug, Clone, Default)]
@@ -18,4 +31,19 @@ pub struct HostParts {
     pub launcher: Vec<String>,
     /// The path of this executable. Some runtimes start it again inside the sandbox to parse programs there.
     pub executable: Option<PathBuf>,
+}
+
+/// What all walls of one server share: control groups below the server's own, identities on the host, the parts of the
+/// system that every sandbox shows, and the turns in which sandboxes end.
+#[derive(Clone)]
+pub(crate) struct Local {
+    pub(crate) cgroups: Arc<Cgroups>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) system: System,
+    pub(crate) made: Arc<AtomicU64>,
+    pub(crate) deaths: Arc<Deaths>,
+    /// The files of persistent sandboxes; `None` where the server has no state directory.
+    pub(crate) workspaces: Option<Arc<HostWorkspaces>>,
+    /// The process that attaches layers to existing sandboxes.
+    pub(crate) spawner: Arc<Spawner>,
 }

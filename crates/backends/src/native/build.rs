@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases, WORKSPACE};
-use jail::{Handover, IdMap, JailPlan, Message, Wall, ZygotePlan};
+use jail::{Handover, IdMap, JailPlan, Message, Spawner, Wall, ZygotePlan};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -27,6 +27,7 @@ use super::progress::{Progress, Stage};
 use super::sandbox::NativeSandbox;
 use super::zygotes::RunningZygote;
 use super::{NativeBackend, at, kernel_file, micros, plan, verify, watched};
+use crate::host::workspace_of;
 
 /// Building takes milliseconds. A machine that needs longer than this is overloaded.
 const BUILD_PATIENCE: Duration = Duration::from_secs(5);
@@ -92,7 +93,7 @@ impl NativeBackend {
     }
 
     fn zygote_for(&self, spec: &SandboxSpec) -> Option<Arc<RunningZygote>> {
-        if plan::overlaps_writable(spec) {
+        if plan::overlaps_writable(spec) || !spec.folders.is_empty() {
             return None;
         }
         self.zygotes.ready(spec, |zygote| {
@@ -117,7 +118,7 @@ impl NativeBackend {
         let started = Instant::now();
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let mut cgroups = self.cgroups.create(number, &spec.limits).map_err(at("cgroup"))?;
-        let workspace = self.workspace_path(spec)?;
+        let workspace = workspace_of(self.workspaces.as_deref(), spec)?;
         let zygote = origin.as_ref().map(|origin| &**origin.zygote);
         let plan = self.plan((spec, workspace.as_deref()), number, zygote, &cgroups)?;
         let (mut stream, theirs) = UnixStream::pair().map_err(at("stream"))?;
@@ -148,6 +149,7 @@ impl NativeBackend {
             progress,
             deaths,
             workspace,
+            spawner: Arc::clone(&self.spawner),
         };
         if plan.joins_groups {
             self.cgroups.complete(&mut cgroups, number, &spec.limits).map_err(at("cgroup"))?;
@@ -191,9 +193,12 @@ impl NativeBackend {
     ) -> Result<JailPlan, BackendError> {
         let id_map = match spec.workspace.as_ref().zip(workspace) {
             Some((of, path)) => {
-                self.adopt(of, path).map_err(at("workspace"))?;
+                let adopted = self.workspaces.as_ref().map_or(Ok(()), |all| all.adopt(of, path));
+                adopted.map_err(at("workspace"))?;
                 self.identities.lasting(of.identity)
             }
+            // An ordinary user's directories are reached with that user's own id.
+            None if !spec.folders.is_empty() && !self.identities.are_unused() => self.identities.lasting(0),
             None => self.identities.next(number),
         };
         let mut plan = self.system.plan(spec, id_map, &self.cgroups, cgroups);
@@ -241,6 +246,7 @@ struct Building<'a> {
     deaths: Arc<Deaths>,
     /// The directory of the workspace, if its files last.
     workspace: Option<PathBuf>,
+    spawner: Arc<Spawner>,
 }
 
 /// A clone that is not a sandbox yet. Dropping it kills the process, because a hanging clone would not notice
@@ -333,14 +339,19 @@ impl Building<'_> {
         if let Some(path) = self.workspace.take() {
             sandbox.watch_workspace(path);
         }
-        let seen = verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups() };
+        let seen =
+            verify::Seen { pid, plan, limits: &spec.limits, cgroups: sandbox.cgroups(), setup_id: None };
         let enforced = seen.enforced(built.landlock_abi)?;
+        if !spec.attach_points.is_empty() {
+            // Before the process hides: afterwards an ordinary user has no access to its namespaces.
+            sandbox.allow_attaching(spec, &self.spawner).map_err(at("mounts"))?;
+        }
         origin.map_or(Ok(()), |origin| origin.verify_network(pid))?;
         self.progress.reach(Stage::Consent);
         jail::send_go(self.report.get_ref()).map_err(at("consent"))?;
         // The jail closes its end once it is hidden from its siblings.
         match self.next_message().await? {
-            None => verify::is_hidden(pid)?,
+            None => verify::is_hidden(pid, 0)?,
             Some((Message::Failed(error), _)) => return Err(plan::explain(&error)),
             Some(_) => return Err(missing()),
         }
@@ -365,7 +376,7 @@ fn add_step(phases: &mut StartPhases, name: &str, us: u32) {
 }
 
 /// The number of a process in the server's process namespace. See pidfd_open(2) and proc(5), fdinfo.
-fn number_of(pidfd: &OwnedFd) -> io::Result<i32> {
+pub(super) fn number_of(pidfd: &OwnedFd) -> io::Result<i32> {
     let text = kernel_file::read(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
     number.filter(|number| *number > 0).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))

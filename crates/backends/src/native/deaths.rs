@@ -23,7 +23,7 @@ const LINGER_STEP_MS: u32 = 32;
 
 /// Shared by all sandboxes of one server.
 #[derive(Debug)]
-pub(super) struct Deaths {
+pub(crate) struct Deaths {
     turns: Arc<Semaphore>,
     alive: AtomicU32,
     /// Where a sandbox that cannot be destroyed is reported.
@@ -37,7 +37,7 @@ impl Deaths {
     }
 
     /// How long the next sandbox stays when the server is gone, after those that live now.
-    pub(super) fn linger_ms(&self) -> u32 {
+    pub(crate) fn linger_ms(&self) -> u32 {
         let before = self.alive.load(Ordering::Relaxed) / ENDS_AT_ONCE;
         before.saturating_mul(LINGER_STEP_MS).min(jail::LINGER_MS_MAX)
     }

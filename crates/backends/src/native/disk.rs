@@ -24,7 +24,7 @@ use ::sandbox::DiskHeld;
 use ::sandbox::workspace::Used;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::nameless::{self, Nameless};
+use super::nameless::{self, Holders, Nameless};
 use crate::host::workspace::tracker::{self, OpenFiles, Tenancy, Tracked};
 
 /// Minimum pause between two walks.
@@ -52,8 +52,8 @@ const UNCOUNTABLE: DiskHeld = DiskHeld { bytes: u64::MAX, inodes: u64::MAX };
 /// The use of one workspace, measured periodically.
 pub(super) struct DiskUse {
     path: PathBuf,
-    /// Process 1 of the sandbox: its descendants may hold deleted files open.
-    pid: i32,
+    /// The processes that may hold deleted files open.
+    holders: Holders,
     next: Instant,
     /// What the workspace held when the run began, if that was too much already.
     surplus: Option<DiskHeld>,
@@ -106,15 +106,15 @@ impl Hidden {
 }
 
 impl DiskUse {
-    pub(super) fn new(path: PathBuf, pid: i32) -> Self {
+    pub(super) fn new(path: PathBuf, holders: Holders) -> Self {
         let inspected = path.clone();
         let inspect = move || match rustix::fs::stat(&inspected) {
-            Ok(stat) => nameless::find(pid, stat.st_dev).1,
+            Ok(stat) => nameless::find(holders, stat.st_dev).1,
             Err(_) => OpenFiles::default(),
         };
         let tenancy = tracker::move_in(&path, inspect).ok().map(Arc::new);
         let hidden = Hidden::default();
-        Self { path, pid, next: Instant::now(), surplus: None, free_bytes: 0, hidden, tenancy, walks: 0 }
+        Self { path, holders, next: Instant::now(), surplus: None, free_bytes: 0, hidden, tenancy, walks: 0 }
     }
 
     /// Begins a new run, which is not blamed for what is there already. It must be called before the program
@@ -161,9 +161,9 @@ impl DiskUse {
 
     async fn look(&mut self, bytes_max: u64, inodes_max: u64) -> Option<DiskHeld> {
         let started = Instant::now();
-        let (path, pid, tenancy) = (self.path.clone(), self.pid, self.tenancy.clone());
+        let (path, holders, tenancy) = (self.path.clone(), self.holders, self.tenancy.clone());
         let walked = tokio::task::spawn_blocking(move || {
-            let (nameless, open) = nameless::find(pid, rustix::fs::stat(&path)?.st_dev);
+            let (nameless, open) = nameless::find(holders, rustix::fs::stat(&path)?.st_dev);
             let tracked = tenancy.and_then(|tenancy| Tracking::look(&path, (&tenancy, &open)));
             let limits = (bytes_max, inodes_max);
             let trusted = tracked.as_ref().and_then(|tracked| tracked.trusted(&path, nameless.bytes, limits));
@@ -357,7 +357,7 @@ mod tests {
     async fn what_a_program_writes_at_once_is_not_taken_for_what_was_there() {
         let top = std::env::temp_dir().join(format!("palisade-disk-first-{}", std::process::id()));
         std::fs::create_dir_all(&top).unwrap();
-        let mut disk = DiskUse::new(top.clone(), 1);
+        let mut disk = DiskUse::new(top.clone(), Holders::Programs { first: 1 });
         disk.begin((1 << 20, 100), None, false).await;
         std::fs::write(top.join("file"), vec![7; 3 << 20]).unwrap();
         disk.next = Instant::now();
@@ -379,7 +379,7 @@ mod tests {
         }
         let limits = (16 << 20, 10_000);
         // No process has this number, so none has a file open.
-        let mut disk = DiskUse::new(top.clone(), i32::MAX);
+        let mut disk = DiskUse::new(top.clone(), Holders::Programs { first: i32::MAX });
         disk.begin(limits, None, false).await;
         assert_eq!(disk.walks, 1, "it is not tracked yet");
         tracker::track_at(&top);

@@ -1,10 +1,15 @@
 //! Which host identity each sandbox gets: unused ids if the server is root, otherwise subordinate ids or the
 //! user's own id.
+//!
+//! Only ids that the server's user namespace maps can be given. On a host it maps all of them. Inside a container
+//! with a user namespace it maps some (often 65,536), and the ids come from their upper half ([`id_space`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use jail::{IdMap, ZYGOTE_ID, ZygoteIds};
+
+use super::id_space::{Drawn, IdSpace, Span};
 
 /// Start of a range that no distribution assigns. Each server uses 256 numbers of it.
 const UNUSED_BASE: u32 = 0x3000_0000;
@@ -17,37 +22,68 @@ const PER_SERVER_OF_SANDBOXES: u32 = PER_SERVER - 1;
 const LASTING_BASE: u32 = 0x7000_0000;
 const LASTING_MASK: u32 = 0x0fff_ffff;
 
-pub(super) enum Identities {
-    Unused { base: u32 },
-    Subordinate { uids: (u32, u32), gids: (u32, u32), newuidmap: PathBuf, newgidmap: PathBuf },
-    Own { uid: u32, gid: u32 },
+pub(crate) enum Identities {
+    /// Ids of fresh sandboxes and of their zygote process, and those of persistent sandboxes.
+    Unused {
+        server: Span,
+        lasting: Span,
+    },
+    Subordinate {
+        uids: (u32, u32),
+        gids: (u32, u32),
+        newuidmap: PathBuf,
+        newgidmap: PathBuf,
+    },
+    Own {
+        uid: u32,
+        gid: u32,
+    },
 }
 
 impl Identities {
     pub(super) fn detect() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
+        let space = IdSpace::own();
         if uid == 0 {
             let server = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-            return Self::Unused { base: base_of(server) };
+            return Self::of_root(server, gid, &space);
         }
-        Self::subordinate(uid).unwrap_or(Self::Own { uid, gid })
+        Self::subordinate(uid, &space).unwrap_or(Self::Own { uid, gid })
     }
 
-    fn subordinate(uid: u32) -> Option<Self> {
+    /// The identities that root can give, by the ids that its user namespace maps.
+    fn of_root(server: u32, gid: u32, space: &IdSpace) -> Self {
+        let server_span = Span { first: base_of(server), count: PER_SERVER };
+        let lasting = Span { first: LASTING_BASE, count: LASTING_MASK + 1 };
+        if space.has(server_span) && space.has(lasting) {
+            return Self::Unused { server: server_span, lasting };
+        }
+        match space.draw(server, PER_SERVER) {
+            Some(Drawn { server, lasting }) => Self::Unused { server, lasting },
+            // The build fails then, and `plan::explain` says why.
+            None if space.root_is_real() => Self::Unused { server: server_span, lasting },
+            // This root is an ordinary user of the host.
+            None => Self::Own { uid: 0, gid },
+        }
+    }
+
+    fn subordinate(uid: u32, space: &IdSpace) -> Option<Self> {
         let name = user_name(uid)?;
-        Some(Self::Subordinate {
-            uids: range(&fs::read_to_string("/etc/subuid").ok()?, &name, uid)?,
-            gids: range(&fs::read_to_string("/etc/subgid").ok()?, &name, uid)?,
-            newuidmap: tool("newuidmap")?,
-            newgidmap: tool("newgidmap")?,
-        })
+        let uids = range(&fs::read_to_string("/etc/subuid").ok()?, &name, uid)?;
+        let gids = range(&fs::read_to_string("/etc/subgid").ok()?, &name, uid)?;
+        let is_mapped =
+            [uids, gids].iter().all(|(first, count)| space.has(Span { first: *first, count: *count }));
+        is_mapped.then_some(())?;
+        Some(Self::Subordinate { uids, gids, newuidmap: tool("newuidmap")?, newgidmap: tool("newgidmap")? })
     }
 
-    pub(super) fn next(&self, number: u64) -> IdMap {
+    pub(crate) fn next(&self, number: u64) -> IdMap {
         let pick = |(start, count): (u32, u32)| start + u32::try_from(number % u64::from(count)).unwrap_or(0);
         match self {
-            Self::Unused { base } => IdMap::Unused { id: pick((*base, PER_SERVER_OF_SANDBOXES)) },
+            Self::Unused { server, .. } => {
+                IdMap::Unused { id: pick((server.first, PER_SERVER_OF_SANDBOXES)) }
+            }
             Self::Subordinate { uids, gids, newuidmap, newgidmap } => IdMap::Subordinate {
                 uid: pick(*uids),
                 gid: pick(*gids),
@@ -60,9 +96,9 @@ impl Identities {
 
     /// For a persistent workspace: the same each time. Files written by the host must belong to it too, which
     /// an ordinary user can achieve only with their own identity.
-    pub(super) fn lasting(&self, identity: u32) -> IdMap {
+    pub(crate) fn lasting(&self, identity: u32) -> IdMap {
         match self {
-            Self::Unused { .. } => IdMap::Unused { id: LASTING_BASE + (identity & LASTING_MASK) },
+            Self::Unused { lasting, .. } => IdMap::Unused { id: lasting.pick(identity) },
             Self::Subordinate { .. } | Self::Own { .. } => {
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
                 IdMap::Own { uid: uid.as_raw(), gid: gid.as_raw() }
@@ -74,12 +110,12 @@ impl Identities {
     /// ordinary user has only their own id.
     pub(super) fn of_zygote(&self, lasts: bool) -> ZygoteIds {
         match self {
-            Self::Unused { base } => {
-                let own = base + PER_SERVER_OF_SANDBOXES;
+            Self::Unused { server, lasting } => {
+                let own = server.first + PER_SERVER_OF_SANDBOXES;
                 let ranges = vec![
                     (ZYGOTE_ID, own, own, 1),
-                    (ZYGOTE_ID + 1, *base, *base, PER_SERVER_OF_SANDBOXES),
-                    (LASTING_BASE, LASTING_BASE, LASTING_BASE, LASTING_MASK + 1),
+                    (ZYGOTE_ID + 1, server.first, server.first, PER_SERVER_OF_SANDBOXES),
+                    (LASTING_BASE, lasting.first, lasting.first, lasting.count),
                 ];
                 ZygoteIds { ranges, tools: None }
             }
@@ -99,7 +135,7 @@ impl Identities {
     }
 
     /// Whether the server is root and sandboxes have unused ids.
-    pub(super) fn are_unused(&self) -> bool {
+    pub(crate) fn are_unused(&self) -> bool {
         matches!(self, Self::Unused { .. })
     }
 
@@ -174,9 +210,39 @@ mod tests {
 
     #[test]
     fn root_never_maps_itself() {
-        let identities = Identities::Unused { base: UNUSED_BASE };
+        let identities = Identities::of_root(1, 0, &IdSpace::parse("0 0 4294967295", "0 0 4294967295"));
         for number in [0, 1, 255, 256, u64::MAX] {
             assert!(matches!(identities.next(number), IdMap::Unused { id } if id >= UNUSED_BASE));
         }
+        assert_eq!(identities.lasting(u32::MAX), IdMap::Unused { id: LASTING_BASE + LASTING_MASK });
+    }
+
+    #[test]
+    fn root_of_a_container_gives_ids_that_the_container_maps() {
+        let space = IdSpace::parse("0 100000 65536", "0 100000 65536");
+        for server in [1, 63, 64, 4_000_000] {
+            let identities = Identities::of_root(server, 0, &space);
+            let maps = [
+                identities.next(0),
+                identities.next(254),
+                identities.lasting(0),
+                identities.lasting(u32::MAX),
+            ];
+            for map in maps {
+                assert!(matches!(map, IdMap::Unused { id } if (32_768..65_534).contains(&id)), "{map:?}");
+            }
+            let zygote = identities.of_zygote(false);
+            let inside = within_zygote(&zygote, identities.lasting(77));
+            assert!(inside.is_some(), "a zygote process can clone persistent sandboxes");
+        }
+    }
+
+    #[test]
+    fn root_of_a_namespace_with_one_id_is_an_ordinary_user_of_the_host() {
+        let identities = Identities::of_root(7, 0, &IdSpace::parse("0 1000 1", "0 1000 1"));
+        assert_eq!(identities.next(3), IdMap::Own { uid: 0, gid: 0 });
+        // The real root is never mapped into a sandbox, even if nothing else is mapped here.
+        let real = Identities::of_root(7, 0, &IdSpace::parse("0 0 1", "0 0 1"));
+        assert!(real.are_unused());
     }
 }

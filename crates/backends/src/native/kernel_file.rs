@@ -13,7 +13,7 @@ const FIRST_BYTES: usize = 8 * 1024;
 const VALUE_BYTES: usize = 1024;
 
 /// The whole file.
-pub(super) fn read(path: impl AsRef<Path>) -> io::Result<String> {
+pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_again(&open(path.as_ref())?)
 }
 

@@ -16,9 +16,11 @@ use jail::{Rlimits, Wall};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::FsPickFlags;
 use rustix::process::{Pid, Resource, Rlimit};
+use rustix::thread::{Gid, Uid};
 
 use super::cgroup::CgroupSet;
 use super::inhabitants::Inhabitants;
+use super::status::Status;
 use super::{at, plan, tree};
 
 /// How many times the processes are listed until no new one appears. An idle interpreter starts none.
@@ -37,6 +39,8 @@ pub(super) struct Change<'a> {
     /// The limits that its processes got when it was built, if higher.
     pub(super) headroom: Option<&'a Limits>,
     pub(super) to: &'a Limits,
+    /// Whether its processes are those of a kernel of its own, which keeps the limits of each process itself.
+    pub(super) has_kernel: bool,
 }
 
 impl Change<'_> {
@@ -92,7 +96,7 @@ impl Change<'_> {
         let counted = self.cgroups.limits_processes();
         let given = plan::rlimits(self.headroom.unwrap_or(self.from), counted);
         let wanted = plan::rlimits(self.to, counted);
-        if wanted == given || Wall::Rlimits.off() {
+        if wanted == given || self.has_kernel || Wall::Rlimits.off() {
             return Ok(());
         }
         let values = values(&wanted);
@@ -105,8 +109,10 @@ impl Change<'_> {
                 return Ok(());
             }
             for pid in new {
-                self.limit_process(pid, &values)?;
-                done.push(pid);
+                // One that is gone may have left a child without these limits, so it does not count.
+                if self.limit_process(pid, &values)? {
+                    done.push(pid);
+                }
             }
             // The group holds no other thread, so no process can have been created meanwhile.
             if self.cgroups.threads_count().is_some_and(|count| count == done.len() as u64) {
@@ -127,11 +133,17 @@ impl Change<'_> {
         if everyone.contains(&self.pid) { Ok(everyone) } else { Err(unverified("it has no first process")) }
     }
 
-    fn limit_process(&self, pid: i32, values: &[(Resource, u64)]) -> Result<(), BackendError> {
+    /// Whether the process is there and has these limits now.
+    fn limit_process(&self, pid: i32, values: &[(Resource, u64)]) -> Result<bool, BackendError> {
         let is_gone = || pid != self.pid && !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-        match lower(pid, values) {
-            Err(_) if is_gone() => Ok(()),
-            Ok(true) => Ok(()),
+        let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let lowered = match lower(pid, values) {
+            Err(error) if refused(&error) => lower_as_owner(pid, values),
+            lowered => lowered,
+        };
+        match lowered {
+            Err(_) if is_gone() => Ok(false),
+            Ok(true) => Ok(true),
             Ok(false) => Err(unverified("a process has other limits")),
             Err(error) => Err(at("process limits")(error)),
         }
@@ -176,6 +188,31 @@ fn lower(pid: i32, values: &[(Resource, u64)]) -> io::Result<bool> {
         is_set &= Wall::Verify.off() || found == limit();
     }
     Ok(is_set)
+}
+
+/// The same by a thread with the identity of that process, which may lower its limits. Needed where the process is in
+/// the server's own user namespace and the server, though root, lacks CAP_SYS_RESOURCE.
+fn lower_as_owner(pid: i32, values: &[(Resource, u64)]) -> io::Result<bool> {
+    let status = Status::read(pid)?;
+    let first = |name: &str| status.get(name).split_whitespace().next().and_then(|id| id.parse::<u32>().ok());
+    let (Some(uid), Some(gid)) = (first("Uid"), first("Gid")) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    if uid == 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let become_owner = || {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        // Only of this thread, which ends with the call.
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        lower(pid, values)
+    };
+    let ended = std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().name("limits".to_owned()).spawn_scoped(scope, become_owner);
+        started.map(std::thread::ScopedJoinHandle::join)
+    })?;
+    ended.unwrap_or_else(|_| Err(io::Error::other("its thread failed")))
 }
 
 fn unverified(what: &str) -> BackendError {

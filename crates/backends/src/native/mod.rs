@@ -6,37 +6,39 @@
 //! host trusts no report about anything it can observe itself. An interpreter may start meanwhile; a program
 //! is sent only afterwards.
 
+mod attach;
 mod build;
-mod cgroup;
-mod deaths;
+pub(crate) mod cgroup;
+pub(crate) mod deaths;
 mod descriptors;
 mod disk;
 mod free;
-mod identity;
+mod id_space;
+pub(crate) mod identity;
 mod inhabitants;
-mod kernel_file;
+pub(crate) mod kernel_file;
 mod lease;
 mod nameless;
 mod network;
-mod plan;
+pub(crate) mod plan;
 mod progress;
 mod quiescence;
-mod sandbox;
+pub(crate) mod sandbox;
 mod sockets;
-mod status;
+pub(crate) mod status;
+mod surroundings;
 mod tree;
-mod verify;
+pub(crate) mod verify;
 mod watch;
 mod zygotes;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use ::sandbox::workspace::{WorkspaceRef, WorkspaceStore};
+use ::sandbox::workspace::WorkspaceStore;
 use ::sandbox::{
     Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, Inventory, Sandbox, SandboxSpec,
 };
@@ -50,23 +52,25 @@ use self::deaths::Deaths;
 use self::identity::Identities;
 use self::plan::System;
 use self::zygotes::Zygotes;
-use crate::host::HostParts;
 use crate::host::inventory::HostInventory;
 use crate::host::workspace::{HostWorkspaces, Owner};
+use crate::host::{HostParts, Local};
 
 pub use self::cgroup::CgroupState;
+pub use self::surroundings::{GroupMounts, Surroundings};
 
 /// The native backend.
 pub struct NativeBackend {
     spawner: Arc<Spawner>,
-    cgroups: Cgroups,
+    cgroups: Arc<Cgroups>,
     identities: Arc<Identities>,
     /// `None`: no persistent sandboxes.
-    workspaces: Option<HostWorkspaces>,
+    workspaces: Option<Arc<HostWorkspaces>>,
     system: System,
     zygotes: Zygotes,
     inventory: HostInventory,
-    made: AtomicU64,
+    /// How many sandboxes were made, by this wall and those that share its control groups.
+    made: Arc<AtomicU64>,
     deaths: Arc<Deaths>,
     failures: Arc<Failures>,
 }
@@ -81,7 +85,7 @@ impl NativeBackend {
     pub fn new(spawner: Spawner) -> Self {
         let spawner = Arc::new(spawner);
         let failures = Arc::<Failures>::default();
-        let cgroups = Cgroups::detect(&spawner, &failures);
+        let cgroups = Arc::new(Cgroups::detect(&spawner, &failures));
         Self {
             spawner,
             cgroups,
@@ -90,7 +94,7 @@ impl NativeBackend {
             system: System::detect(),
             zygotes: Zygotes::default(),
             inventory: HostInventory::new(&HostParts::default()),
-            made: AtomicU64::new(0),
+            made: Arc::default(),
             deaths: Arc::new(Deaths::new(&failures)),
             failures,
         }
@@ -114,9 +118,23 @@ impl NativeBackend {
             let (uid, gid) = identities.lasting(identity).numbers();
             Owner { uid, gid }
         };
-        self.workspaces = Some(HostWorkspaces::new(&parts.state_dir, owners, Arc::clone(&self.failures)));
+        let workspaces = HostWorkspaces::new(&parts.state_dir, owners, Arc::clone(&self.failures));
+        self.workspaces = Some(Arc::new(workspaces));
         self.system.set_executable(parts.executable);
         self
+    }
+
+    /// What other walls of this server share with it.
+    pub(crate) fn local(&self) -> Local {
+        Local {
+            cgroups: Arc::clone(&self.cgroups),
+            identities: Arc::clone(&self.identities),
+            system: self.system.clone(),
+            made: Arc::clone(&self.made),
+            deaths: Arc::clone(&self.deaths),
+            workspaces: self.workspaces.clone(),
+            spawner: Arc::clone(&self.spawner),
+        }
     }
 
     /// What was determined about control groups, for `doctor`.
@@ -127,32 +145,6 @@ impl NativeBackend {
     /// Whether sandboxes run with the server user's identity on the host.
     pub fn shares_own_identity(&self) -> bool {
         self.identities.are_own()
-    }
-
-    /// The directory of the workspace that a sandbox shows, if its files last.
-    fn workspace_path(&self, spec: &SandboxSpec) -> Result<Option<PathBuf>, BackendError> {
-        let Some(of) = &spec.workspace else { return Ok(None) };
-        let unsupported = |what: String| BackendError::Unsupported {
-            what,
-            remedy: "give the server a state directory on a disk".to_owned(),
-        };
-        let workspaces = self.workspaces.as_ref();
-        let workspaces = workspaces.ok_or_else(|| unsupported("it has no files that last".to_owned()))?;
-        workspaces.path(of).map(Some).map_err(|error| unsupported(error.to_string()))
-    }
-
-    /// Ensures that the top directory of a workspace belongs to its identity. That identity created
-    /// everything beneath it.
-    fn adopt(&self, of: &WorkspaceRef, path: &Path) -> io::Result<()> {
-        use rustix::fs::{Gid, Mode, OFlags, Uid};
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        let (uid, gid) = self.identities.lasting(of.identity).numbers();
-        let found = rustix::fs::fstat(&directory)?;
-        if (found.st_uid, found.st_gid) != (uid, gid) {
-            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-        }
-        Ok(())
     }
 }
 
@@ -171,7 +163,7 @@ impl Backend for NativeBackend {
     }
 
     fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
-        self.workspaces.as_ref().map(|workspaces| workspaces as &dyn WorkspaceStore)
+        self.workspaces.as_deref().map(|workspaces| workspaces as &dyn WorkspaceStore)
     }
 
     fn inventory(&self) -> &dyn Inventory {
@@ -199,14 +191,14 @@ impl Backend for NativeBackend {
     deprecated,
     reason = "an OwnedFd never changes its number, so the case the replacement guards is not ours"
 )]
-fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(descriptor, Interest::READABLE)
 }
 
-fn at(step: &'static str) -> impl Fn(io::Error) -> BackendError {
+pub(crate) fn at(step: &'static str) -> impl Fn(io::Error) -> BackendError {
     move |source| BackendError::Build { step: step.to_owned(), source }
 }
 
-fn micros(since: Instant) -> u64 {
+pub(crate) fn micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

@@ -39,17 +39,48 @@ pub(super) struct Nameless {
     pub(super) is_hidden: bool,
 }
 
+/// The processes that may hold files of a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Holders {
+    /// The descendants of process 1.
+    Programs {
+        /// Process 1.
+        first: i32,
+    },
+    /// A kernel of its own, and the process that opens files for it. Programs have no process on the host.
+    Kernel {
+        /// The kernel.
+        sentry: i32,
+        /// The process that has the files.
+        gofer: i32,
+    },
+}
+
+impl Holders {
+    fn all(self) -> Vec<i32> {
+        match self {
+            Self::Programs { first } => tree::members(first),
+            Self::Kernel { sentry, gofer } => [tree::members(sentry), tree::members(gofer)].concat(),
+        }
+    }
+
+    /// Whether that process opens files only for the host's requests.
+    fn is_guest(self, pid: i32) -> bool {
+        matches!(self, Self::Programs { first } if first == pid)
+    }
+}
+
 /// Inspects all processes of a sandbox.
-pub(super) fn find(first: i32, device: u64) -> (Nameless, OpenFiles) {
+pub(super) fn find(holders: Holders, device: u64) -> (Nameless, OpenFiles) {
     let mut look = Look::new(device);
     let budget = Budget::new(LOOK_MAX);
-    for pid in tree::members(first) {
+    for pid in holders.all() {
         if budget.is_used_up() {
             look.is_hidden = true;
             break;
         }
-        if pid == first {
-            // Process 1 opens files only for the host's requests, but programs may send to its sockets.
+        if holders.is_guest(pid) {
+            // Programs may send to its sockets.
             look.at_sockets(pid);
             continue;
         }

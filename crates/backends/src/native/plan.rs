@@ -6,10 +6,13 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, Rlimits, Scratch};
-use sandbox::{BackendError, Limits, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, WORKSPACE};
+use jail::{Bind, IdMap, JailError, JailPlan, PlanFile, PlanFolder, Rlimits, Scratch};
+use sandbox::{
+    BackendError, Limits, PlacedFile, ReadOnlyBind, STACK_BYTES, SandboxSpec, SharedFolder, WORKSPACE,
+};
 
 use super::cgroup::{CgroupSet, Cgroups};
+use super::surroundings::Surroundings;
 
 /// Links at the top of a merged-/usr system, directories elsewhere.
 const TOP: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
@@ -47,7 +50,8 @@ const GUEST_PROCESSES: u64 = 1;
 const SPARE_PROCESSES: u64 = 64;
 
 /// What every sandbox on this machine shows.
-pub(super) struct System {
+#[derive(Clone)]
+pub(crate) struct System {
     binds: Vec<Bind>,
     symlinks: Vec<(PathBuf, PathBuf)>,
     files: Vec<PlanFile>,
@@ -83,7 +87,7 @@ impl System {
     }
 
     /// The files of a sandbox: those of every sandbox, and those of its kind.
-    pub(super) fn files(&self, spec: &SandboxSpec) -> Vec<PlanFile> {
+    pub(crate) fn files(&self, spec: &SandboxSpec) -> Vec<PlanFile> {
         let own = |file: &PlacedFile| PlanFile { path: file.path.clone(), content: file.content.to_vec() };
         self.files.iter().cloned().chain(spec.files.iter().map(own)).collect()
     }
@@ -113,7 +117,7 @@ impl System {
 
     /// Everything except a workspace that lasts, and files: a clone of a zygote process finds them in its root
     /// already.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         &self,
         spec: &SandboxSpec,
         id_map: IdMap,
@@ -127,6 +131,8 @@ impl System {
             binds: self.binds(spec),
             symlinks: self.symlinks.iter().chain(&spec.links).cloned().collect(),
             files: Vec::new(),
+            directories: spec.attach_points.clone(),
+            folders: folders(spec),
             workspace: None,
             scratch: scratch(spec),
             rlimits: rlimits(spec.headroom.as_ref().unwrap_or(&spec.limits), cgroups.may_limit_processes()),
@@ -169,9 +175,18 @@ pub(super) fn overlaps_writable(spec: &SandboxSpec) -> bool {
     let binds = spec.binds.iter().map(|bind| bind.target.as_path());
     let layers = spec.layers.iter().map(|layer| layer.target.as_path());
     let files = spec.files.iter().map(|file| file.path.as_path());
-    let mut targets = binds.chain(layers).chain(files).chain(spec.executable_at.as_deref());
+    let points = spec.attach_points.iter().map(PathBuf::as_path);
+    let mut targets = binds.chain(layers).chain(files).chain(points).chain(spec.executable_at.as_deref());
     targets
         .any(|target| WRITABLE.iter().any(|(_, inside, _)| meets(target, inside)) || meets(target, WORKSPACE))
+}
+
+/// The operator's directories, outer ones first.
+fn folders(spec: &SandboxSpec) -> Vec<PlanFolder> {
+    let folder = |one: &SharedFolder| PlanFolder { path: one.path.clone(), is_writable: one.is_writable };
+    let mut folders: Vec<PlanFolder> = spec.folders.iter().map(folder).collect();
+    folders.sort_by(|one, other| one.path.cmp(&other.path));
+    folders
 }
 
 /// Everything writable, under one size limit.
@@ -232,24 +247,24 @@ pub(super) fn explain(error: &JailError) -> BackendError {
     };
     let refused = [libc_errno::EPERM, libc_errno::EACCES, libc_errno::ENOSPC, libc_errno::EUSERS];
     let is_refused = error.errno().is_some_and(|errno| refused.contains(&errno));
+    let is_absent = error.errno() == Some(libc_errno::ENOSYS);
     match error.step.as_str() {
-        "clone" if is_refused => unsupported(
-            "user namespaces are off for this user: as root, `sysctl -w user.max_user_namespaces=15000`; on Debian \
-             also `sysctl -w kernel.unprivileged_userns_clone=1`; on Ubuntu 23.10 or newer \
-             `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this \
-             binary; inside Docker run with `--security-opt seccomp=unconfined`",
-        ),
+        // The filters of container engines answer ENOSYS to clone3(2).
+        "clone" if is_refused || is_absent => unsupported(&Surroundings::read().namespaces_remedy()),
         "own id map" | "id maps" if is_refused => unsupported(
             "this user may not map ids: on Ubuntu 23.10 or newer `sysctl -w \
-             kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this binary",
+             kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this binary; inside a \
+             container whose user namespace maps only root, run the server as another user",
         ),
         "subordinate id map" => unsupported(
             "newuidmap refused: check that /etc/subuid and /etc/subgid have a range for this user and that newuidmap \
-             is set-uid (package uidmap)",
+             is set-uid (package uidmap); a container with no-new-privileges cannot use it: remove the ranges there",
         ),
-        "root" if is_refused => unsupported(
-            "mounting is restricted here, as it is inside a container whose /proc is masked: with Docker add \
-             `--security-opt systempaths=unconfined --security-opt apparmor=unconfined`, or run outside the container",
+        "procfs" if is_refused => unsupported(&Surroundings::read().procfs_remedy()),
+        "root" if is_refused || is_absent => unsupported(
+            "mounting is refused here, as it is inside a container whose system-call filter or AppArmor profile forbids it: with \
+             Docker add `--security-opt seccomp=deploy/docker/seccomp.json --security-opt apparmor=unconfined`; see \
+             docs/CONTAINERS.md",
         ),
         step => BackendError::Build { step: step.to_owned(), source },
     }
@@ -260,6 +275,7 @@ mod libc_errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const EACCES: i32 = 13;
     pub(super) const ENOSPC: i32 = 28;
+    pub(super) const ENOSYS: i32 = 38;
     pub(super) const EUSERS: i32 = 87;
 }
 

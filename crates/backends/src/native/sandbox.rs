@@ -11,17 +11,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::sandbox::{
-    BackendError, BoxFuture, DiskHeld, Ending, Enforced, FailureKind, Limits, Sandbox, SandboxSpec,
+    BackendError, BoxFuture, DiskHeld, Ending, Enforced, FailureKind, Layer, Limits, Sandbox, SandboxSpec,
     StartPhases, Usage, Warmable,
 };
+use jail::Spawner;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 
+use super::attach::{Attaching, attach};
 use super::cgroup::CgroupSet;
 use super::deaths::{Deaths, Mortal};
 use super::inhabitants::Inhabitants;
 use super::lease::Change;
+use super::nameless::Holders;
 use super::network::Network;
 use super::watch::Watch;
 use super::zygotes::RunningZygote;
@@ -32,7 +35,7 @@ const DROP_PATIENCE: Duration = Duration::from_secs(5);
 const DESTROY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process tree isolated by the native backend.
-pub(super) struct NativeSandbox {
+pub(crate) struct NativeSandbox {
     process: AsyncFd<OwnedFd>,
     cgroups: CgroupSet,
     watch: Watch,
@@ -44,6 +47,10 @@ pub(super) struct NativeSandbox {
     /// The higher limits that its processes still have if it is a spare.
     headroom: Option<Limits>,
     namespaces: Option<Held>,
+    /// What a container runtime keeps for it, which removes itself when it is dropped.
+    container: Option<Box<dyn Send + Sync>>,
+    /// The process that opens files for a kernel of its own, if one is between its programs and the host.
+    gofer: Option<i32>,
     /// Its processes, if it is a spare.
     inhabitants: Inhabitants,
     /// The usage, once nothing runs in it any more.
@@ -52,26 +59,36 @@ pub(super) struct NativeSandbox {
     is_dead: bool,
     /// Its permit to die; returned when it is dead.
     mortal: Option<Mortal>,
+    /// What attaches layers to it, if it has places for them.
+    attaching: Option<Attaching>,
 }
 
 /// What a sandbox leaves in the kernel.
 struct Remains {
     cgroups: CgroupSet,
     namespaces: Option<Held>,
+    /// The mount namespace, if layers could be attached.
+    mounts: Option<OwnedFd>,
+    /// Dropped when the processes are dead.
+    _container: Option<Box<dyn Send + Sync>>,
 }
 
 impl Remains {
     /// Removes everything, whatever became of the processes.
     fn remove(mut self) {
-        let namespaces = self.namespaces.take().map(Held::end);
-        self.cgroups.remove(namespaces.unwrap_or_default());
+        let mut namespaces = self.namespaces.take().map(Held::end).unwrap_or_default();
+        namespaces.extend(self.mounts.take());
+        self.cgroups.remove(namespaces);
     }
 
     /// Called when the processes are dead and their usage is known. Other sandboxes may reuse what is as good
     /// as new. This does not apply to a persistent sandbox, because only the usage of its last run is known.
     fn retire(mut self, usage: &Usage, limits: &Limits) {
         match self.namespaces.take() {
-            Some(held) => self.cgroups.retire(usage, limits, held.let_go()),
+            Some(held) => {
+                let namespaces = held.let_go().into_iter().chain(self.mounts.take()).collect();
+                self.cgroups.retire(usage, limits, namespaces);
+            }
             None => self.remove(),
         }
     }
@@ -132,7 +149,7 @@ impl Held {
 }
 
 impl NativeSandbox {
-    pub(super) fn new(
+    pub(crate) fn new(
         (pid, pidfd): (i32, OwnedFd),
         cgroups: CgroupSet,
         spec: &SandboxSpec,
@@ -149,28 +166,53 @@ impl NativeSandbox {
             limits: spec.limits.clone(),
             headroom: spec.headroom.clone(),
             namespaces: None,
+            container: None,
+            gofer: None,
             inhabitants: Inhabitants::default(),
             used: None,
             is_dead: false,
             mortal: Some(Mortal::new(deaths)),
+            attaching: None,
         })
     }
 
-    /// Watches how much a workspace on disk holds.
-    pub(super) fn watch_workspace(&mut self, path: PathBuf) {
-        self.watch.add_workspace(path);
+    /// Keeps what a container runtime has for the sandbox until its processes are dead.
+    pub(crate) fn keep_container(&mut self, container: Box<dyn Send + Sync>) {
+        self.container = Some(container);
+        self.cgroups.open_files();
     }
 
-    pub(super) fn cgroups(&self) -> &CgroupSet {
+    /// Its programs run on a kernel of their own, for which that process opens files.
+    pub(crate) fn note_kernel(&mut self, gofer: i32) {
+        self.gofer = Some(gofer);
+    }
+
+    /// Watches how much a workspace on disk holds.
+    pub(crate) fn watch_workspace(&mut self, path: PathBuf) {
+        let sentry = self.watch.watched().0;
+        let holders = match self.gofer {
+            None => Holders::Programs { first: sentry },
+            Some(gofer) => Holders::Kernel { sentry, gofer },
+        };
+        self.watch.add_workspace(path, holders);
+    }
+
+    /// Prepares for layers that are attached later.
+    pub(crate) fn allow_attaching(&mut self, spec: &SandboxSpec, spawner: &Arc<Spawner>) -> io::Result<()> {
+        self.attaching = Some(Attaching::new(self.watch.watched().0, spec, spawner)?);
+        Ok(())
+    }
+
+    pub(crate) fn cgroups(&self) -> &CgroupSet {
         &self.cgroups
     }
 
-    pub(super) fn become_ready(&mut self, enforced: Enforced, stream: UnixStream) {
+    pub(crate) fn become_ready(&mut self, enforced: Enforced, stream: UnixStream) {
         self.enforced = enforced;
         self.stream = Some(stream);
     }
 
-    pub(super) fn with_phases(mut self, phases: StartPhases) -> Self {
+    pub(crate) fn with_phases(mut self, phases: StartPhases) -> Self {
         self.phases = phases;
         self
     }
@@ -193,7 +235,9 @@ impl NativeSandbox {
     }
 
     fn take_remains(&mut self) -> Remains {
-        Remains { cgroups: std::mem::take(&mut self.cgroups), namespaces: self.namespaces.take() }
+        let mounts = self.attaching.take().map(Attaching::into_mounts);
+        let (cgroups, namespaces) = (std::mem::take(&mut self.cgroups), self.namespaces.take());
+        Remains { cgroups, namespaces, mounts, _container: self.container.take() }
     }
 
     async fn be_leased(&mut self, limits: &Limits) -> Result<(), BackendError> {
@@ -207,6 +251,7 @@ impl NativeSandbox {
             from: &self.limits,
             headroom: self.headroom.as_ref(),
             to: limits,
+            has_kernel: self.gofer.is_some(),
         };
         change.make()?;
         self.limits = limits.clone();
@@ -316,6 +361,10 @@ impl Sandbox for NativeSandbox {
                 _ = self.process.readable() => Ending::Gone,
             }
         })
+    }
+
+    fn attach<'a>(&'a mut self, layer: &'a Layer) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(attach(self.attaching.as_ref(), layer))
     }
 
     fn destroy(&mut self) -> BoxFuture<'_, Result<Usage, BackendError>> {

@@ -8,14 +8,14 @@ use rustix::io::Errno;
 use super::kernel_file;
 
 /// The lines of `status` as name and value.
-pub(super) struct Status(String);
+pub(crate) struct Status(String);
 
 impl Status {
-    pub(super) fn read(pid: i32) -> io::Result<Self> {
+    pub(crate) fn read(pid: i32) -> io::Result<Self> {
         kernel_file::read(format!("/proc/{pid}/status")).map(Self)
     }
 
-    pub(super) fn get(&self, name: &str) -> &str {
+    pub(crate) fn get(&self, name: &str) -> &str {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.map_or("", str::trim)
     }

@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
-use jail::{IdMap, JailPlan, Rlimits, Wall};
+use jail::{IdMap, JailPlan, PlanFolder, Rlimits, Wall};
 
 use super::cgroup::CgroupSet;
+use super::id_space::IdSpace;
 use super::kernel_file;
 use super::status::Status;
 
-const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+pub(crate) const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const CAPABILITY_SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
 const NO_CAPABILITY: &str = "0000000000000000";
 /// seccomp(2): a filter is in force.
@@ -43,17 +44,23 @@ const FALLBACK_TUNNELS: [&str; 10] = [
     "ip6gretap0",
 ];
 
+/// How the size of a workspace on disk is limited.
+pub(crate) const WATCHED_WORKSPACE: &str = "the workspace is on disk: measured several times a second while a run is \
+    on, twice a second otherwise, so it may overshoot by what is written meanwhile";
+
 /// What to examine.
-pub(super) struct Seen<'a> {
-    pub(super) pid: i32,
-    pub(super) plan: &'a JailPlan,
-    pub(super) limits: &'a Limits,
-    pub(super) cgroups: &'a CgroupSet,
+pub(crate) struct Seen<'a> {
+    pub(crate) pid: i32,
+    pub(crate) plan: &'a JailPlan,
+    pub(crate) limits: &'a Limits,
+    pub(crate) cgroups: &'a CgroupSet,
+    /// The id outside of the user 0 that a container runtime maps to set the container up.
+    pub(crate) setup_id: Option<u32>,
 }
 
 impl Seen<'_> {
     /// Examines the process and returns what is enforced. A missing wall is an error.
-    pub(super) fn enforced(&self, landlock_abi: u32) -> Result<Enforced, BackendError> {
+    pub(crate) fn enforced(&self, landlock_abi: u32) -> Result<Enforced, BackendError> {
         if !Wall::Verify.off() {
             self.namespaces()?;
             self.privileges()?;
@@ -89,7 +96,8 @@ impl Seen<'_> {
             is(set, NO_CAPABILITY)?;
         }
         let (outer, _) = self.plan.id_map.numbers();
-        if outer == 0 {
+        // In a user namespace with a single id, number 0 is an ordinary user of the host.
+        if outer == 0 && IdSpace::own().root_is_real() {
             return Err(incomplete("its user is root outside".to_owned()));
         }
         is("Uid", &format!("{outer}\t{outer}\t{outer}\t{outer}"))?;
@@ -99,7 +107,7 @@ impl Seen<'_> {
         Ok(())
     }
 
-    /// Its user namespace maps exactly one identity, which is neither the server's nor a zygote's. A clone of
+    /// Its user namespace maps exactly one identity, besides that of a runtime's set-up, which is neither the server's nor a zygote's. A clone of
     /// a zygote process holds none of the zygote's streams.
     fn identity(&self) -> Result<(), BackendError> {
         let (uid, gid) = self.plan.id_map.numbers();
@@ -107,7 +115,10 @@ impl Seen<'_> {
             let text = kernel_file::read(format!("/proc/{}/{name}", self.pid))
                 .map_err(|error| incomplete(format!("its {name} cannot be read: {error}")))?;
             let found: Vec<&str> = text.split_whitespace().collect();
-            if found != [jail::INSIDE_ID.to_string(), outside.to_string(), "1".to_owned()] {
+            let line = |inside: u32, outside: u32| [inside.to_string(), outside.to_string(), "1".to_owned()];
+            let setup = self.setup_id.map(|id| line(0, id));
+            let wanted = setup.into_iter().chain([line(jail::INSIDE_ID, outside)]).flatten();
+            if !wanted.eq(found.iter().copied()) {
                 return Err(incomplete(format!("its {name} is {}", found.join(" "))));
             }
         }
@@ -127,7 +138,7 @@ impl Seen<'_> {
         let text = kernel_file::read(format!("/proc/{}/mountinfo", self.pid))
             .map_err(|error| incomplete(format!("its mounts cannot be read: {error}")))?;
         let mut has_root = false;
-        for mount in text.lines().filter_map(Mount::parse) {
+        for mount in text.lines().filter_map(Mount::parse).filter(|mount| !mount.is_null_mask()) {
             if mount.point == "/" {
                 has_root = true;
                 if mount.kind != "tmpfs" || !mount.is("ro") {
@@ -147,23 +158,34 @@ impl Seen<'_> {
         if has_root { Ok(()) } else { Err(incomplete("it has no root".to_owned())) }
     }
 
-    fn may_write(&self, point: &str) -> bool {
-        self.plan.writable().any(|inside| inside == Path::new(point)) || WRITABLE_SYSTEM.contains(&point)
+    pub(crate) fn may_write(&self, point: &str) -> bool {
+        self.plan.writable().any(|inside| inside == Path::new(point))
+            || WRITABLE_SYSTEM.contains(&point)
+            || self.folder_of(point).is_some_and(|folder| folder.is_writable)
     }
 
-    fn is_planned(&self, point: &str) -> bool {
+    /// The operator's directory that shows a mount: the innermost.
+    fn folder_of(&self, point: &str) -> Option<&PlanFolder> {
+        let point = unescaped(point);
+        self.plan.folders.iter().rfind(|folder| Path::new(&point).starts_with(&folder.path))
+    }
+
+    pub(crate) fn is_planned(&self, point: &str) -> bool {
         let mut system = WRITABLE_SYSTEM.iter().chain(&DEVICES);
         let is_within = |above: &[u8]| {
             let rest = point.as_bytes().strip_prefix(above);
             rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
+        // `/dev` is part of the root, or a bind of that part: never writable either way.
         point == "/"
+            || point == "/dev"
             || system.any(|known| is_within(known.as_bytes()))
             || self.may_write(point)
+            || self.folder_of(point).is_some()
             || self.plan.binds.iter().any(|bind| is_within(bind.target.as_os_str().as_bytes()))
     }
 
-    fn network(&self) -> Result<(), BackendError> {
+    pub(crate) fn network(&self) -> Result<(), BackendError> {
         let text = kernel_file::read(format!("/proc/{}/net/dev", self.pid))
             .map_err(|error| incomplete(format!("its interfaces cannot be read: {error}")))?;
         let mut names = text.lines().skip(2).filter_map(|line| line.split(':').next().map(str::trim));
@@ -173,7 +195,7 @@ impl Seen<'_> {
         }
     }
 
-    fn report(&self, landlock_abi: u32) -> Enforced {
+    pub(crate) fn report(&self, landlock_abi: u32) -> Enforced {
         use Guarantee as G;
         use Mechanism as M;
         let has_landlock = landlock_abi > 0;
@@ -190,9 +212,11 @@ impl Seen<'_> {
         enforced.keep_with_note(G::FilesHidden, &with_landlock(&[M::Root, M::Namespace]), note);
         enforced.keep_with_note(G::FilesReadonly, &with_landlock(&[M::Root]), note);
         if self.plan.workspace.is_some() {
-            let note = "the workspace is on disk: measured several times a second while a run is on, twice a second \
-                        otherwise, so it may overshoot by what is written meanwhile";
-            enforced.keep_with_note(G::DiskLimited, &[M::Tmpfs, M::Rlimit, M::Watchdog], note);
+            let by = [M::Tmpfs, M::Rlimit, M::Watchdog];
+            enforced.keep_with_note(G::DiskLimited, &by, WATCHED_WORKSPACE);
+        } else if self.plan.writes_to_disk() {
+            let note = "the directories that the operator made writable are not measured";
+            enforced.keep_with_note(G::DiskLimited, &[M::Tmpfs, M::Rlimit], note);
         } else {
             enforced.keep(G::DiskLimited, &[M::Tmpfs, M::Rlimit]);
         }
@@ -243,7 +267,7 @@ impl Seen<'_> {
 }
 
 /// The limits of a process are at most the given ones.
-pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
+pub(crate) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
     }
@@ -268,41 +292,53 @@ pub(super) fn rlimits(pid: i32, limits: &Rlimits) -> Result<(), BackendError> {
 }
 
 /// The namespaces of this server, which never leaves them.
-fn own_namespaces() -> &'static [Option<PathBuf>; NAMESPACES.len()] {
+pub(crate) fn own_namespaces() -> &'static [Option<PathBuf>; NAMESPACES.len()] {
     static OWN: OnceLock<[Option<PathBuf>; NAMESPACES.len()]> = OnceLock::new();
     OWN.get_or_init(|| NAMESPACES.map(|name| fs::read_link(format!("/proc/self/ns/{name}")).ok()))
 }
 
 /// By now other processes of its user cannot inspect the guest: its /proc entries belong to root, not to its
-/// own user.
-pub(super) fn is_hidden(pid: i32) -> Result<(), BackendError> {
+/// own user. A user namespace that maps its user 0 has that one in the place of root.
+pub(crate) fn is_hidden(pid: i32, root: u32) -> Result<(), BackendError> {
     if Wall::Verify.off() {
         return Ok(());
     }
     let owner =
         fs::metadata(format!("/proc/{pid}/status")).map_err(|error| incomplete(error.to_string()))?.uid();
-    if owner == 0 {
+    if owner == root {
         Ok(())
     } else {
         Err(incomplete(format!("the guest is dumpable (its /proc belongs to {owner})")))
     }
 }
 
-struct Mount<'a> {
-    point: &'a str,
-    options: &'a str,
-    kind: &'a str,
+pub(crate) struct Mount<'a> {
+    /// What is mounted, seen from the top of its file system.
+    root: &'a str,
+    pub(crate) point: &'a str,
+    pub(crate) options: &'a str,
+    pub(crate) kind: &'a str,
 }
 
 impl<'a> Mount<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
+    pub(crate) fn parse(line: &'a str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
-        let mut fields = before.split(' ').skip(4);
-        Some(Self { point: fields.next()?, options: fields.next()?, kind: after.split(' ').next()? })
+        let mut fields = before.split(' ').skip(3);
+        Some(Self {
+            root: fields.next()?,
+            point: fields.next()?,
+            options: fields.next()?,
+            kind: after.split(' ').next()?,
+        })
     }
 
-    fn is(&self, option: &str) -> bool {
+    pub(crate) fn is(&self, option: &str) -> bool {
         self.options.split(',').any(|known| known == option)
+    }
+
+    /// A part of procfs that a container runtime covered with the null device.
+    pub(crate) fn is_null_mask(&self) -> bool {
+        self.point.starts_with("/proc/") && self.root == "/null"
     }
 
     fn is_device(&self) -> bool {
@@ -310,8 +346,34 @@ impl<'a> Mount<'a> {
     }
 }
 
-pub(super) fn incomplete(what: String) -> BackendError {
+/// A path of a mount table as it is: blanks, line ends and backslashes are written as octal numbers (proc(5)).
+fn unescaped(point: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .into_iter()
+        .fold(point.to_owned(), |text, (written, meant)| text.replace(written, meant))
+}
+
+pub(crate) fn incomplete(what: String) -> BackendError {
     BackendError::Unverified { what }
+}
+
+/// Looks at what is mounted at an attach point. An ordinary user cannot look at a process that has hidden; the
+/// report of the process that attached it must do then.
+pub(super) fn is_attached(pid: i32, target: &Path) -> Result<(), BackendError> {
+    let text = match kernel_file::read(format!("/proc/{pid}/mountinfo")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => return Err(incomplete(format!("its mounts cannot be read: {error}"))),
+    };
+    let all = text.lines().filter_map(Mount::parse);
+    let mut here = all.filter(|mount| Path::new(mount.point) == target).peekable();
+    let is_there = here.peek().is_some();
+    let is_safe = |mount: &Mount<'_>| mount.is("ro") && mount.is("nosuid") && mount.is("nodev");
+    match here.find(|mount| !is_safe(mount)) {
+        None if is_there => Ok(()),
+        None => Err(incomplete("the layer is not attached".to_owned())),
+        Some(mount) => Err(incomplete(format!("the layer is attached as {}", mount.options))),
+    }
 }
 
 #[cfg(test)]
@@ -336,6 +398,8 @@ mod tests {
             binds: Vec::new(),
             symlinks: Vec::new(),
             files: Vec::new(),
+            directories: Vec::new(),
+            folders: Vec::new(),
             workspace: None,
             scratch: jail::Scratch { bytes: 0, inodes: 0, directories: Vec::new() },
             rlimits: jail::Rlimits { cpu_s: 1, file_bytes: 1, open_files: 1, processes: 1, stack_bytes: 1 },
@@ -344,7 +408,13 @@ mod tests {
             linger_ms: 0,
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let seen = Seen { pid, plan: &plan, limits: &Limits::default(), cgroups: &CgroupSet::default() };
+        let seen = Seen {
+            pid,
+            plan: &plan,
+            limits: &Limits::default(),
+            cgroups: &CgroupSet::default(),
+            setup_id: None,
+        };
         assert!(seen.namespaces().is_err());
         assert!(seen.privileges().is_err());
         assert!(seen.mounts().is_err());

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::cgroup::CgroupSet;
 use super::descriptors::Descriptors;
 use super::disk::DiskUse;
+use super::nameless::Holders;
 use super::sockets::{self, SocketCounts};
 use super::status;
 use super::tree::{self, Mappings};
@@ -83,8 +84,8 @@ impl Watch {
     }
 
     /// Watches a workspace on disk too.
-    pub(super) fn add_workspace(&mut self, path: PathBuf) {
-        self.workspace = Some(DiskUse::new(path, self.pid));
+    pub(super) fn add_workspace(&mut self, path: PathBuf, holders: Holders) {
+        self.workspace = Some(DiskUse::new(path, holders));
     }
 
     /// Whether no process ran since the last look; then nothing inside can have changed.

@@ -13,16 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ::sandbox::{
-    BackendError, FailureKind, Failures, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec,
+    BackendError, FailureKind, Failures, InUse, Layer, PlacedFile, ReadOnlyBind, SandboxSpec, ZygoteSpec,
 };
 use jail::{JailPlan, Message, Spawner, Wall, Zygote, ZygoteFds, ZygoteIds, ZygotePlan};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::build::report_pair;
+use super::build::{number_of, report_pair};
 use super::identity;
 use super::network::Networks;
+use super::status::Status;
 
 /// Maximum number of sandboxes cloned from one zygote.
 const CLONES_MAX: u32 = 1000;
@@ -32,8 +33,14 @@ const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 /// How often unused zygotes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Maximum number of zygotes at once; a server has few languages and fewer kinds of sandboxes.
+/// Maximum number of zygotes at once. The one that was asked for the longest time ago makes room.
 const ZYGOTES_MAX: usize = 8;
+/// Maximum memory of all zygotes together, as measured when each was ready. The same one makes room.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+/// Maximum number of kinds of sandboxes that are remembered, with or without a zygote.
+const KINDS_MAX: usize = 64;
+/// A kind of sandbox with layers gets a zygote when it is asked for this often: many layers are used once.
+const ASKED_WITH_LAYERS_MIN: u32 = 2;
 /// Loading large packages takes a while.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long no zygote is started after a failure.
@@ -50,6 +57,8 @@ pub(super) struct RunningZygote {
     pub(super) networks: Networks,
     born: Instant,
     clones: AtomicU32,
+    /// Its memory when it was ready.
+    memory_bytes: u64,
 }
 
 impl RunningZygote {
@@ -77,6 +86,9 @@ struct Kind {
     zygote: ZygoteSpec,
     binds: Vec<ReadOnlyBind>,
     layers: Vec<Layer>,
+    /// Keeps the layers, which are mounted for as long as the zygote exists.
+    in_use: InUse,
+    attach_points: Vec<PathBuf>,
     executable_at: Option<PathBuf>,
     files: Vec<PlacedFile>,
     /// Whether their workspaces last.
@@ -89,6 +101,7 @@ impl Kind {
             && self.lasts == spec.workspace.is_some()
             && self.binds == spec.binds
             && self.layers == spec.layers
+            && self.attach_points == spec.attach_points
             && self.executable_at == spec.executable_at
             && self.files == spec.files
     }
@@ -99,8 +112,35 @@ struct ZygoteSlot {
     zygote: Option<Arc<RunningZygote>>,
     is_starting: bool,
     used: Instant,
+    /// How often it was asked for.
+    asked: u32,
     /// No zygote is started before this time.
     not_before: Instant,
+}
+
+impl ZygoteSlot {
+    fn is_worth_starting(&self, now: Instant) -> bool {
+        let asked_min = if self.kind.layers.is_empty() { 1 } else { ASKED_WITH_LAYERS_MIN };
+        let is_wanted = self.zygote.as_ref().is_none_or(|zygote| zygote.is_old());
+        is_wanted && !self.is_starting && self.asked >= asked_min && now >= self.not_before
+    }
+
+    fn occupies(&self) -> bool {
+        self.zygote.is_some() || self.is_starting
+    }
+}
+
+/// Ends zygotes until `is_fine`, the one that was asked for the longest time ago first, but not that at `kept`. Their
+/// sandboxes live on.
+fn make_room(slots: &mut [ZygoteSlot], kept: usize, is_fine: impl Fn(&[ZygoteSlot]) -> bool) {
+    while !is_fine(slots) {
+        let others =
+            slots.iter_mut().enumerate().filter(|(place, slot)| *place != kept && slot.zygote.is_some());
+        let Some((_, oldest)) = others.min_by_key(|(_, slot)| slot.used) else { return };
+        oldest.zygote = None;
+        // Until it is asked for again as often as a new one.
+        oldest.asked = 0;
+    }
 }
 
 /// All zygotes of a server.
@@ -136,32 +176,44 @@ impl Zygotes {
         let (factory, wanted) = (self.factory.as_ref()?, spec.zygote.as_ref()?);
         let now = Instant::now();
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = match slots.iter().position(|slot| slot.kind.is_of(spec, wanted)) {
-            Some(place) => &mut slots[place],
-            None if slots.len() >= ZYGOTES_MAX => return None,
+        let place = match slots.iter().position(|slot| slot.kind.is_of(spec, wanted)) {
+            Some(place) => place,
             None => {
+                if slots.len() >= KINDS_MAX {
+                    forget_one(&mut slots)?;
+                }
                 let kind = Kind {
                     zygote: wanted.clone(),
                     binds: spec.binds.clone(),
                     layers: spec.layers.clone(),
+                    in_use: spec.in_use.clone(),
+                    attach_points: spec.attach_points.clone(),
                     executable_at: spec.executable_at.clone(),
                     files: spec.files.clone(),
                     lasts: spec.workspace.is_some(),
                 };
-                slots.push(ZygoteSlot { kind, zygote: None, is_starting: false, used: now, not_before: now });
+                let (zygote, is_starting) = (None, false);
+                slots.push(ZygoteSlot { kind, zygote, is_starting, used: now, asked: 0, not_before: now });
                 tokio::spawn(sweep(Arc::downgrade(&self.slots), without_opening(spec)));
-                slots.last_mut()?
+                slots.len() - 1
             }
         };
+        let slot = &mut slots[place];
         slot.used = now;
-        let is_wanted = slot.zygote.as_ref().is_none_or(|zygote| zygote.is_old());
-        if is_wanted && !slot.is_starting && now >= slot.not_before {
+        slot.asked = slot.asked.saturating_add(1);
+        if slot.is_worth_starting(now) {
+            make_room(&mut slots, place, |slots| {
+                let others =
+                    slots.iter().enumerate().filter(|(other, slot)| *other != place && slot.occupies());
+                others.count() < ZYGOTES_MAX
+            });
+            let slot = &mut slots[place];
             match factory.start(plan(wanted), spec, Arc::downgrade(&self.slots)) {
                 Ok(()) => slot.is_starting = true,
                 Err(error) => factory.failures.report(FailureKind::Zygote, &program_of(wanted), &error),
             }
         }
-        let zygote = slot.zygote.clone()?;
+        let zygote = slots[place].zygote.clone()?;
         zygote.clones.fetch_add(1, Ordering::Relaxed);
         Some(zygote)
     }
@@ -230,14 +282,18 @@ impl ZygoteFactory {
 
 async fn until_ready(spawner: &Spawner, plan: ZygotePlan, library: &OwnedFd) -> io::Result<RunningZygote> {
     let (requests, requests_theirs) = report_pair()?;
+    jail::take_plans(requests.get_ref().as_fd())?;
     let (report, report_theirs) = report_pair()?;
     let fds = ZygoteFds { requests: requests_theirs, library: library.try_clone()?, report: report_theirs };
     spawner.start_zygote(&plan, &fds)?;
     drop(fds);
     // Reports of its own build: the socket closes when it becomes the interpreter.
-    while let Some((message, _)) = next(&report).await? {
-        if let Message::Failed(error) = message {
-            return Err(error.source());
+    let mut process = None;
+    while let Some((message, descriptor)) = next(&report).await? {
+        match message {
+            Message::Failed(error) => return Err(error.source()),
+            Message::Cloned { .. } => process = descriptor,
+            _ => {}
         }
     }
     match next(&requests).await? {
@@ -257,7 +313,21 @@ async fn until_ready(spawner: &Spawner, plan: ZygotePlan, library: &OwnedFd) -> 
         networks,
         born: Instant::now(),
         clones: AtomicU32::new(0),
+        memory_bytes: process.and_then(|process| memory_of(&process).ok()).unwrap_or_default(),
     })
+}
+
+/// The resident memory of a process.
+fn memory_of(process: &OwnedFd) -> io::Result<u64> {
+    Ok(Status::read(number_of(process)?)?.bytes("VmRSS"))
+}
+
+/// Forgets the kind of sandbox that was asked for the longest time ago. `None` if all of them are starting.
+fn forget_one(slots: &mut Vec<ZygoteSlot>) -> Option<()> {
+    let settled = slots.iter().enumerate().filter(|(_, slot)| !slot.is_starting);
+    let (place, _) = settled.min_by_key(|(_, slot)| slot.used)?;
+    slots.swap_remove(place);
+    Some(())
 }
 
 fn program_of(zygote: &ZygoteSpec) -> String {
@@ -276,6 +346,7 @@ async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(Message, Option<O
 /// Stores a zygote, or the fact that there is none, in its slot. The zygote it replaces ends with its last
 /// sandbox.
 fn settle(slots: &Weak<Mutex<Vec<ZygoteSlot>>>, spec: &SandboxSpec, zygote: Option<Arc<RunningZygote>>) {
+    let is_ready = zygote.is_some();
     with_bed(slots, spec, |slot| {
         slot.is_starting = false;
         match zygote {
@@ -283,6 +354,15 @@ fn settle(slots: &Weak<Mutex<Vec<ZygoteSlot>>>, spec: &SandboxSpec, zygote: Opti
             None => slot.not_before = Instant::now() + FAILURE_PAUSE,
         }
     });
+    if let (true, Some(slots), Some(wanted)) = (is_ready, slots.upgrade(), &spec.zygote) {
+        let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = slots.iter().position(|slot| slot.kind.is_of(spec, wanted)) {
+            make_room(&mut slots, place, |slots| {
+                let all = slots.iter().filter_map(|slot| slot.zygote.as_ref());
+                all.map(|zygote| zygote.memory_bytes).sum::<u64>() <= MEMORY_BYTES_MAX
+            });
+        }
+    }
 }
 
 /// Removes a slot that is not used, with or without a zygote in it.

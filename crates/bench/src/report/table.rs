@@ -129,6 +129,6 @@ fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count => format!("{value:.0}"),
         Unit::PerSecond => format!("{value:.1}"),
-        Unit::Milliseconds | Unit::Megabytes => format!("{value:.2}"),
+        Unit::Milliseconds | Unit::Megabytes | Unit::Ratio => format!("{value:.2}"),
     }
 }

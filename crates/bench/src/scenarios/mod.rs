@@ -10,6 +10,7 @@ mod phases;
 mod rivals;
 mod start;
 mod throughput;
+mod walls;
 
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(super) struct Sizes {
     pub(super) sandboxes: usize,
     pub(super) phases: usize,
     pub(super) leak_runs: usize,
+    /// Rounds of walls.
+    pub(super) walls: usize,
     pub(super) growth: Growth,
 }
 
@@ -66,6 +69,7 @@ impl Sizes {
                 sandboxes: 20,
                 phases: 5,
                 leak_runs: leak_runs.unwrap_or(200),
+                walls: 4,
                 growth: Growth { sandboxes: [0, 10, 20, 40], stored: [0, 100, 200], files: [0, 100, 1000] },
             };
         }
@@ -80,6 +84,7 @@ impl Sizes {
             sandboxes: 200,
             phases: 50,
             leak_runs: leak_runs.unwrap_or(2000),
+            walls: 40,
             growth: Growth {
                 sandboxes: [0, 500, 1000, 2000],
                 stored: [0, 5000, 10_000],
@@ -103,6 +108,7 @@ pub(super) fn measure(scenario: Scenario, bench: &mut Bench) -> Result<(), Strin
         Scenario::Phases => phases::measure(bench),
         Scenario::Leak => leak::measure(bench),
         Scenario::Growth => growth::measure(bench),
+        Scenario::Walls => walls::measure(bench),
     }
 }
 

@@ -13,7 +13,9 @@
 mod reach_log;
 mod redaction;
 mod secrets;
+mod tool_index;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use policy::{Action, Call, Caller};
@@ -23,9 +25,10 @@ use serde::{Deserialize, Serialize};
 pub use self::reach_log::{LoggedReach, ReachCounts, ReachEvent, ReachLog, Stage};
 pub(crate) use self::redaction::{Redaction, Redactor};
 pub use self::secrets::{SECRET_BYTES_MAX, SecretError, SecretRef, Secrets, is_secret_name};
+pub use self::tool_index::{FoundTools, ListedServer, ListedTool, Notation, ToolIndex, ToolQuery};
 use crate::Engine;
 use crate::given::{Proxies, Secret};
-use crate::links::Grant;
+use crate::links::{Grant, TOOLS_SOCKET};
 use crate::request::RunRequest;
 use crate::result::{RunError, RunPhase, RunResult};
 
@@ -35,6 +38,8 @@ pub const ACCESS_NAMES_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 /// The most entries of `egress` in a result.
 pub const EGRESS_ENTRIES_MAX: usize = 64;
+/// The environment variable that names the socket for tools, in runs that have one.
+pub const TOOLS_VARIABLE: &str = "PALISADE_TOOLS";
 /// The code of a refusal of an unknown name.
 pub const ACCESS_UNKNOWN: &str = "access_unknown";
 
@@ -45,6 +50,11 @@ pub trait AccessBook: Send + Sync {
 
     /// Opens names for one run. All of them are known.
     fn open(&self, call: &AccessCall<'_>) -> Result<Opened, RunError>;
+
+    /// What is known of tools of other servers, if some are configured.
+    fn tool_index(&self) -> Option<&dyn ToolIndex> {
+        None
+    }
 }
 
 /// Something that a run can ask for.
@@ -58,6 +68,12 @@ pub struct Offered {
     pub hosts: Vec<String>,
     /// The environment variables that hold its secrets.
     pub secrets: Vec<String>,
+    /// The servers whose tools it opens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Those of them that run without a wall.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_without_wall: Vec<String>,
 }
 
 /// A run that opens names.
@@ -67,6 +83,8 @@ pub struct AccessCall<'a> {
     pub caller: &'a Caller,
     /// The handle of the run, if it has one.
     pub run_id: Option<&'a str>,
+    /// The persistent sandbox of the run.
+    pub sandbox: Option<&'a str>,
     /// The names.
     pub names: &'a [String],
 }
@@ -81,6 +99,8 @@ pub struct Opened {
     pub secrets: Vec<(String, Secret)>,
     /// What the program reaches, in words.
     pub summary: String,
+    /// Whether the program may call tools of other servers, by a grant at [`crate::links::TOOLS_SOCKET`].
+    pub has_tools: bool,
     /// Counts what it reached.
     pub record: Arc<dyn AccessRecord>,
 }
@@ -89,6 +109,34 @@ pub struct Opened {
 pub trait AccessRecord: Send + Sync {
     /// One entry for each host and verdict.
     fn reached(&self) -> Vec<Reached>;
+
+    /// The calls of other servers' tools; `None` for a run without them.
+    fn tools(&self) -> Option<ToolsUse> {
+        None
+    }
+
+    /// Warnings about what was reached.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a run called of other servers' tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsUse {
+    /// The number of calls that were sent to a server.
+    pub calls: u64,
+    /// How many of them failed.
+    pub failed: u64,
+    /// The number of calls that rules, budgets or a human denied.
+    pub denied: u64,
+    /// Bytes of all answers.
+    pub bytes: u64,
+    /// The number of calls of each server.
+    pub by_server: BTreeMap<String, u64>,
+    /// Calls that wait: for an answer when the run ended, or for a human.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
 }
 
 /// What a run reached, or was refused.
@@ -135,6 +183,16 @@ impl Engine {
         self.access.get().map(|book| book.offered()).unwrap_or_default()
     }
 
+    /// What is known of tools of other servers, if some are configured.
+    pub fn tool_index(&self) -> Option<&dyn ToolIndex> {
+        self.access.get()?.tool_index()
+    }
+
+    /// Whether runs can ask for tools of other servers.
+    pub(crate) fn offers_tools(&self) -> bool {
+        self.offered_access().iter().any(|offered| !offered.tools.is_empty())
+    }
+
     /// Checks that a caller may ask for these names, and that they exist.
     pub(crate) fn check_access(&self, caller: &Caller, names: &[String]) -> Result<(), RunError> {
         if names.is_empty() {
@@ -167,8 +225,12 @@ impl Engine {
         let mut names = std::mem::take(&mut request.access);
         names.sort();
         names.dedup();
-        let call = AccessCall { caller, run_id: request.run_id.as_deref(), names: &names };
-        let Opened { grants, proxies, secrets, summary, record } = book.open(&call)?;
+        let sandbox = request.sandbox.as_ref().map(|address| address.id.as_str());
+        let call = AccessCall { caller, run_id: request.run_id.as_deref(), sandbox, names: &names };
+        let Opened { grants, proxies, secrets, summary, has_tools, record } = book.open(&call)?;
+        if has_tools {
+            request.given.set_own(TOOLS_VARIABLE, TOOLS_SOCKET.to_owned());
+        }
         request.grants.extend(grants);
         request.given.set_proxies(proxies);
         let redactor = Redactor::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)))?;
@@ -210,6 +272,8 @@ impl Outside {
             reached.truncate(EGRESS_ENTRIES_MAX);
         }
         result.egress = reached;
+        result.tools = self.record.tools();
+        result.warnings.extend(self.record.warnings());
         if let RunPhase::Finished(execution) = &mut result.phase
             && let Enforcement::By { mechanisms, .. } = execution.enforced.get(Guarantee::NetworkNone)
         {
@@ -233,6 +297,8 @@ mod tests {
             about: String::new(),
             hosts: Vec::new(),
             secrets: Vec::new(),
+            tools: Vec::new(),
+            tools_without_wall: Vec::new(),
         };
         let error = access_unknown("gihtub", &[offered("github"), offered("pypi")]);
         assert_eq!(

@@ -161,6 +161,11 @@ impl Redaction {
         shown
     }
 
+    /// Whether something of the stream is held back.
+    pub(crate) fn holds(&self, stream: Stream) -> bool {
+        !self.held[index(stream)].is_empty()
+    }
+
     /// What was held back at the end of the stream.
     pub(crate) fn rest(&mut self, stream: Stream) -> Vec<u8> {
         let held = std::mem::take(&mut self.held[index(stream)]);

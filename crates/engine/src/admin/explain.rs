@@ -36,7 +36,7 @@ pub struct Explanation {
     pub steps: Vec<ExplainedStep>,
     /// Who is asked, if the call needs an approval.
     pub asks: Option<ApproveBy>,
-    /// What the rules say and is not enforced.
+    /// What the rules say about reach and isolation.
     pub declared: Declared,
 }
 
@@ -145,7 +145,7 @@ impl Explanation {
             "file": self.file,
             "rules": self.steps.iter().map(|step| step.to_json(self.asks)).collect::<Vec<_>>(),
             "access": self.declared.access,
-            "not_enforced": {"walls": self.declared.walls},
+            "walls": self.declared.walls,
         })
     }
 }

@@ -8,6 +8,7 @@ use wire::{Fork, FromGuest, OpenProcess, ToGuest};
 
 use super::{FIRST_KEPT, KEEP, PREPARE};
 use crate::guest_client::{GuestError, GuestReader, GuestWriter, PLACED};
+use crate::packages::Shows;
 use crate::runtimes::{CpuShare, DriverCall, Runtime};
 use crate::sandboxes::InterpreterName;
 
@@ -41,17 +42,20 @@ pub(crate) struct GuestChannel {
     placed: u32,
     /// The share of the processors with which interpreters of a persistent sandbox start.
     share: CpuShare,
+    /// The packages that they find, now or later.
+    shows: Shows,
 }
 
 impl GuestChannel {
     pub(crate) fn new((reader, writer): (GuestReader, GuestWriter)) -> Self {
-        let (interpreters, has_preparer, share) = (BTreeMap::new(), false, CpuShare::ONE);
-        Self { reader, writer, interpreters, has_preparer, next_process: FIRST_KEPT, placed: 0, share }
+        let (interpreters, has_preparer, next_process) = (BTreeMap::new(), false, FIRST_KEPT);
+        let (share, shows) = (CpuShare::ONE, Shows::NOTHING);
+        Self { reader, writer, interpreters, has_preparer, next_process, placed: 0, share, shows }
     }
 
-    /// Sets the share of the processors with which interpreters start.
-    pub(crate) fn with_share(self, share: CpuShare) -> Self {
-        Self { share, ..self }
+    /// Sets the share of the processors with which interpreters start, and the packages that they find.
+    pub(crate) fn with_surroundings(self, share: CpuShare, shows: Shows) -> Self {
+        Self { share, shows, ..self }
     }
 
     /// The interpreters that are alive.
@@ -103,7 +107,7 @@ impl GuestChannel {
         runtime: &Runtime,
         fork: Fork,
     ) -> Result<(), GuestError> {
-        let (env, cwd) = (runtime.environment(self.share), WORKSPACE.to_owned());
+        let (env, cwd) = (runtime.environment(self.share, self.shows), WORKSPACE.to_owned());
         let has_channel = process != PREPARE;
         let open = OpenProcess { process, after: 0, argv, env, cwd, has_channel, fork, terminal: None };
         self.writer.queue(&ToGuest::Open(open))

@@ -1,6 +1,8 @@
 //! Collects files from a fresh sandbox after its program ended by itself. `run` calls it when the caller asked
 //! for files.
 
+use std::time::Duration;
+
 use wire::{FileKind, ToGuest};
 
 use super::Conversation;
@@ -14,15 +16,24 @@ const ARTIFACTS_MAX: u32 = 4096;
 const ARTIFACT_BYTES_MAX: usize = 64 << 20;
 /// How many omitted files a warning names one by one.
 const LEFT_OUT_MAX: usize = 20;
+/// How long collecting the artifacts may take.
+const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Conversation<'_> {
-    /// Collects the files that the run created or changed, as far as they fit, with warnings about files that
-    /// do not.
+    /// Collects the files that the run created or changed, as far as they fit and within a bounded time, with
+    /// warnings about those that are missing.
     pub(crate) async fn collect(
         &mut self,
         inputs: &[InputFile],
         source: &str,
     ) -> (Vec<Artifact>, Vec<String>) {
+        let late = || (Vec::new(), vec!["the program's files could not be brought back in time".to_owned()]);
+        tokio::time::timeout(COLLECT_PATIENCE, self.collect_all(inputs, source))
+            .await
+            .unwrap_or_else(|_| late())
+    }
+
+    async fn collect_all(&mut self, inputs: &[InputFile], source: &str) -> (Vec<Artifact>, Vec<String>) {
         let (reader, writer) = (&mut self.channel.reader, &mut self.channel.writer);
         // Processes that the program left behind must stop writing, and must not keep the guest waiting for a
         // processor.

@@ -22,7 +22,7 @@ use wire::{Exit, FromGuest, ToGuest};
 use super::unpacking::UNPACK;
 use super::{
     Conversation, Ended, GuestChannel, HEARS, IDLE, Input, KeptInterpreter, Links, Mode, Overflow, PREPARE,
-    SYNC, Said, State, StopSignals, Terminal,
+    REST_PATIENCE, SYNC, Said, State, StopSignals, Terminal,
 };
 use crate::driver::DriverDecoder;
 use crate::feed::Feed;
@@ -268,6 +268,7 @@ impl<'a> Conversation<'a> {
             Mode::Kept(kept) => (kept.is_fresh, kept.was_deaf),
             Mode::Once => (true, false),
         };
+        tokio::time::timeout(REST_PATIENCE, self.release_held()).await.ok();
         let (channel, said) = self.into_parts();
         (channel, KeptEnd { end: ended.end(), said, interpreter, is_fresh, was_deaf, unsent, is_begun })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wire::{FromGuest, ToGuest};
 
 use super::{Conversation, Ended, GuestChannel, LINKS};
@@ -40,6 +41,14 @@ impl Links {
 
     pub(super) fn are_open(&self) -> bool {
         matches!(self, Self::Open(_))
+    }
+
+    /// When the run ends whose time is over now; `None` if that is now. A human may be asked about something.
+    pub(super) fn prolonged(&self, deadline: Instant) -> Option<Instant> {
+        match self {
+            Self::Open(table) => table.pause().prolonged(deadline),
+            _ => None,
+        }
     }
 
     /// Whether a program has opened a link, and so may have had effects outside.

@@ -50,10 +50,10 @@ mod kept;
 mod links;
 mod listener;
 mod opening;
+mod redacted;
 mod stop;
 mod unpacking;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::Sandbox;
@@ -71,7 +71,7 @@ pub(crate) use self::opening::{Preparation, StartedProcess};
 pub use self::stop::Stop;
 pub(crate) use self::stop::StopSignals;
 use self::unpacking::Unpacking;
-use crate::access::{Redaction, Redactor};
+use crate::access::Redaction;
 use crate::display::Display;
 use crate::driver::{Done, DriverDecoder};
 use crate::feed::Feed;
@@ -256,7 +256,11 @@ impl<'a> Conversation<'a> {
             let message = tokio::select! {
                 biased;
                 why = stops.stopped() => return Ended::Limit(End::Stopped(why)),
-                () = &mut clock => return Ended::Limit(End::Clock),
+                () = &mut clock => {
+                    let Some(until) = links.prolonged(deadline) else { return Ended::Limit(End::Clock) };
+                    clock.as_mut().reset(until);
+                    continue;
+                }
                 () = &mut unanswered, if is_asked => return Ended::Limit(End::Lost),
                 () = until(ask_at), if ask_at.is_some() => {
                     self.ask_whether_it_hears();
@@ -320,29 +324,6 @@ impl<'a> Conversation<'a> {
             | FromGuest::LinkEnd { .. }
             | FromGuest::LinkClosed { .. }) => self.take_link(message),
             _ => None,
-        }
-    }
-
-    /// Takes these secrets out of the output from now on.
-    pub(crate) fn redact(&mut self, redactor: Option<&Arc<Redactor>>) {
-        self.redaction = redactor.map(|redactor| Redaction::new(Arc::clone(redactor)));
-    }
-
-    fn keep(&mut self, stream: Stream, data: Vec<u8>) -> Option<Ended> {
-        match &mut self.redaction {
-            None => self.keep_redacted(stream, data),
-            Some(redaction) => {
-                let shown = redaction.pass(stream, &data);
-                self.keep_redacted(stream, shown)
-            }
-        }
-    }
-
-    /// Keeps what was held back, because it could have been the beginning of a secret.
-    fn keep_held(&mut self) {
-        let Some(mut redaction) = self.redaction.take() else { return };
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            self.output.keep(stream, &redaction.rest(stream));
         }
     }
 
@@ -459,13 +440,13 @@ impl<'a> Conversation<'a> {
     pub(crate) async fn read_rest(&mut self, end: End) {
         let read = async {
             catch_up(&mut self.audience).await;
-            if matches!(end, End::Program(_)) {
-                return;
-            }
-            while let Some(message) = self.channel.reader.rest().await {
+            while !matches!(end, End::Program(_))
+                && let Some(message) = self.channel.reader.rest().await
+            {
                 self.take(message);
                 catch_up(&mut self.audience).await;
             }
+            self.release_held().await;
         };
         tokio::time::timeout(REST_PATIENCE, read).await.ok();
     }

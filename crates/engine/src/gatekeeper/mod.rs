@@ -6,6 +6,7 @@
 //! known, the opening of a sandbox, a check of a program, and each lookup of a run, a sandbox or its files. Nothing else
 //! in this crate calls [`policy::judge`] or [`policy::Rules::judge`].
 
+mod admitted;
 mod approvals;
 mod counters;
 mod database;
@@ -15,6 +16,7 @@ mod key_text;
 mod keys;
 mod leases;
 mod ledger;
+mod nested;
 mod prepaid;
 mod quota;
 mod record;
@@ -35,11 +37,12 @@ use sandbox::Outcome;
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use self::admitted::Admitted;
+use self::approvals::Question;
 pub use self::approvals::{
     Approval, ApprovalDecision, ApprovalError, ApprovalId, ApprovalState, ApprovalStore, Approvals, Approver,
     Choice, Fold, Listed, Shown, shown_arguments, visible,
 };
-use self::approvals::{Question, UsedApproval};
 pub use self::counters::counted;
 use self::desk::Desk;
 use self::idempotency::Memory;
@@ -53,14 +56,16 @@ pub use self::keys::{Key, KeyError, KeyState, Keys, KeysSeen, NewKey};
 use self::leases::RunLease;
 pub(crate) use self::leases::outcome_of;
 pub use self::leases::{QUOTA_EXCEEDED, QuotaUse};
-use self::ledger::{Ledger, NotReserved, Reserved};
-use self::prepaid::{Deposit, Prepaid};
+use self::ledger::{Ledger, NotReserved};
+use self::nested::NestedQuestions;
+pub use self::nested::{NESTED_APPROVAL_PATIENCE, OpenQuestion, RULE_TOOL_ASKS};
+use self::prepaid::Prepaid;
 pub(crate) use self::quota::Exceeded;
 pub use self::record::{Decided, Decision, Record, decisions};
 pub(crate) use self::record::{language as language_of, names as argument_names};
 use self::roll::Roll;
 use crate::Engine;
-use crate::audit::{Audit, DecisionRef, OpenCall};
+use crate::audit::Audit;
 use crate::clock::unix_ms;
 use crate::result::RunError;
 use crate::store::StoreError;
@@ -116,6 +121,7 @@ pub struct Gatekeeper {
     prepaid: Arc<Prepaid>,
     memory: Memory,
     approvals: Approvals,
+    nested: NestedQuestions,
     denials: Mutex<HashMap<u64, u32>>,
     record: Record,
     audit: Audit,
@@ -126,21 +132,6 @@ pub struct Gatekeeper {
     /// Changes whenever policy files were read, whether they can be used or not.
     reads: watch::Sender<u64>,
     is_reload_wanted: AtomicBool,
-}
-
-/// A call that may happen. Dropping it leaves its reservations counted.
-#[must_use]
-#[derive(Debug, Default)]
-pub struct Admitted {
-    reserved: Option<(Arc<Desk<Ledger>>, Reserved)>,
-    /// The place of the run that the call starts; free again if no run took it.
-    deposit: Option<Deposit>,
-    /// The approval that the call has used.
-    approval: Option<UsedApproval>,
-    /// The approval that let the call pass, and the rule that asked for it.
-    passed: Option<(String, String)>,
-    /// Its entry in the audit.
-    audited: Option<OpenCall>,
 }
 
 impl Gatekeeper {
@@ -157,6 +148,7 @@ impl Gatekeeper {
             prepaid: Arc::default(),
             memory: Memory::new(&gate, roll),
             approvals: Approvals::new(state_dir),
+            nested: NestedQuestions::default(),
             denials: Mutex::default(),
             record: Record::new(state_dir),
             audit: Audit::new(state_dir),
@@ -293,22 +285,27 @@ impl Gatekeeper {
 
     /// Admits a call, or says why it must not happen.
     pub async fn admit(&self, call: JudgedCall<'_>) -> Result<Admitted, RunError> {
-        self.admit_starting(call, None).await
+        self.admit_starting(call, None, None).await
     }
 
     /// The same for a call that starts one run, which is counted with it.
     pub async fn admit_run(&self, call: JudgedCall<'_>) -> Result<Admitted, RunError> {
         let quota = self.quota(call.caller);
-        self.admit_starting(call, quota.limits_runs().then_some(quota)).await
+        self.admit_starting(call, quota.limits_runs().then_some(quota), None).await
     }
 
-    async fn admit_starting(&self, call: JudgedCall<'_>, run: Option<Quota>) -> Result<Admitted, RunError> {
+    async fn admit_starting(
+        &self,
+        call: JudgedCall<'_>,
+        run: Option<Quota>,
+        asks: Option<&policy::Approval>,
+    ) -> Result<Admitted, RunError> {
         let bound = self.bound(call.caller);
         let name = match &bound {
             Bound::By(rules) => rules.name.as_str(),
             Bound::Free | Bound::Nothing => "",
         };
-        let admitted = self.decide(&call, &bound, run).await;
+        let admitted = self.decide(&call, &bound, run, asks).await;
         let noted = match &admitted {
             Ok(_) => Some((Decided::Allowed, "")),
             Err(error) => error.rule.as_deref().map(|rule| match error.code.as_str() {
@@ -348,9 +345,10 @@ impl Gatekeeper {
         call: &JudgedCall<'_>,
         bound: &Bound,
         run: Option<Quota>,
+        asks: Option<&policy::Approval>,
     ) -> Result<Admitted, RunError> {
         let rules = match bound {
-            Bound::Free => return Ok(Admitted::default()),
+            Bound::Free => return self.admit_unbound(call, asks).await,
             Bound::By(rules) => rules,
             Bound::Nothing => return Err(self.deny(call, &unbound(call.caller), None)),
         };
@@ -358,11 +356,13 @@ impl Gatekeeper {
             Judgement::Denied(denied) => return Err(self.deny(call, &denied, None)),
             Judgement::Allowed { reserve, approval } => (reserve, approval),
         };
-        match approval {
-            Some(rule) => self.admit_approved(call, Question { rules, rule, reserve, run }).await,
-            None if reserve.is_empty() => Ok(Admitted::default()),
-            None => self.count(call, rules, reserve, run).await,
-        }
+        let wall_lists = rules.rules.wall_lists(call.names);
+        let admitted = match approval.or(asks) {
+            Some(rule) => self.admit_approved(call, Question { rules, rule, reserve, run }).await?,
+            None if reserve.is_empty() => Admitted::default(),
+            None => self.count(call, rules, reserve, run).await?,
+        };
+        Ok(Admitted { wall_lists, ..admitted })
     }
 
     async fn count(
@@ -438,34 +438,6 @@ impl Gatekeeper {
         let times = denials.entry(hasher.finish()).or_default();
         *times = times.saturating_add(1);
         *times
-    }
-}
-
-impl Admitted {
-    /// The decision in the audit, for the receipt of the run that the call starts.
-    pub fn decision(&self) -> Option<Arc<DecisionRef>> {
-        self.audited.as_ref().map(|audited| Arc::clone(audited.decision()))
-    }
-
-    /// Tells how the call ended. What was refused, or was not possible, is not counted.
-    pub async fn settle(mut self, outcome: Option<Outcome>) {
-        if let Some(audited) = self.audited.take() {
-            audited.end(outcome);
-        }
-        if let Some(used) = self.approval {
-            used.settle(outcome).await;
-        }
-        let Some((desk, reserved)) = self.reserved else { return };
-        // The place of a run that was not started is free before the answer.
-        drop(self.deposit);
-        if !matches!(outcome, Some(Outcome::Refused | Outcome::Unavailable)) {
-            return;
-        }
-        let returned = desk.ask(move |ledger| ledger.give_back(&reserved)).await;
-        if let Err(NotReserved::Failed(error)) = returned {
-            // The counter stays too high, which allows nothing.
-            tracing::warn!(reason = %error, "reservation_not_returned");
-        }
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod link;
 mod memory;
+mod pause;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use wire::ListenAt;
 pub use self::link::Link;
 pub use self::memory::LINK_MEMORY_BYTES_MAX;
 pub(crate) use self::memory::LinkMemory;
+pub use self::pause::{PAUSE_MAX, PauseHold, RunPause};
 pub(crate) use self::table::LinkTable;
 use crate::RunRequest;
 
@@ -65,6 +67,8 @@ pub struct LinkCall {
     pub terms: Arc<Terms>,
     /// Where the program connected.
     pub at: ListenAt,
+    /// The clock of the run, which stands still while a broker waits for a human.
+    pub pause: Arc<RunPause>,
 }
 
 /// A listener inside the sandbox of one run, and what is behind it.
@@ -88,9 +92,21 @@ pub(crate) struct Reach {
     caller: Caller,
     terms: Arc<Terms>,
     memory: Arc<LinkMemory>,
+    pause: Arc<RunPause>,
 }
 
 impl Reach {
+    /// The reach of a builder.
+    pub(crate) fn of_builder(
+        grants: Vec<Grant>,
+        caller: &Caller,
+        terms: Terms,
+        memory: &Arc<LinkMemory>,
+    ) -> Arc<Self> {
+        let (caller, terms, memory) = (caller.clone(), Arc::new(terms), Arc::clone(memory));
+        Arc::new(Self { grants, caller, terms, memory, pause: Arc::default() })
+    }
+
     /// `None` for a run without grants.
     pub(crate) fn of(
         request: &RunRequest,
@@ -102,6 +118,7 @@ impl Reach {
             return None;
         }
         let (caller, terms, memory) = (caller.clone(), Arc::new(terms.clone()), Arc::clone(memory));
-        Some(Arc::new(Self { grants: request.grants.clone(), caller, terms, memory }))
+        let pause = Arc::default();
+        Some(Arc::new(Self { grants: request.grants.clone(), caller, terms, memory, pause }))
     }
 }

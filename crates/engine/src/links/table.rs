@@ -18,7 +18,7 @@ use tracing::Instrument;
 use wire::{CHUNK_BYTES_MAX, FromGuest, LINK_TAKEN_BYTES, LINK_WINDOW_BYTES, LINKS_MAX, ToGuest};
 
 use super::link::{Bell, Shared};
-use super::{Link, LinkCall, Reach};
+use super::{Link, LinkCall, Reach, RunPause};
 use crate::guest_client::{GuestError, GuestWriter};
 
 /// Queued bytes for the guest beyond which no bytes of links are added. Orders are never delayed by more than this.
@@ -82,6 +82,11 @@ impl LinkTable {
     /// Whether the guest may still report that it cannot listen.
     pub(crate) fn may_fail_to_listen(&self) -> bool {
         !self.is_used && (self.listening.count_ones() as usize) < self.reach.grants.len()
+    }
+
+    /// The clock of the run.
+    pub(crate) fn pause(&self) -> &RunPause {
+        &self.reach.pause
     }
 
     /// Whether a program has opened a link.
@@ -165,6 +170,7 @@ impl LinkTable {
             caller: self.reach.caller.clone(),
             terms: Arc::clone(&self.reach.terms),
             at: grant.at.clone(),
+            pause: Arc::clone(&self.reach.pause),
         };
         let (broker, link) = (Arc::clone(&grant.broker), Link::new(Arc::clone(&shared)));
         let serve = async move {

@@ -30,7 +30,13 @@ fn table(memory: &Arc<LinkMemory>) -> LinkTable {
 fn table_over(broker: Arc<dyn Broker>, memory: &Arc<LinkMemory>) -> LinkTable {
     let grants = vec![Grant { at: ListenAt::Loopback(8080), broker }];
     let (caller, terms) = (Caller::local(), Arc::new(Terms::default()));
-    let mut table = LinkTable::new(Arc::new(Reach { grants, caller, terms, memory: Arc::clone(memory) }));
+    let mut table = LinkTable::new(Arc::new(Reach {
+        grants,
+        caller,
+        terms,
+        memory: Arc::clone(memory),
+        pause: Arc::default(),
+    }));
     table.take(FromGuest::Listening { request: 0, listener: 0 }).unwrap();
     table
 }

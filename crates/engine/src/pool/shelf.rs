@@ -89,6 +89,10 @@ impl Shelf {
             headroom: _,
             binds,
             layers,
+            attach_points,
+            folders,
+            // Says nothing about the content.
+            in_use: _,
             executable_at,
             files,
             links,
@@ -102,9 +106,11 @@ impl Shelf {
             && own.binds == *binds
             && own.links == *links
             && own.layers == *layers
+            && own.attach_points == *attach_points
             && own.executable_at == *executable_at
             && own.absence_allowed == *absence_allowed
             && own.workspace == *workspace
+            && own.folders == *folders
             && own.files == *files
     }
 

@@ -10,7 +10,7 @@ use wire::Stream;
 
 use super::live::{Entry, EntryListener};
 use super::log::LogBlock;
-use super::{Durability, FinishedRun, RunSlot, Runs};
+use super::{Durability, FinishedRun, RunSlot, Runs, install};
 use crate::Caller;
 use crate::audit::RunInputs;
 use crate::clock;
@@ -56,6 +56,7 @@ impl Runs {
         if !request.access.is_empty() {
             request.run_id = Some(entry.run.id.as_str().to_owned());
         }
+        let told = install::progress_of(&mut request);
         let mut audience = Audience::listener(Box::new(EntryListener(Arc::clone(&entry)))).with_pipe(events);
         let work = async {
             match request.sandbox.is_some() {
@@ -69,13 +70,13 @@ impl Runs {
                 }
             }
         };
-        let result = lease.during(work).await;
+        let result = lease.during(install::with_progress(work, told, &entry)).await;
         lease.end_with(&result);
         self.conclude(&entry, (result, inputs), place).await;
     }
 
     /// Stores the result, publishes it, and removes the run from memory once the store has it.
-    async fn conclude(
+    pub(super) async fn conclude(
         &self,
         entry: &Entry,
         (result, inputs): (RunResult, Option<RunInputs>),
@@ -87,7 +88,9 @@ impl Runs {
             log.complete(Stream::Stderr, &result.execution().stderr);
             log.seal()
         };
-        self.telemetry.count_run(&entry.run.language, &result);
+        if result.installed.is_none() {
+            self.telemetry.count_run(&entry.run.language, &result);
+        }
         let span = tracing::Span::current();
         span.record("outcome", result.outcome.name());
         span.record("error", result.error.as_ref().map(|error| error.code.as_str()));
@@ -238,9 +241,9 @@ fn warned(run: &FinishedRun, error: &StoreError) -> Arc<FinishedRun> {
 }
 
 /// Ensures that waiters get a result, whatever happens to the task.
-struct PublishOnDrop<'a> {
-    runs: &'a Runs,
-    entry: &'a Entry,
+pub(super) struct PublishOnDrop<'a> {
+    pub(super) runs: &'a Runs,
+    pub(super) entry: &'a Entry,
 }
 
 impl Drop for PublishOnDrop<'_> {

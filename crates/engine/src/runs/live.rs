@@ -16,9 +16,18 @@ use super::{FinishedRun, ListedRun, RunId, Runs};
 use crate::conversation::{Listener, RunEvent, Stop};
 use crate::store::{NewRun, StoreError};
 
+/// What a run carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Program,
+    /// Packages are fetched and built.
+    Installation,
+}
+
 /// One run of this server.
 pub(crate) struct Entry {
     pub(super) run: NewRun,
+    kind: Kind,
     /// Of which secret the caller was ([`crate::Caller::secret_ms`]).
     pub(super) secret_ms: u64,
     log: Mutex<RunLog>,
@@ -33,9 +42,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(run: NewRun, secret_ms: u64, stop: oneshot::Sender<Stop>) -> Self {
+    pub(super) fn new(run: NewRun, kind: Kind, secret_ms: u64, stop: oneshot::Sender<Stop>) -> Self {
         Self {
             run,
+            kind,
             secret_ms,
             log: Mutex::default(),
             stop: Mutex::new(Some(stop)),
@@ -51,12 +61,17 @@ impl Entry {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, stream: Stream, data: &[u8]) {
+    pub(super) fn write(&self, stream: Stream, data: &[u8]) {
         let mut log = self.log();
         log.append(stream, data);
         self.written.send_replace(log.end().both);
         drop(log);
         self.followers.tell(stream, data);
+    }
+
+    /// Tells the followers something that is not the program's output.
+    pub(super) fn tell(&self, data: &[u8]) {
+        self.followers.tell(Stream::Stderr, data);
     }
 
     pub(super) fn stop(&self, why: Stop) {
@@ -141,6 +156,11 @@ impl LiveRun {
     /// Its language, as the caller gave it.
     pub fn language(&self) -> &str {
         &self.0.run.language
+    }
+
+    /// Whether it installs packages.
+    pub fn is_installation(&self) -> bool {
+        self.0.kind == Kind::Installation
     }
 
     /// When the caller asked for it, in milliseconds since the epoch.

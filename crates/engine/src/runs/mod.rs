@@ -11,6 +11,7 @@
 
 mod follow;
 mod id;
+mod install;
 mod live;
 mod log;
 mod news;
@@ -24,6 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::Instrument;
 
 pub use id::RunId;
+pub use install::InstallRequest;
 pub use live::{LiveRun, StartedRun};
 #[cfg(test)]
 pub(crate) use log::RunLog;
@@ -32,7 +34,7 @@ pub(crate) use log::{LogBlock, LogPlace, part};
 pub use news::RunNews;
 
 use self::follow::Beginning;
-use self::live::Entry;
+use self::live::{Entry, Kind};
 use crate::audit::RunProof;
 use crate::clock;
 use crate::conversation::{RunEvent, Stop};
@@ -262,20 +264,32 @@ impl Runs {
         events: Option<mpsc::Sender<RunEvent>>,
         id: Option<RunId>,
     ) -> Result<StartedRun, RunError> {
-        let run = NewRun {
-            id: id.map_or_else(RunId::random, Ok)?,
-            principal: caller.principal.clone(),
-            language: request.language.chars().take(LANGUAGE_CHARACTERS_MAX).collect(),
-            created_ms: clock::unix_ms(),
-        };
-        let (stop, stopped) = oneshot::channel();
-        let entry = Arc::new(Entry::new(run, caller.secret_ms, stop));
-        let place = self.take_place(&caller.principal, &entry)?;
+        let (entry, stopped, place) = self.enter(caller, &request.language, id, Kind::Program)?;
         let beginning = Beginning { caller: caller.clone(), request, events, stopped, place };
         let span = span(&entry.run);
         let task = tokio::spawn(Arc::clone(self).follow(Arc::clone(&entry), beginning).instrument(span));
         entry.abort.get_or_init(|| task.abort_handle());
         Ok(StartedRun { run: LiveRun(entry), runs: Arc::clone(self), is_handed_over: false })
+    }
+
+    /// Takes a place among the live runs.
+    fn enter(
+        &self,
+        caller: &Caller,
+        language: &str,
+        id: Option<RunId>,
+        kind: Kind,
+    ) -> Result<(Arc<Entry>, oneshot::Receiver<Stop>, RunSlot), RunError> {
+        let run = NewRun {
+            id: id.map_or_else(RunId::random, Ok)?,
+            principal: caller.principal.clone(),
+            language: language.chars().take(LANGUAGE_CHARACTERS_MAX).collect(),
+            created_ms: clock::unix_ms(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let entry = Arc::new(Entry::new(run, kind, caller.secret_ms, stop));
+        let place = self.take_place(&caller.principal, &entry)?;
+        Ok((entry, stopped, place))
     }
 
     /// The principal whose runs a caller may look up.

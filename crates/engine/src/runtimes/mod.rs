@@ -28,15 +28,16 @@ pub use self::error::RuntimeError;
 pub(crate) use self::share::CpuShare;
 use self::slot::Slot;
 use self::tools::ShellTools;
-pub(crate) use self::zygote::is_among;
+pub(crate) use self::zygote::{Preload, is_among};
 use crate::diagnostics::{self, Said};
 use crate::given::{Given, Way};
+use crate::packages::Shows;
 use crate::variables::VariableStyle;
 
 /// The directory of the drivers inside a sandbox.
 const INSIDE: &str = "/palisade";
 /// The server's own executable inside, for runtimes that need it.
-const OWN_EXECUTABLE: &str = "/palisade/palisade";
+pub(crate) const OWN_EXECUTABLE: &str = "/palisade/palisade";
 /// The output of the preparer. The driver removes it.
 const PREPARED: &str = "/tmp/.palisade-prepared";
 /// The basic environment. A runtime adds its own variables.
@@ -277,21 +278,29 @@ impl Runtime {
         env
     }
 
-    /// The environment of its programs, or of its compiler, in a sandbox with that share of the processors.
-    pub(crate) fn environment(&self, share: CpuShare) -> Vec<(String, String)> {
+    /// The environment of its programs, or of its compiler, in a sandbox with that share of the processors that shows
+    /// these packages.
+    pub(crate) fn environment(&self, share: CpuShare, shows: Shows) -> Vec<(String, String)> {
         let mut env: BTreeMap<String, String> = share.variables().collect();
         env.extend(self.own_environment());
+        shows.add_to(&mut env);
         env.into_iter().collect()
     }
 
     /// The environment of a program that starts with what it is given.
-    pub(crate) fn environment_with(&self, share: CpuShare, given: &Given) -> Vec<(String, String)> {
-        let mut env: BTreeMap<String, String> = self.environment(share).into_iter().collect();
+    pub(crate) fn environment_with(
+        &self,
+        share: CpuShare,
+        shows: Shows,
+        given: &Given,
+    ) -> Vec<(String, String)> {
+        let mut env: BTreeMap<String, String> = self.environment(share, Shows::NOTHING).into_iter().collect();
         if self.is_compiled() {
             // The environment of the program, which has all commands, unlike its compiler.
             env.extend(self.tools_environment());
         }
         env.extend(given.pairs());
+        shows.add_to(&mut env);
         env.into_iter().collect()
     }
 }
@@ -374,6 +383,11 @@ impl Runtimes {
         Ok(Arc::clone(made.await))
     }
 
+    /// The runtime of that name, if it was used before. Looks for nothing.
+    pub fn known(&self, name: &str) -> Option<Arc<Runtime>> {
+        self.ready.get(name)?.runtime.get().cloned()
+    }
+
     fn unknown(&self, name: &str) -> RuntimeError {
         let known = self.names().collect::<Vec<_>>().join(", ");
         RuntimeError::Unknown { name: name.chars().take(64).collect(), known }
@@ -421,6 +435,14 @@ fn question(definition: &Definition) -> ToolchainQuery {
         files: definition.files().map(|(name, content)| (name.to_owned(), content.into())).collect(),
         settings: interpreter.settings.clone(),
     }
+}
+
+/// The environment of a program that belongs to no language.
+pub(crate) fn plain_environment(shows: Shows) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> =
+        ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    shows.add_to(&mut env);
+    env
 }
 
 /// Languages whose interpreters can outlive a run, installed or not.

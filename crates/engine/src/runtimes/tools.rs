@@ -106,6 +106,12 @@ impl Runtime {
         self.tools.links.clone()
     }
 
+    /// The PATH with the directory of the links in front; `None` if it is there already.
+    pub(crate) fn path_with_links(&self) -> Option<String> {
+        let path = self.tools.env.get("PATH").map_or(PROGRAM_PATH, String::as_str);
+        (!path.split(':').any(|directory| directory == LINKS)).then(|| format!("{LINKS}:{path}"))
+    }
+
     /// The environment of these commands, with the PATH.
     pub(super) fn tools_environment(&self) -> impl Iterator<Item = (String, String)> + '_ {
         self.tools.env.iter().map(|(name, value)| (name.clone(), value.clone()))
@@ -184,7 +190,11 @@ mod tests {
         assert_eq!(value(&rust, "PATH").as_deref(), Some(PROGRAM_PATH));
         assert_eq!(rust.read_only_binds(), [ReadOnlyBind::in_place("/opt/rust/lib".into())]);
         assert_eq!(rust.run_binds(), [ReadOnlyBind::in_place_if_there("/opt/rust".into())]);
-        let env = rust.environment_with(CpuShare::ONE, &crate::given::Given::default());
+        let env = rust.environment_with(
+            CpuShare::ONE,
+            crate::packages::Shows::NOTHING,
+            &crate::given::Given::default(),
+        );
         assert!(env.iter().any(|(name, value)| name == "PATH" && value.starts_with("/opt/rust/bin:")));
     }
 }

@@ -4,16 +4,38 @@ use sandbox::ZygoteSpec;
 
 use super::{CpuShare, DriverCall, Runtime};
 use crate::InputFile;
+use crate::packages::{PRELOAD_VARIABLE, Shows, imported_words};
 
 /// The placeholder for the packages in a zygote's command.
 const PACKAGES: &str = "{packages}";
-/// The beginnings of import lines.
-const IMPORTS: [&str; 2] = ["import ", "from "];
+
+/// The packages of a sandbox, for its zygote process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Preload<'a> {
+    /// What the sandbox shows.
+    pub(crate) shows: Shows,
+    /// Whether its packages are there from the start: then a module may come from a package, and not from the host.
+    pub(crate) has_layers: bool,
+    /// The modules of its packages that its interpreter imports before its program arrives.
+    pub(crate) modules: &'a [String],
+}
+
+impl Preload<'_> {
+    /// Adds the variable that tells the driver.
+    pub(crate) fn add_to(&self, env: &mut Vec<(String, String)>) {
+        if !self.modules.is_empty() {
+            env.push((PRELOAD_VARIABLE.to_owned(), self.modules.join(",")));
+        }
+    }
+}
 
 impl Runtime {
     /// The zygote process for that program, or `None` where the language has none. A zygote process with
-    /// packages loaded ahead is for programs that import one of them and have no module of that name among
+    /// packages of the host loaded ahead is for programs that import one of them and have no module of that name among
     /// their inputs.
+    ///
+    /// A zygote process executes nothing of a layer: it has privileges that no sandbox has, and a caller chose the layer.
+    /// Its copies import those modules, each behind the wall of its sandbox.
     ///
     /// The environment of the zygote process is that of its copies: what it has loaded read it long before a run
     /// begins. Packages that compute with threads start them when they are loaded, and a copy would not have
@@ -21,19 +43,23 @@ impl Runtime {
     pub(crate) fn zygote(
         &self,
         share: CpuShare,
+        preload: Preload<'_>,
         code: &str,
         brings: impl Fn(&str) -> bool,
     ) -> Option<ZygoteSpec> {
         let zygote = self.definition.zygote.as_ref()?;
         let wanted: Vec<&str> = zygote.packages.iter().map(String::as_str).collect();
-        let is_named = wanted.iter().any(|package| imports(code, package));
+        let is_named = imported_words(code).any(|word| wanted.contains(&word));
         let is_brought = || wanted.iter().any(|package| brings(package));
-        let is_preloaded = share == CpuShare::ONE && is_named && !is_brought();
+        let is_preloaded = share == CpuShare::ONE && !preload.has_layers && is_named && !is_brought();
         let packages = if is_preloaded { self.installed(&wanted).join(",") } else { String::new() };
         let call = DriverCall { mode: "", source: "" };
         let fill = |part: String| part.replace(PACKAGES, &packages);
         let argv = self.fill(&zygote.command, &call).into_iter().map(fill).collect();
-        Some(ZygoteSpec { argv, env: self.environment(share) })
+        let mut env = self.environment(share, preload.shows);
+        preload.shows.suit_zygote(&mut env);
+        preload.add_to(&mut env);
+        Some(ZygoteSpec { argv, env })
     }
 
     /// Whether its interpreter has a zygote process.
@@ -62,18 +88,13 @@ pub(crate) fn is_among(inputs: &[InputFile], package: &str) -> bool {
     })
 }
 
-/// Whether a line of the program imports that package. This is a guess; a wrong guess costs only time.
-fn imports(code: &str, package: &str) -> bool {
-    code.lines().map(str::trim_start).filter(|line| IMPORTS.iter().any(|word| line.starts_with(word))).any(
-        |line| {
-            line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == package)
-        },
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn imports(code: &str, package: &str) -> bool {
+        imported_words(code).any(|word| word == package)
+    }
 
     #[test]
     fn a_program_names_a_package_where_it_imports_it() {

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use sandbox::workspace::Workspace;
-use sandbox::{Limits, Sandbox, SandboxSpec, WorkspaceRef};
+use sandbox::{InUse, Limits, Sandbox, SandboxSpec, WorkspaceRef};
 
 use crate::conversation::GuestChannel;
 use crate::guest_client;
-use crate::runtimes::{self, CpuShare, Runtime};
+use crate::packages::{ShownPackages, Shows};
+use crate::runtimes::{self, CpuShare, Preload, Runtime};
 use crate::unstarted::Unstarted;
 use crate::{Engine, Wall};
 
@@ -22,41 +23,60 @@ pub(super) struct AwakeSandbox {
     pub(super) channel: GuestChannel,
     /// Processor time that was charged, since it was last measured anew.
     pub(super) charged_cpu_us: u64,
+    pub(super) packages: AwakePackages,
+}
+
+/// The packages of an awake sandbox.
+pub(super) struct AwakePackages {
+    /// What it shows.
+    pub(super) shown: ShownPackages,
+    /// Keeps what was shown before each layer that was attached since.
+    pub(super) attached: Vec<InUse>,
 }
 
 impl AwakeSandbox {
     /// Builds the wall around a workspace with these files, with everything that any live language needs.
-    /// `code` is the first program.
+    /// `code` is the first program, and `shown` are the packages of the sandbox.
     pub(super) async fn wake(
         (engine, wall): (&Engine, &Wall),
         (workspace, files): (&WorkspaceRef, &dyn Workspace),
         limits: &Limits,
-        code: &str,
+        (code, shown): (&str, &ShownPackages),
     ) -> Result<Self, Unstarted> {
         let runtimes = live_runtimes(wall).await;
         let share = CpuShare::of(limits);
         // A zygote process has the share of a run that asks for none.
         let is_warm = engine.is_warm && share == engine.usual_share();
+        // Where packages can be installed, they can be installed while the sandbox is open.
+        let shows = if engine.package_book().is_some() { Shows::EVERYTHING } else { shown.shows() };
         let zygote = match runtimes.iter().find(|runtime| is_warm && runtime.has_zygote()) {
             Some(runtime) => {
                 let is_hidden = files.holds_any(&runtime.names_of_loaded()).await;
-                runtime.zygote(share, code, |_| is_hidden)
+                let preload = Preload { shows, has_layers: !shown.sets().is_empty(), modules: &[] };
+                runtime.zygote(share, preload, code, |_| is_hidden)
             }
             None => None,
         };
         let mut spec = SandboxSpec {
             limits: Limits { wall_ms: LIFE_MS, ..limits.clone() },
             zygote,
+            attach_points: shows.attach_points(),
             workspace: Some(workspace.clone()),
+            executable_at: engine.tools_command(),
             absence_allowed: engine.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         };
         add_live_languages(&mut spec, &runtimes);
+        if let Some(runtime) = runtimes.first() {
+            spec.links = engine.links_for(runtime);
+        }
+        shown.add_to(&mut spec);
         let mut sandbox = wall.create(&spec).await?;
         let stream = sandbox.take_stream().ok_or_else(lost)?;
         let guest = guest_client::connect(stream).await.map_err(|_| lost())?;
-        let channel = GuestChannel::new(guest).with_share(share);
-        Ok(Self { sandbox, channel, charged_cpu_us: 0 })
+        let channel = GuestChannel::new(guest).with_surroundings(share, shows);
+        let packages = AwakePackages { shown: shown.clone(), attached: Vec::new() };
+        Ok(Self { sandbox, channel, charged_cpu_us: 0, packages })
     }
 }
 

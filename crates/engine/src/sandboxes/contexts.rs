@@ -83,7 +83,7 @@ impl Sandboxes {
     ) -> Result<(), RunError> {
         let principal = self.lookup_of(caller)?;
         let entry = self.entry(principal, id).await?.ok_or_else(super::unknown_sandbox)?;
-        let workspaces = super::workspaces_of(self.wall_of(&entry)?)?;
+        let workspaces = self.workspaces_of(self.wall_of(&entry)?)?;
         let removal = Removal::begin(&entry.closing, context);
         let mut stops = StopSignals::default().or_closing(entry.closing.subscribe(), None);
         let mut slot = entry.take_turn(workspaces, &mut stops).await.map_err(|unstarted| unstarted.error)?;

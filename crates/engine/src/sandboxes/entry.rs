@@ -21,6 +21,7 @@ use super::{TTL_MS_DEFAULT, TTL_MS_MAX};
 use crate::Principal;
 use crate::clock;
 use crate::conversation::StopSignals;
+use crate::packages::InstalledPackages;
 use crate::result::RunError;
 use crate::unstarted::{Unstarted, unless_stopped};
 use crate::workspace::{FileError, Pace, Quota, Used, Workspace};
@@ -54,6 +55,8 @@ pub(crate) struct SandboxRecord {
     pub(crate) wall: String,
     /// The names of what its runs may ask for outside.
     pub(crate) access: Vec<String>,
+    /// The packages that it had when the record was read.
+    pub(crate) packages: Vec<InstalledPackages>,
 }
 
 impl SandboxRecord {
@@ -114,6 +117,8 @@ pub(super) struct SandboxEntry {
     pub(super) is_watched: AtomicBool,
     /// The interpreters, for lists.
     contexts: StdMutex<Vec<ContextInfo>>,
+    /// The packages that are installed.
+    packages: StdMutex<Vec<InstalledPackages>>,
 }
 
 /// The state that a turn works on.
@@ -141,6 +146,7 @@ impl SandboxEntry {
             runs: AtomicU64::new(record.runs),
             memory_bytes: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
+            packages: StdMutex::new(record.packages.clone()),
             record,
         })
     }
@@ -210,6 +216,7 @@ impl SandboxEntry {
         self.note_used(record.used_ms);
         self.runs.fetch_max(record.runs, Ordering::Relaxed);
         if let Some(mut slot) = self.turn_now().filter(|slot| slot.held.is_none()) {
+            self.set_packages(record.packages.clone());
             // The other server may also have removed contexts.
             let known = std::mem::replace(&mut slot.interpreters, recorded(record));
             for (name, why) in &mut slot.interpreters {
@@ -239,6 +246,15 @@ impl SandboxEntry {
     /// Records which interpreters are awake.
     pub(super) fn note_awake(&self, slot: &Slot) {
         *self.contexts.lock().unwrap_or_else(PoisonError::into_inner) = contexts::listed(slot);
+    }
+
+    /// The packages that are installed.
+    pub(super) fn packages(&self) -> Vec<InstalledPackages> {
+        self.packages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_packages(&self, packages: Vec<InstalledPackages>) {
+        *self.packages.lock().unwrap_or_else(PoisonError::into_inner) = packages;
     }
 
     pub(super) fn contexts(&self) -> Vec<ContextInfo> {

@@ -51,7 +51,7 @@ impl LiveRun<'_> {
         audience: &mut Audience,
         stops: &mut StopSignals,
     ) -> Result<(AwakeSandbox, KeptEnd, Instant), Unbegun> {
-        let AwakeSandbox { mut sandbox, channel, charged_cpu_us } = awake;
+        let AwakeSandbox { mut sandbox, channel, charged_cpu_us, packages } = awake;
         sandbox.measure_anew(self.limits, self.held).await;
         let mut conversation = self.begin(channel).await?;
         conversation.feed(std::mem::replace(feed, Feed::Over));
@@ -62,7 +62,7 @@ impl LiveRun<'_> {
         if end.is_unbegun() {
             *feed = std::mem::replace(&mut end.unsent, Feed::Over);
         }
-        Ok((AwakeSandbox { sandbox, channel, charged_cpu_us }, end, began))
+        Ok((AwakeSandbox { sandbox, channel, charged_cpu_us, packages }, end, began))
     }
 
     /// Sends the sync question, the files and the order.

@@ -18,8 +18,10 @@ mod contexts_tests;
 mod entry;
 mod id;
 mod idle_watch;
+mod info;
 mod live_run;
 mod own_files;
+mod packages;
 mod persistent_run;
 mod quotas;
 mod sleep_of;
@@ -30,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use policy::{Action, Ask, Call, Caller, Clamp, Floor};
+use policy::{Action, Call, Caller, Clamp, Floor, WallDemand};
 use sandbox::workspace::{NotHeld, Quota, WorkspaceStore};
 use sandbox::{BoxFuture, FailureKind, Limits};
 use tokio::sync::OwnedMutexGuard;
@@ -42,12 +44,16 @@ pub(crate) use contexts::Closing;
 pub use contexts::ContextInfo;
 pub(crate) use entry::SandboxRecord;
 pub use id::SandboxId;
+use info::info;
+pub use info::{OpenRequest, SandboxInfo};
+pub use packages::Installed;
 pub(crate) use persistent_run::Ties;
 
 use self::entry::{SandboxEntry, Slot, checked_name, ttl_ms};
 use self::idle_watch::IdleWatch;
 use crate::Principal;
 use crate::clock;
+use crate::packages::PackageUse;
 use crate::result::RunError;
 use crate::store::{Opened, Store};
 use crate::unstarted::Unstarted;
@@ -69,48 +75,6 @@ const UPKEEP_PAUSE: Duration = Duration::from_secs(5);
 const EXPIRED: &str = "expired sandboxes";
 /// The least limits with which a live interpreter of every language works.
 const FLOOR: Floor = Floor { memory_mb: 96, processes: 48, open_files: 32 };
-
-/// A request to open a sandbox.
-#[derive(Debug, Default)]
-pub struct OpenRequest {
-    /// A name for people to read.
-    pub name: Option<String>,
-    /// Limits of the whole sandbox.
-    pub ask: Ask,
-    /// How long the sandbox is kept without use.
-    pub ttl_s: Option<u64>,
-    /// The wall that it is behind. `None` asks for the default one.
-    pub wall: Option<String>,
-    /// The names of what its runs may ask for outside.
-    pub access: Vec<String>,
-}
-
-/// A sandbox in a list.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SandboxInfo {
-    /// Its handle.
-    pub id: SandboxId,
-    /// A name for people to read.
-    pub name: String,
-    /// When it was opened, in milliseconds since the epoch.
-    pub created_ms: u64,
-    /// When it was last used.
-    pub used_ms: u64,
-    /// When it is closed unless it is used before.
-    pub expires_ms: u64,
-    /// The number of runs so far.
-    pub runs: u64,
-    /// The interpreters that are awake, with their contexts: `python`, `python#etl`.
-    pub awake: Vec<String>,
-    /// All interpreters that have or had a state.
-    pub contexts: Vec<ContextInfo>,
-    /// The size of its files, as last measured.
-    pub disk_bytes: u64,
-    /// Its limits.
-    pub limits: Limits,
-    /// The names of what its runs may ask for outside.
-    pub access: Vec<String>,
-}
 
 /// All persistent sandboxes of this server.
 pub struct Sandboxes {
@@ -146,11 +110,14 @@ impl Sandboxes {
         let mut terms = self.engine.judge(&Call { caller, action })?;
         self.engine.check_access(caller, &request.access)?;
         let ttl_ms = ttl_ms(request.ttl_s, &mut terms.clamped);
-        let wall = self.engine.known_wall(request.wall.as_deref())?;
-        let workspaces = workspaces_of(wall)?;
+        let demand = WallDemand { wanted: request.wall, lists: request.wall_lists };
+        let wall = self.engine.choose_wall(&demand)?;
+        let workspaces = self.workspaces_of(wall)?;
         let principal = &caller.principal;
         self.check_room(principal).await?;
         let own_max = self.room_for_sandbox(caller).await?;
+        let of = PackageUse { caller, wall: wall.name(), progress: request.install_progress };
+        let shown = self.engine.prepare_packages(&of, &request.packages, &[]).await?;
         let now = clock::unix_ms();
         let record = SandboxRecord {
             id: SandboxId::random()?,
@@ -169,6 +136,7 @@ impl Sandboxes {
             disk_bytes: 0,
             wall: wall.name().to_owned(),
             access: request.access,
+            packages: shown.installed(),
         };
         let entry = SandboxEntry::new(record.clone());
         workspaces.create(&entry.workspace).await.map_err(|error| no_folder(&error))?;
@@ -252,16 +220,21 @@ impl Sandboxes {
         Ok(is_usable.then_some(entry))
     }
 
+    /// The files of persistent sandboxes behind a wall.
+    fn workspaces_of<'w>(&self, wall: &'w Wall) -> Result<&'w dyn WorkspaceStore, RunError> {
+        wall.backend().workspaces().ok_or_else(|| self.engine.cannot_last(wall))
+    }
+
     /// The wall that a sandbox is behind. This server may no longer have it; no other wall takes its place.
     fn wall_of(&self, entry: &SandboxEntry) -> Result<&Wall, RunError> {
-        self.engine.known_wall(Some(&entry.record.wall)).map_err(|error| {
+        self.engine.known_wall(&entry.record.wall).map_err(|error| {
             error.remedy("ask the operator to enable the wall of this sandbox again, or open another sandbox")
         })
     }
 
     /// Access to the files of a sandbox from outside.
     async fn files(&self, entry: &SandboxEntry, quota: Quota) -> Result<Arc<dyn Workspace>, RunError> {
-        let opened = workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, quota).await;
+        let opened = self.workspaces_of(self.wall_of(entry)?)?.open(&entry.workspace, quota).await;
         let files = opened.map_err(|error| no_folder(&error))?;
         entry.remove_drafts(&*files).await;
         Ok(files)
@@ -285,7 +258,7 @@ impl Sandboxes {
     /// it.
     async fn end(&self, entry: &Arc<SandboxEntry>, mut slot: OwnedMutexGuard<Slot>) -> Result<(), RunError> {
         // A sandbox whose files are broken, or whose wall has none any more, can still be closed.
-        let workspaces = self.wall_of(entry).and_then(workspaces_of).ok();
+        let workspaces = self.wall_of(entry).and_then(|wall| self.workspaces_of(wall)).ok();
         if let Some(workspaces) = workspaces
             && let Err(why @ (NotHeld::Elsewhere | NotHeld::Unavailable { .. })) =
                 entry.hold(workspaces, &mut slot).await
@@ -435,18 +408,6 @@ pub fn unknown_sandbox() -> RunError {
     )
 }
 
-/// The files of persistent sandboxes behind a wall.
-fn workspaces_of(wall: &Wall) -> Result<&dyn WorkspaceStore, RunError> {
-    wall.backend().workspaces().ok_or_else(no_persistence)
-}
-
-/// The answer of a wall without files that last.
-fn no_persistence() -> RunError {
-    let message = "this server has no persistent sandboxes: its wall keeps no files";
-    RunError::new("no_persistence", message)
-        .remedy("run without sandbox_id, with all files among the inputs of each run")
-}
-
 /// Removes the files of a sandbox that has no record any more.
 async fn remove(workspaces: &dyn WorkspaceStore, entry: &SandboxEntry) {
     // The wall reports files that it cannot remove, and the next server sweeps them.
@@ -469,23 +430,7 @@ fn no_folder(error: &FileError) -> RunError {
 }
 
 /// Chooses the identity of the files. The store refuses a duplicate.
-fn random_identity() -> Result<u32, RunError> {
+pub(crate) fn random_identity() -> Result<u32, RunError> {
     let digits = handle::random("")?;
     Ok(u32::from_str_radix(&digits[..7], 16).unwrap_or_default())
-}
-
-fn info(entry: &SandboxEntry) -> SandboxInfo {
-    SandboxInfo {
-        id: entry.record.id.clone(),
-        name: entry.record.name.clone(),
-        created_ms: entry.record.created_ms,
-        used_ms: entry.used_ms(),
-        expires_ms: entry.expires_ms(),
-        runs: entry.runs(),
-        awake: entry.awake(),
-        contexts: entry.contexts(),
-        disk_bytes: entry.disk_bytes.load(std::sync::atomic::Ordering::Relaxed),
-        limits: entry.record.limits.clone(),
-        access: entry.record.access.clone(),
-    }
 }

@@ -8,18 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use policy::{Action, Call, Caller, Floor, Terms};
-use sandbox::{DiskHeld, Ending, Outcome, Usage};
+use sandbox::{DiskHeld, Ending, Kernel, OWN_KERNEL, Outcome, Usage};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 use wire::Fork;
 
 use super::address::{InterpreterName, SandboxAddress};
-use super::awake::AwakeSandbox;
+use super::awake::{AwakePackages, AwakeSandbox};
 use super::contexts;
 use super::entry::{SandboxEntry, Slot};
 use super::idle_watch;
 use super::live_run::{LiveRun, Unbegun};
 use super::own_files::OwnFiles;
+use super::packages::PackageRequest;
 use super::{ContextName, Sandboxes};
 use crate::admission::Permit;
 use crate::clock;
@@ -29,6 +30,7 @@ use crate::damage;
 use crate::feed::Feed;
 use crate::guest_client::GuestError;
 use crate::links::Reach;
+use crate::packages::ShownPackages;
 use crate::request::{RunRequest, Stdin, check_names};
 use crate::result::{Execution, Lasting, RunError, RunResult, RunUsage};
 use crate::run::{InSandbox, millis};
@@ -70,6 +72,8 @@ struct Visit<'a> {
     terms: Terms,
     /// The size of the files, if it is known.
     held: Option<DiskHeld>,
+    /// The packages of the sandbox.
+    shown: &'a ShownPackages,
 }
 
 impl Sandboxes {
@@ -98,18 +102,26 @@ impl Sandboxes {
         let wall = self.wall_of(&entry)?;
         *behind = wall.name();
         check_wall(&request, behind)?;
+        self.engine.keep_wall(behind, &request.wall_lists)?;
         let runtime = wall.runtimes().find(&request.language).await?;
         entry.record.check_access(&request.access)?;
         let outside = self.engine.open_access(caller, &mut request)?;
         request.given.check()?;
+        request.given.show_tools_command(&runtime);
         check_names(&request, &runtime)?;
         // The live interpreters of a sandbox were given what they need when it was opened.
         let floor = if runtime.is_live() { Floor::default() } else { runtime.floor() };
         let (language, ask, of_sandbox) = (runtime.name(), &request.ask, &entry.record.limits);
         let action = Action::RunInSandbox { language, floor, ask, of_sandbox };
         let terms = self.engine.judge(&Call { caller, action })?;
+        self.engine.check_packages(caller, &request.packages)?;
         let mut stops = StopSignals::new(stop).or_closing(entry.closing.subscribe(), Some(context.clone()));
-        let mut slot = entry.take_turn(super::workspaces_of(wall)?, &mut stops).await?;
+        let packages = PackageRequest::of(&mut request, caller, wall);
+        // Before the turn: an installation may take long, and other runs need not wait for it.
+        unless_stopped(&mut stops, self.install_ahead(&entry, &packages)).await?;
+        let mut slot = entry.take_turn(self.workspaces_of(wall)?, &mut stops).await?;
+        let (shown, changes) =
+            unless_stopped(&mut stops, self.show_packages(&entry, &mut slot, &packages)).await?;
         let files = self.files(&entry, entry.quota()).await?;
         files.open_up().await;
         let pace = entry.pace();
@@ -126,33 +138,43 @@ impl Sandboxes {
             let (slot, files) = (&mut *slot, &*files);
             let name =
                 InterpreterName { context: context.clone(), interpreter: runtime.interpreter().to_owned() };
-            let visit =
-                Visit { caller, wall, entry: &entry, slot, runtime: &runtime, name, files, terms, held };
+            let (entry, runtime, shown) = (&entry, &runtime, &shown);
+            let visit = Visit { caller, wall, entry, slot, runtime, name, files, terms, held, shown };
             let live = self.run_live(visit, request, (&mut audience, stops));
             live.instrument(tracing::debug_span!("live_run")).await
         } else {
             let (runtime, workspace) = (Arc::clone(&runtime), entry.workspace.clone());
             let source = own_files.program();
-            let sandbox = InSandbox { wall: wall.name(), workspace, runtime, terms, source };
+            let shown = shown.clone();
+            let sandbox = InSandbox { wall: wall.name(), workspace, runtime, terms, source, shown };
             Ok(self.engine.run_in((caller, Some(sandbox)), request, &mut audience, stops).await)
         };
         own_files.remove(&*files).await;
         if let Ok(result) = &mut ran {
             look_at_files((&entry, context), before, pace, result).await;
             suit_remedy(result);
+            shown.settle(result);
+            result.warnings.extend(changes);
             outside.into_iter().for_each(|outside| outside.settle(result));
         }
         entry.note_use(&slot);
         if slot.awake.is_some() {
             idle_watch::watch_over(self, &entry);
         }
+        let is_known = slot.interpreters.len() == known_before;
+        self.record_use(&entry, slot.names(), is_known).await;
+        ran
+    }
+
+    /// Tells the store of a run. `is_known` means that it knows the interpreters.
+    async fn record_use(&self, entry: &SandboxEntry, languages: Vec<String>, is_known: bool) {
         let used = SandboxUse {
-            id,
+            id: entry.record.id.clone(),
             used_ms: clock::unix_ms(),
-            languages: slot.names(),
+            languages,
             disk_bytes: entry.disk_bytes.load(Ordering::Relaxed),
         };
-        if slot.interpreters.len() == known_before {
+        if is_known {
             // If this write is lost, only the time of the last use is lost.
             self.store.use_sandbox(used).await.unwrap_or_else(|error| self.store.tell(&error));
         } else {
@@ -160,7 +182,6 @@ impl Sandboxes {
             // server.
             self.store.use_sandbox_now(used).await.unwrap_or_else(|error| self.store.tell(&error));
         }
-        ran
     }
 
     async fn run_live(
@@ -169,7 +190,7 @@ impl Sandboxes {
         mut request: RunRequest,
         (audience, mut stops): (&mut Audience, StopSignals),
     ) -> Result<RunResult, Unstarted> {
-        let Visit { caller, wall, entry, slot, runtime, name, files, terms, held } = visit;
+        let Visit { caller, wall, entry, slot, runtime, name, files, terms, held, shown } = visit;
         contexts::check_room(slot, &name)?;
         let workspace = (&entry.workspace, files);
         let engine = &self.engine;
@@ -184,7 +205,10 @@ impl Sandboxes {
             Stdin::Empty | Stdin::Bytes(_) => Feed::Over,
         };
         let is_streamed = !feed.is_over();
-        let wake = || AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, &request.code);
+        let wake = || {
+            let first = (request.code.as_str(), shown);
+            AwakeSandbox::wake((engine, wall), workspace, &entry.record.limits, first)
+        };
         let started = tokio::time::Instant::now();
         // From here on, a sandbox that is not put back is destroyed on every path.
         let awake = match slot.awake.take() {
@@ -192,15 +216,16 @@ impl Sandboxes {
             None => unless_stopped(&mut stops, wake()).await?,
         };
         let (backend, clamped) = (wall.name(), terms.clamped.clone());
-        let mut begun =
-            Begun { backend, clamped, warnings: terms.notes.clone(), execution: Execution::default() };
+        let repair = engine.repair(caller, runtime, request.sandbox.as_ref());
+        let (warnings, execution) = (terms.notes.clone(), Execution::default());
+        let mut begun = Begun { backend, clamped, warnings, execution, repair };
         begun.execution.enforced = awake.sandbox.enforced().clone();
         let reach = Reach::of(&request, caller, &terms, &engine.link_memory);
         let living: Vec<InterpreterName> = awake.channel.interpreters().cloned().collect();
         // The zygote process was chosen for the first program of a sandbox and the files of that moment.
         let is_suited = living.is_empty() || living.contains(&name);
-        let interpreter =
-            KeptInterpreter { name: &name, runtime, fork: fork_of(runtime, files, is_suited).await };
+        let fork = fork_of(runtime, files, &awake.packages, is_suited).await;
+        let interpreter = KeptInterpreter { name: &name, runtime, fork };
         let live_run =
             LiveRun { request: &request, interpreter, limits: &terms.limits, held, reach, is_streamed };
         let mut played = live_run.play(awake, &mut feed, audience, &mut stops).await;
@@ -247,8 +272,15 @@ impl From<Unbegun> for Unstarted {
 
 /// Whether an interpreter may be a copy of the zygote process. A copy has packages loaded, so it would not find
 /// modules of the same names that came into the workspace later.
-async fn fork_of(runtime: &Runtime, files: &dyn Workspace, is_suited: bool) -> Fork {
-    let may_fork = runtime.has_zygote() && (is_suited || !files.holds_any(&runtime.names_of_loaded()).await);
+async fn fork_of(
+    runtime: &Runtime,
+    files: &dyn Workspace,
+    packages: &AwakePackages,
+    is_suited: bool,
+) -> Fork {
+    let may_fork = runtime.has_zygote()
+        && !packages.covers_loaded(runtime)
+        && (is_suited || !files.holds_any(&runtime.names_of_loaded()).await);
     if may_fork { Fork::Again } else { Fork::Never }
 }
 
@@ -284,7 +316,9 @@ fn note_interpreters(
 
 /// A sandbox stays behind its wall.
 fn check_wall(request: &RunRequest, behind: &str) -> Result<(), RunError> {
-    if request.wall.as_deref().is_none_or(|wanted| wanted == behind) {
+    let fits =
+        |wanted: &str| wanted == behind || (wanted == OWN_KERNEL && Kernel::of_wall(behind) == Kernel::Own);
+    if request.wall.as_deref().is_none_or(fits) {
         return Ok(());
     }
     let message = format!("the sandbox is behind the wall `{behind}`");

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use policy::Policy;
+use policy::{Ask, Policy};
 use sandbox::fake::{FakeBackend, FakeWorkspaces};
 use sandbox::workspace::{WorkspaceRef, WorkspaceStore};
 use tokio::sync::oneshot;

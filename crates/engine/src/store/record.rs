@@ -7,8 +7,9 @@ use sandbox::{Enforced, Outcome};
 use serde::{Deserialize, Serialize};
 use wire::Exit;
 
-use crate::access::Reached;
+use crate::access::{Reached, ToolsUse};
 use crate::audit::RunProof;
+use crate::packages::{InstallReport, PackageVersion};
 use crate::result::{BuildReport, Execution, Lasting, RunError, RunPhase, RunResult, RunUsage, Value};
 
 /// A result without the parts that have separate tables. Phases serve measurements and are not stored.
@@ -33,8 +34,16 @@ pub(super) struct Record {
     compile: Option<BuildReport>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     egress: Vec<Reached>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    packages: Vec<PackageVersion>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    install_ms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tools: Option<ToolsUse>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lasting: Option<Lasting>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    installed: Option<InstallReport>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proof: Option<RunProof>,
 }
@@ -54,7 +63,11 @@ impl Record {
             warnings: result.warnings.clone(),
             compile: execution.compile,
             egress: result.egress.clone(),
+            packages: result.packages.clone(),
+            install_ms: result.install_ms,
+            tools: result.tools.clone(),
             lasting: result.lasting.clone(),
+            installed: result.installed.clone(),
             proof: None,
         }
     }
@@ -97,7 +110,11 @@ impl Record {
             clamped: self.clamped,
             warnings: self.warnings,
             egress: self.egress,
+            packages: self.packages,
+            install_ms: self.install_ms,
+            tools: self.tools,
             lasting: self.lasting,
+            installed: self.installed,
             phase,
         }
     }

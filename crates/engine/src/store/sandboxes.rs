@@ -6,9 +6,10 @@ use super::keeper::Database;
 use super::rows::{signed, sql};
 use super::{Store, StoreError};
 use crate::Principal;
+use crate::packages::InstalledPackages;
 use crate::sandboxes::{SandboxId, SandboxRecord};
 
-const COLUMNS: &str = "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes, wall, access";
+const COLUMNS: &str = "id, principal, name, identity, limits, ttl_ms, created_ms, used_ms, runs, languages, disk_bytes, wall, access, packages";
 
 /// What one more run changes in the record.
 #[derive(Debug, Clone)]
@@ -92,6 +93,20 @@ impl Store {
         .await
     }
 
+    /// Records the packages of a sandbox. On success the record is on the disk.
+    pub(crate) async fn keep_packages(
+        &self,
+        id: SandboxId,
+        packages: Vec<InstalledPackages>,
+    ) -> Result<(), StoreError> {
+        self.ask(super::Kind::Write, 0, move |database| {
+            let text = "UPDATE persistent_sandboxes SET packages = ?2 WHERE id = ?1";
+            let mut update = database.connection.prepare_cached(text)?;
+            update.execute(params![id.as_str(), json(&packages)?]).map(drop)
+        })
+        .await
+    }
+
     /// Finds a sandbox by its id, whichever principal owns it.
     pub(crate) async fn find_sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();
@@ -136,10 +151,9 @@ impl Store {
 }
 
 fn insert(database: &Database, record: &SandboxRecord, own_max: Option<u64>) -> rusqlite::Result<Opened> {
-    let limits = serde_json::to_string(&record.limits)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let (limits, packages) = (json(&record.limits)?, json(&record.packages)?);
     let text = format!(
-        "INSERT INTO persistent_sandboxes ({COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9, ?11
+        "INSERT INTO persistent_sandboxes ({COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, '', 0, ?9, ?11, ?12
             WHERE ?10 IS NULL OR (SELECT count(*) FROM persistent_sandboxes WHERE principal = ?2) < ?10"
     );
     let added = database.connection.prepare_cached(&text)?.execute(params![
@@ -154,8 +168,13 @@ fn insert(database: &Database, record: &SandboxRecord, own_max: Option<u64>) -> 
         record.wall,
         own_max.map(sql),
         record.access.join(" "),
+        packages,
     ])?;
     Ok(if added == 0 { Opened::TooMany } else { Opened::Yes })
+}
+
+fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn update(database: &Database, used: &SandboxUse) -> rusqlite::Result<()> {
@@ -188,5 +207,6 @@ fn record(row: &Row<'_>) -> rusqlite::Result<SandboxRecord> {
         disk_bytes: signed(row, 10)?,
         wall: text(11)?,
         access: text(12)?.split_whitespace().map(str::to_owned).collect(),
+        packages: serde_json::from_str(&text(13)?).map_err(|error| malformed(13, &error.to_string()))?,
     })
 }

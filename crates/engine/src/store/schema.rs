@@ -14,13 +14,14 @@ use super::error::StoreError;
 
 /// Migrations from an empty file to the newest layout. The number of a migration is its position, counted from
 /// one. Never change a released migration: add another.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("0001_runs.sql"),
     include_str!("0002_sandboxes.sql"),
     include_str!("0003_displays.sql"),
     include_str!("0004_walls.sql"),
     include_str!("0005_display_data.sql"),
     include_str!("0006_access.sql"),
+    include_str!("0007_packages.sql"),
 ];
 /// The layout that this program reads and writes.
 pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;

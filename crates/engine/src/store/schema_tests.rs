@@ -71,6 +71,7 @@ async fn sandboxes_of_the_version_before_are_behind_the_native_wall() {
         id: SandboxId::random().unwrap(),
         identity: 8,
         access: Vec::new(),
+        packages: Vec::new(),
         wall: "far".to_owned(),
         ..found.clone()
     };

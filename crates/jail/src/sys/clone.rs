@@ -85,9 +85,9 @@ pub(crate) fn clone_into_walls(flags: ChildFlags, cgroup: Option<BorrowedFd<'_>>
     }
 }
 
-/// Plain fork, for the spawner itself. Returns `None` in the child.
+/// Plain fork, for the spawner itself and for its short-lived children. Returns `None` in the child.
 pub(crate) fn fork_process() -> io::Result<Option<Pid>> {
-    // SAFETY: called once at start, before any thread exists, so the child may run any code.
+    // SAFETY: called before any thread exists or by the spawner, which has none, so the child may run any code.
     let number = unsafe { libc::fork() };
     match number {
         -1 => Err(io::Error::last_os_error()),
@@ -103,6 +103,13 @@ pub(crate) fn unshare_cgroup_namespace() -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Moves this process into a new mount namespace, a copy of its current one.
+pub(crate) fn unshare_mount_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers; only this process's view of mounts changes.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Moves this process into a new user namespace.
 pub(crate) fn unshare_user_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's credentials change.
@@ -115,6 +122,19 @@ pub(crate) fn unshare_network_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers; only this process's view of the network changes.
     let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The user namespace that owns a namespace. See ioctl_ns(2), NS_GET_USERNS.
+pub(crate) fn owner_of(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// `_IO(0xb7, 0x1)`
+    const NS_GET_USERNS: libc::Ioctl = 0xb701;
+    // SAFETY: this request takes no argument and returns a new descriptor.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
 /// Waits until this process has no children left; the kernel reaps them (see [`super::ignore_child_signal`]).

@@ -41,6 +41,10 @@ fn change(mount: BorrowedFd<'_>, attributes: MountAttributes, flags: libc::c_int
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
+    set(mount, &request, flags)
+}
+
+fn set(mount: BorrowedFd<'_>, request: &libc::mount_attr, flags: libc::c_int) -> io::Result<()> {
     // SAFETY: the path is an empty C string and the request a valid block of the size given.
     let result = unsafe {
         libc::syscall(
@@ -48,11 +52,23 @@ fn change(mount: BorrowedFd<'_>, attributes: MountAttributes, flags: libc::c_int
             mount.as_raw_fd(),
             c"".as_ptr(),
             flags,
-            &raw const request,
+            &raw const *request,
             size_of::<libc::mount_attr>(),
         )
     };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Shows the owners of files as the user namespace maps them. The mount must not be attached yet. See mount_setattr(2),
+/// MOUNT_ATTR_IDMAP.
+pub(crate) fn set_mount_id_map(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let request = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: namespace.as_raw_fd() as u64,
+    };
+    set(mount, &request, libc::AT_EMPTY_PATH)
 }
 
 /// Makes one mount read-only, leaving the mounts beneath it as they are.

@@ -12,6 +12,7 @@
 //! runs. It ends when its caller cancels or disconnects.
 
 mod form;
+pub(crate) mod nested;
 
 use std::time::Duration;
 

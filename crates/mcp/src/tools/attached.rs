@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use engine::audit::DecisionRef;
 use engine::{Admitted, Caller, FinishedRun, RunError, RunEvent, StartedRun, Stdin, TerminalRequest};
 use rmcp::model::{CallToolResult, JsonObject};
 use sandbox::Outcome;
@@ -69,7 +68,7 @@ impl Server {
         let admitted = gate::admit(self, (caller, Client::NONE), &run::TOOL, given).await;
         let (admitted, given) =
             admitted.map_err(|error| self.refused(Outcome::Refused, error.into_error()))?;
-        match self.start_attached(caller, given, streams, admitted.decision()) {
+        match self.start_attached(caller, given, streams, &admitted) {
             Ok((started, events, room)) => Ok(AttachedRun { started, events, admitted, _room: room }),
             Err((outcome, error)) => {
                 admitted.settle(Some(outcome)).await;
@@ -87,7 +86,7 @@ impl Server {
         caller: &Caller,
         given: JsonObject,
         streams: AttachedStreams,
-        decision: Option<Arc<DecisionRef>>,
+        admitted: &Admitted,
     ) -> Result<Started, (Outcome, RunError)> {
         let asked = run::asked(given).map_err(|error| (Outcome::Refused, *error))?;
         let mut request = asked.request;
@@ -95,7 +94,8 @@ impl Server {
         if is_for_a_person && request.ask.timeout_ms.is_none() {
             request.ask.timeout_ms = Some(self.engine.policy().maxima.wall_ms);
         }
-        request.decision = decision;
+        request.decision = admitted.decision();
+        request.wall_lists = admitted.wall_lists();
         request.stdin = streams.stdin;
         request.terminal = streams.terminal;
         let room = self.hold(run::weight(&request)).ok_or((Outcome::Unavailable, run::no_room()))?;

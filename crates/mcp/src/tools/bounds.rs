@@ -58,7 +58,7 @@ fn schema(entry: &ToolEntry) -> Option<&'static JsonObject> {
     static SCHEMAS: OnceLock<Vec<(&'static str, JsonObject)>> = OnceLock::new();
     let schemas = SCHEMAS.get_or_init(|| {
         let policy = Policy::built_in(1);
-        let offer = Offer { languages: &[], policy: &policy, access: &[] };
+        let offer = Offer::bare(&[], &policy);
         TOOLS.iter().map(|entry| (entry.name, (entry.input)(&offer))).collect()
     });
     schemas.iter().find(|(name, _)| *name == entry.name).map(|(_, schema)| schema)

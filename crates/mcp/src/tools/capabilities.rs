@@ -63,12 +63,15 @@ const NOTABLE: [&str; 40] = [
     "xgboost",
 ];
 
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
+
 /// The tool.
 pub(super) const TOOL: ToolEntry = ToolEntry {
     name: "get_capabilities",
     title: "What this sandbox can do",
     description: "Show the languages that work here with versions and notable packages, limits with \
-defaults and maxima, the isolation really in force, and the policy. Changes nothing.",
+defaults and maxima, the isolation in force, and the policy.",
     effects: Effects::ReadsOnly,
     scope: Scope::Run,
     needs: Needs::Nothing,
@@ -92,10 +95,35 @@ async fn show(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
                 }
                 Err(error) => text.push_str(&format!("\nquotas: not known ({})", error.code)),
             }
+            text.push_str(&format!("\n{}", packages_line(server)));
             answer(&content, text, false)
         }
         Err(error) => refused(&error),
     }
+}
+
+/// Whether packages can be installed here, and which.
+fn packages(server: &Server) -> Value {
+    match server.engine.package_book() {
+        None => json!({ "enabled": false }),
+        Some(book) => json!({
+            "enabled": true,
+            "ecosystems": book.offered().iter().map(|one| one.name()).collect::<Vec<_>>(),
+            "minimum_age_days": book.minimum_age().as_secs() / DAY_S,
+        }),
+    }
+}
+
+fn packages_line(server: &Server) -> String {
+    let Some(book) = server.engine.package_book() else {
+        return "packages: none can be installed here".to_owned();
+    };
+    let names = book.offered().iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+    let age = match book.minimum_age().as_secs() / DAY_S {
+        0 => String::new(),
+        days => format!("; versions younger than {days} days are not used"),
+    };
+    format!("packages: can be installed from {names}{age}")
 }
 
 /// Content of the resource.
@@ -124,13 +152,24 @@ fn content(server: &Server, findings: &Findings) -> Value {
             "inline_bytes_per_stream": INLINE_BYTES_MAX,
         },
         "isolation": isolation(server.engine.backend().name(), findings),
+        "walls": walls(server),
         "access": server.engine.offered_access(),
+        "packages": packages(server),
         "policy": {
             "network": if server.engine.offered_access().is_empty() { "none" } else { "none, but for the access that a run asks for" },
             "sandbox": "fresh for each run, destroyed afterwards",
             "absence_allowed": policy.absence_allowed.iter().map(|guarantee| guarantee.name()).collect::<Vec<_>>(),
         },
     })
+}
+
+/// The walls that a call can have, the default first.
+fn walls(server: &Server) -> Vec<Value> {
+    let one = |wall: &engine::Wall| {
+        let lasts = wall.backend().workspaces().is_some();
+        json!({ "name": wall.name(), "kernel": wall.kernel().name(), "persistent": lasts })
+    };
+    server.engine.walls().map(one).collect()
 }
 
 fn quotas_view(quotas: &[QuotaUse]) -> Value {
@@ -285,6 +324,8 @@ fn output() -> JsonObject {
             "limits": { "type": "object" },
             "bounds": { "type": "object" },
             "isolation": { "type": "object" },
+            "packages": { "type": "object" },
+            "walls": { "type": "array" },
             "policy": { "type": "object" },
             "quotas": { "type": "object" },
             "outcome": { "type": "string" },

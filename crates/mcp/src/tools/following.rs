@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{FinishedRun, LiveRun, RunNews, Stop};
+use engine::{ApprovalId, FinishedRun, LiveRun, RunNews, Stop};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 
+use crate::approvals::nested::{NestedQuestion, RunQuestions};
 use crate::progress::Progress;
 use crate::{Server, given_up};
 
@@ -28,6 +29,15 @@ pub(crate) enum OnDisconnect {
     Detach,
 }
 
+/// What became of a run while its caller waited.
+pub(crate) enum Followed {
+    Finished(Arc<FinishedRun>),
+    /// The time is over, or the caller is gone.
+    Over,
+    /// The caller is to answer a question about a call of the program, and to come back.
+    Asks(Box<NestedQuestion>),
+}
+
 /// A caller that waits for a run.
 pub(crate) struct Follower<'a> {
     server: &'a Server,
@@ -35,6 +45,8 @@ pub(crate) struct Follower<'a> {
     run: LiveRun,
     /// Progress notifications and their source; `None` if the caller did not ask for progress.
     progress: Option<(Progress, RunNews)>,
+    /// `None` if the caller is not asked about calls of the program.
+    questions: Option<RunQuestions<'a>>,
 }
 
 impl<'a> Follower<'a> {
@@ -45,15 +57,39 @@ impl<'a> Follower<'a> {
             let progress = Progress::new(context.peer.clone(), token, run.id().clone());
             (progress, run.follow())
         });
-        Self { server, context, run, progress }
+        Self { server, context, run, progress, questions: None }
     }
 
-    /// Returns the finished run. Returns `None` if the time is over or the caller disconnects first.
+    /// Has the caller asked about calls of the program, where it can be asked. Those in `seen` stay with the operator.
+    pub(crate) fn asking(mut self, can_return: bool, seen: Option<ApprovalId>) -> Self {
+        self.questions = RunQuestions::new(self.server, self.context, self.run.id(), can_return);
+        if let (Some(questions), Some(seen)) = (&mut self.questions, seen) {
+            questions.pass_over(seen);
+        }
+        self
+    }
+
+    /// Returns the finished run. Returns `None` if the time is over or the caller disconnects first. Nothing is asked.
     pub(crate) async fn follow(
         &mut self,
         patience: Duration,
         on_disconnect: OnDisconnect,
     ) -> Option<Arc<FinishedRun>> {
+        if let Some(mut questions) = self.questions.take() {
+            questions.close().await;
+        }
+        match self.follow_asking(patience, on_disconnect).await {
+            Followed::Finished(run) => Some(run),
+            Followed::Over | Followed::Asks(_) => None,
+        }
+    }
+
+    /// Follows the run until it ends, the time is over, the caller disconnects, or a question needs its answer.
+    pub(crate) async fn follow_asking(
+        &mut self,
+        patience: Duration,
+        on_disconnect: OnDisconnect,
+    ) -> Followed {
         let finished = self.run.finished();
         let clock = tokio::time::sleep(patience);
         tokio::pin!(finished, clock);
@@ -61,14 +97,15 @@ impl<'a> Follower<'a> {
         loop {
             let why = tokio::select! {
                 biased;
-                run = &mut finished => return Some(run),
+                run = &mut finished => return Followed::Finished(run),
                 why = self.server.ended(), if !is_stopped => why,
                 () = given_up(self.context), if !is_stopped => Stop::Cancelled,
-                () = &mut clock, if !is_stopped => return None,
+                () = &mut clock, if !is_stopped => return Followed::Over,
+                question = next_question(&mut self.questions), if !is_stopped => return Followed::Asks(question),
                 () = tell_news(&mut self.progress) => continue,
             };
             if on_disconnect == OnDisconnect::Detach {
-                return None;
+                return Followed::Over;
             }
             // A stopped run ends soon, so the loop waits for it.
             self.run.stop(why);
@@ -76,11 +113,22 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Sends the last notification, so that none arrives after the answer.
+    /// Takes back what is asked and sends the last notification, so that none arrives after the answer.
     pub(crate) async fn end(&mut self) {
+        if let Some(mut questions) = self.questions.take() {
+            questions.close().await;
+        }
         if let Some((progress, _)) = &mut self.progress {
             progress.finish().await;
         }
+    }
+}
+
+/// The next question for the caller. Never completes if it is not asked.
+async fn next_question(questions: &mut Option<RunQuestions<'_>>) -> Box<NestedQuestion> {
+    match questions {
+        Some(questions) => questions.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -8,14 +8,16 @@ mod bounds;
 pub(crate) mod capabilities;
 mod doubts;
 pub(crate) mod files;
+pub(crate) mod find_tools;
 mod following;
+pub(crate) mod install;
 mod list_files;
 mod read_file;
 pub(crate) mod report;
 pub(crate) mod run;
 mod sandboxes;
 mod validate;
-mod wait;
+pub(crate) mod wait;
 mod write_file;
 
 use std::sync::Arc;
@@ -23,13 +25,14 @@ use std::time::Duration;
 
 use engine::access::Offered;
 use engine::audit::DecisionRef;
+use engine::packages::Ecosystem;
 use engine::{CONTEXT_SEPARATOR, Caller, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, QUOTA_EXCEEDED};
 use engine::{RunError, RunId, SandboxId, SandboxInfo};
 use policy::{Ask, Policy, Scope, Scopes};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::RequestContext;
-use sandbox::{BoxFuture, Outcome};
+use sandbox::{BoxFuture, Kernel, OWN_KERNEL, Outcome};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -46,8 +49,10 @@ use super::{Server, text};
 pub(crate) const SANDBOX_ID: &str = "sandbox_id";
 
 /// All tools, by name.
-pub(crate) static TOOLS: [&ToolEntry; 10] = [
+pub(crate) static TOOLS: [&ToolEntry; 12] = [
+    &find_tools::TOOL,
     &capabilities::TOOL,
+    &install::TOOL,
     &list_files::TOOL,
     &read_file::TOOL,
     &run::TOOL,
@@ -89,20 +94,39 @@ enum Effects {
     DestroysOnce,
 }
 
+/// The limit that names a wall.
+pub(crate) const ISOLATION: &str = "isolation";
+
 /// A requirement without which a tool is not published.
 #[derive(PartialEq, Eq)]
 enum Needs {
     Nothing,
     /// At least one working language.
     Language,
+    /// The same, and packages that can be installed.
+    Packages,
+    /// Servers whose tools programs can call, and a language for the programs.
+    ToolServers,
 }
 
 /// The inputs of the published schemas.
-struct Offer<'a> {
-    languages: &'a [String],
-    policy: &'a Policy,
+#[derive(Clone, Copy)]
+pub(crate) struct Offer<'a> {
+    pub(crate) languages: &'a [String],
+    pub(crate) policy: &'a Policy,
     /// The names of access, with what they are for.
-    access: &'a [Offered],
+    pub(crate) access: &'a [Offered],
+    /// Where packages can be installed from.
+    pub(crate) packages: &'a [Ecosystem],
+    /// The names of the walls, the default first.
+    pub(crate) walls: &'a [&'a str],
+}
+
+impl<'a> Offer<'a> {
+    /// The offer of a server without access, packages and further walls.
+    pub(crate) fn bare(languages: &'a [String], policy: &'a Policy) -> Self {
+        Self { languages, policy, access: &[], packages: &[], walls: &[] }
+    }
 }
 
 /// One call of a tool.
@@ -119,6 +143,8 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) run_id: Option<RunId>,
     /// The decision that allowed the call, for the receipt of its run.
     pub(crate) decision: Option<Arc<DecisionRef>>,
+    /// The lists of walls that the programs of the call must keep to.
+    pub(crate) wall_lists: Vec<Vec<String>>,
 }
 
 impl<'a> ToolCall<'a> {
@@ -221,11 +247,13 @@ pub fn scope_needed(tool: &str, given: &JsonObject) -> Option<Scope> {
     find(tool).map(|entry| if is_in_sandbox { Scope::Sandbox } else { entry.scope })
 }
 
-/// The same, with the scope of access where the call asks for some.
+/// The same, with the scopes of access and of packages where the call asks for some.
 pub fn scopes_needed(tool: &str, given: &JsonObject) -> Option<Scopes> {
     let is_empty = |asked: &Value| asked.is_null() || asked.as_array().is_some_and(Vec::is_empty);
-    let reaches = given.get("access").is_some_and(|asked| !is_empty(asked)).then_some(Scope::Access);
-    scope_needed(tool, given).map(|scope| [scope].into_iter().chain(reaches).collect())
+    let asks = |name: &str| given.get(name).is_some_and(|asked| !is_empty(asked));
+    let reaches = asks("access").then_some(Scope::Access);
+    let installs = (tool == install::NAME || asks(install::PACKAGES)).then_some(Scope::Packages);
+    scope_needed(tool, given).map(|scope| [scope].into_iter().chain(reaches).chain(installs).collect())
 }
 
 /// Names of the arguments of a tool; `None` for an unknown one.
@@ -241,10 +269,28 @@ pub fn vocabulary() -> Vec<String> {
 }
 
 /// All tools that work on this machine, by name.
-pub(crate) fn published(languages: &[String], policy: &Policy, access: &[Offered]) -> Vec<Tool> {
-    let offer = Offer { languages, policy, access };
-    let works = |entry: &&&ToolEntry| entry.needs == Needs::Nothing || !languages.is_empty();
-    TOOLS.iter().filter(works).map(|entry| entry.published(&offer)).collect()
+pub(crate) fn published(offer: &Offer<'_>) -> Vec<Tool> {
+    let Offer { languages, packages, .. } = offer;
+    let has_tools = offer.access.iter().any(|one| !one.tools.is_empty());
+    let works = |entry: &&&ToolEntry| match entry.needs {
+        Needs::Nothing => true,
+        Needs::Language => !languages.is_empty(),
+        Needs::Packages => !languages.is_empty() && !packages.is_empty(),
+        Needs::ToolServers => has_tools && !languages.is_empty(),
+    };
+    TOOLS.iter().filter(works).map(|entry| entry.published(offer)).collect()
+}
+
+/// Adds the property `packages` where the server offers some.
+fn add_packages(schema: &mut JsonObject, offer: &Offer<'_>, purpose: &str) {
+    if offer.packages.is_empty() {
+        return;
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        let items = serde_json::json!({ "type": "string" });
+        let property = serde_json::json!({ "type": "array", "items": items, "description": purpose });
+        properties.insert(install::PACKAGES.to_owned(), property);
+    }
 }
 
 /// Adds the property `access` where the server offers some.
@@ -259,12 +305,30 @@ fn add_access(schema: &mut JsonObject, offer: &Offer<'_>, purpose: &str) {
         let shown: String = one.about.chars().take(ABOUT_SHOWN_MAX).collect();
         format!("{}: {shown}", one.name)
     });
-    let description = std::iter::once(purpose.to_owned()).chain(about).collect::<Vec<_>>().join("; ");
+    let has_tools = offer.access.iter().any(|one| !one.tools.is_empty());
+    let purpose =
+        if has_tools { format!("{purpose}, or as tools.SERVER.TOOL()") } else { purpose.to_owned() };
+    let description = std::iter::once(purpose).chain(about).collect::<Vec<_>>().join("; ");
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         let items = serde_json::json!({ "type": "string", "enum": names });
         let property = serde_json::json!({ "type": "array", "items": items, "description": description });
         properties.insert("access".to_owned(), property);
     }
+}
+
+/// Adds `limits.isolation` where the server has several walls.
+fn add_isolation(schema: &mut JsonObject, offer: &Offer<'_>) {
+    let [default, _, ..] = offer.walls else { return };
+    let limits = schema.get_mut("properties").and_then(|properties| properties.get_mut("limits"));
+    let Some(Value::Object(properties)) = limits.and_then(|limits| limits.get_mut("properties")) else {
+        return;
+    };
+    let has_own = offer.walls.iter().any(|name| Kernel::of_wall(name) == Kernel::Own);
+    let names: Vec<&str> = offer.walls.iter().copied().chain(has_own.then_some(OWN_KERNEL)).collect();
+    let description =
+        format!("The wall; default {default} or what policy demands; only a wall as strong or stronger");
+    let property = serde_json::json!({ "type": "string", "enum": names, "description": description });
+    properties.insert(ISOLATION.to_owned(), property);
 }
 
 impl ToolEntry {
@@ -294,7 +358,7 @@ impl ToolEntry {
 
     /// Whether a call may reach something outside of its sandbox.
     fn reaches_out(&self, offer: &Offer<'_>) -> bool {
-        !offer.access.is_empty() && self.name == run::NAME
+        self.name == install::NAME || !offer.access.is_empty() && self.name == run::NAME
     }
 }
 

@@ -9,12 +9,17 @@ use serde_json::json;
 
 use super::*;
 
-const TOKENS_MAX: usize = 1500;
+/// Of the tools that every server has.
+const TOKENS_MAX: usize = 1450;
+/// With packages.
+const TOKENS_MAX_WITH_PACKAGES: usize = 1600;
+/// With packages, access and tools of other servers.
+const TOKENS_WITH_EVERYTHING_MAX: usize = 1800;
 
 /// All tools, regardless of the languages on this machine.
 fn tools() -> Vec<Tool> {
     let languages = ["bash", "javascript", "python", "typescript"].map(str::to_owned);
-    published(&languages, &Policy::built_in(2), &[])
+    published(&Offer { packages: &Ecosystem::ALL, ..Offer::bare(&languages, &Policy::built_in(2)) })
 }
 
 #[test]
@@ -30,12 +35,44 @@ fn the_list_is_the_snapshot() {
 
 #[test]
 fn names_descriptions_and_inputs_stay_small() {
-    let size = |tool: &Tool| {
-        let schema = serde_json::to_string(&tool.input_schema).unwrap();
-        tool.name.len() + tool.description.as_ref().map_or(0, |text| text.len()) + schema.len()
+    let languages: Vec<String> = engine::runtimes::languages().map(str::to_owned).collect();
+    assert!(languages.len() >= 17, "{languages:?}");
+    let shown = |tool: &Tool| {
+        let (name, description) = (&tool.name, &tool.description);
+        json!({ "name": name, "description": description, "inputSchema": tool.input_schema }).to_string()
     };
-    let tokens = tools().iter().map(size).sum::<usize>() / 4;
-    assert!(tokens < TOKENS_MAX, "{tokens} tokens");
+    let tokens = |packages: &[Ecosystem]| {
+        let tools = published(&Offer { packages, ..Offer::bare(&languages, &Policy::built_in(2)) });
+        tools.iter().map(|tool| shown(tool).len()).sum::<usize>() / 4
+    };
+    let (base, with_packages) = (tokens(&[]), tokens(&Ecosystem::ALL));
+    assert!(base <= TOKENS_MAX, "{base} tokens");
+    assert!(with_packages <= TOKENS_MAX_WITH_PACKAGES, "{with_packages} tokens, {base} without packages");
+}
+
+#[test]
+fn packages_are_published_only_where_they_can_be_installed() {
+    let languages = ["bash".to_owned(), "python".to_owned()];
+    let policy = Policy::built_in(2);
+    let with = |packages: &[Ecosystem]| published(&Offer { packages, ..Offer::bare(&languages, &policy) });
+    let find = |tools: &[Tool], name: &str| tools.iter().find(|tool| tool.name == name).cloned();
+    assert!(find(&with(&[]), "install_packages").is_none());
+    for name in ["run", "sandbox_open"] {
+        let has =
+            |tools: &[Tool]| find(tools, name).unwrap().input_schema["properties"].get("packages").is_some();
+        assert!(!has(&with(&[])) && has(&with(&[Ecosystem::Pypi])), "{name}");
+    }
+    let install = find(&with(&[Ecosystem::Pypi]), "install_packages").unwrap();
+    assert_eq!(install.input_schema["properties"]["language"]["enum"], json!(["python"]));
+    assert_eq!(install.annotations.unwrap().open_world_hint, Some(true));
+    let asked = |packages: Value| JsonObject::from_iter([("packages".to_owned(), packages)]);
+    let needs = |tool: &str, given: &JsonObject| scopes_needed(tool, given).unwrap().contain(Scope::Packages);
+    assert!(needs("run", &asked(json!(["x"]))) && needs("sandbox_open", &asked(json!(["x"]))));
+    assert!(!needs("run", &asked(json!([]))) && !needs("run", &asked(Value::Null)));
+    let in_sandbox = JsonObject::from_iter([("sandbox_id".to_owned(), json!("x"))]);
+    assert!(needs("install_packages", &in_sandbox));
+    assert!(scopes_needed("install_packages", &in_sandbox).unwrap().contain(Scope::Sandbox));
+    assert!(!scopes_needed("install_packages", &JsonObject::new()).unwrap().contain(Scope::Sandbox));
 }
 
 #[test]
@@ -44,9 +81,11 @@ fn order_is_by_name_and_nothing_is_published_that_cannot_work() {
     let mut sorted = names(&tools());
     sorted.sort();
     assert_eq!(names(&tools()), sorted);
-    assert_eq!(names(&published(&[], &Policy::built_in(2), &[])), ["get_capabilities"]);
+    let policy = Policy::built_in(2);
+    let bare = Offer { packages: &Ecosystem::ALL, ..Offer::bare(&[], &policy) };
+    assert_eq!(names(&published(&bare)), ["get_capabilities"]);
     let python = ["python".to_owned()];
-    let working = names(&published(&python, &Policy::built_in(2), &[]));
+    let working = names(&published(&Offer::bare(&python, &policy)));
     assert!(working.contains(&"run".to_owned()) && working.contains(&"sandbox_open".to_owned()));
 }
 
@@ -103,14 +142,27 @@ fn properties_are_those_the_arguments_know() {
     let policy = Policy::built_in(2);
     for entry in TOOLS {
         let access = [offered("web", "")];
-        let input = (entry.input)(&Offer { languages: &languages, policy: &policy, access: &access });
+        let input = (entry.input)(&Offer {
+            languages: &languages,
+            policy: &policy,
+            access: &access,
+            packages: &Ecosystem::ALL,
+            walls: &[],
+        });
         let names: Vec<_> = input["properties"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, entry.properties, "{}", entry.name);
     }
 }
 
 fn offered(name: &str, about: &str) -> Offered {
-    Offered { name: name.to_owned(), about: about.to_owned(), hosts: Vec::new(), secrets: Vec::new() }
+    Offered {
+        name: name.to_owned(),
+        about: about.to_owned(),
+        hosts: Vec::new(),
+        secrets: Vec::new(),
+        tools: Vec::new(),
+        tools_without_wall: Vec::new(),
+    }
 }
 
 #[test]
@@ -119,7 +171,8 @@ fn access_is_published_only_where_it_is_configured() {
     let policy = Policy::built_in(2);
     let find = |tools: &[Tool], name: &str| tools.iter().find(|tool| tool.name == name).unwrap().clone();
     let access = [offered("github", "read GitHub"), offered("pypi", "")];
-    let (without, with) = (published(&languages, &policy, &[]), published(&languages, &policy, &access));
+    let bare = Offer::bare(&languages, &policy);
+    let (without, with) = (published(&bare), published(&Offer { access: &access, ..bare }));
     for name in ["run", "sandbox_open"] {
         assert!(find(&without, name).input_schema["properties"].get("access").is_none());
         let property = find(&with, name).input_schema["properties"]["access"].clone();
@@ -143,6 +196,28 @@ fn access_is_published_only_where_it_is_configured() {
             .unwrap()
             .contain(Scope::Access)
     );
+}
+
+#[test]
+fn find_tools_is_published_only_with_servers_and_the_list_stays_small() {
+    let languages: Vec<String> = (0..17).map(|number| format!("language{number}")).collect();
+    let policy = Policy::built_in(2);
+    let mut access =
+        vec![offered("github", "read and write issues"), offered("files", ""), offered("web", "docs")];
+    let bare = Offer { packages: &Ecosystem::ALL, ..Offer::bare(&languages, &policy) };
+    let names = |tools: &[Tool]| tools.iter().map(|tool| tool.name.to_string()).collect::<Vec<_>>();
+    assert!(!names(&published(&Offer { access: &access, ..bare })).contains(&"find_tools".to_owned()));
+    access[0].tools = vec!["github".to_owned()];
+    let with = published(&Offer { access: &access, ..bare });
+    assert!(names(&with).contains(&"find_tools".to_owned()));
+    let size = |tool: &Tool| {
+        let schema = serde_json::to_string(&tool.input_schema).unwrap();
+        tool.name.len() + tool.description.as_ref().map_or(0, |text| text.len()) + schema.len()
+    };
+    let tokens = with.iter().map(size).sum::<usize>() / 4;
+    assert!(tokens <= TOKENS_WITH_EVERYTHING_MAX, "{tokens} tokens");
+    let find = with.iter().find(|tool| tool.name == "find_tools").unwrap();
+    assert_eq!(find.annotations.as_ref().unwrap().read_only_hint, Some(true));
 }
 
 #[test]
@@ -321,4 +396,21 @@ fn phrases(name: &str, description: &str) -> Vec<(u32, String)> {
         .filter(|(_, _, words)| either(words))
         .map(|(points, what, _)| (*points, (*what).to_owned()))
         .collect()
+}
+
+#[test]
+fn isolation_is_published_only_where_there_is_a_choice() {
+    let (languages, policy) = (vec!["python".to_owned()], Policy::built_in(2));
+    let isolation = |walls: &[&str], tool: &str| {
+        let tools = published(&Offer { walls, ..Offer::bare(&languages, &policy) });
+        let tool = tools.into_iter().find(|one| one.name == tool).unwrap();
+        let limits = tool.input_schema["properties"]["limits"]["properties"].clone();
+        limits.get("isolation").map(|found| found["enum"].clone())
+    };
+    for tool in ["run", "sandbox_open"] {
+        assert_eq!(isolation(&["native"], tool), None);
+        assert_eq!(isolation(&["native", "runc"], tool), Some(serde_json::json!(["native", "runc"])));
+        let with_own = Some(serde_json::json!(["native", "gvisor", "own_kernel"]));
+        assert_eq!(isolation(&["native", "gvisor"], tool), with_own);
+    }
 }

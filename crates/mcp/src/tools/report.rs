@@ -6,8 +6,8 @@ use sandbox::Outcome;
 use serde_json::json;
 use wire::Stream;
 
-use super::answer;
 use super::files::{self, FileAccess};
+use super::{answer, install};
 use crate::displays::Shown;
 use crate::doors::Door;
 use crate::file_urls::FileUrls;
@@ -27,6 +27,9 @@ pub(crate) async fn finished(
     file_urls: Option<&FileUrls>,
 ) -> CallToolResult {
     let result = &run.result;
+    if result.installed.is_some() {
+        return install::finished(run);
+    }
     let is_cut = render::is_cut(result, INLINE_BYTES_MAX);
     let uri = resources::log_uri(&run.id);
     let shown = Shown::new(&run.id, &result.execution().displays);
@@ -107,6 +110,9 @@ pub(crate) fn unstarted(server: &Server, outcome: Outcome, error: RunError) -> C
 pub(crate) async fn running(server: &Server, caller: &Caller, run: &LiveRun) -> CallToolResult {
     let id = run.id();
     let stdout = written(server, caller, run, Stream::Stdout).await;
+    if run.is_installation() {
+        return install::installing(id, &stdout);
+    }
     let stderr = written(server, caller, run, Stream::Stderr).await;
     let mut said =
         format!("still running: call wait with run_id {} to follow it, or to cancel it", id.as_str());

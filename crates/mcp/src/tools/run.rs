@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::packages::wanted;
 use engine::{Caller, FinishedRun, Given, InputFile, LiveRun, RunError, RunRequest, Stdin};
 use policy::Policy;
 use rmcp::RoleServer;
@@ -12,8 +13,9 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::decoded;
-use super::following::{Follower, OnDisconnect, patience};
-use super::{Effects, Needs, Offer, Scope, ToolCall, ToolEntry, limits_of, report};
+use super::following::{Followed, Follower, OnDisconnect, patience};
+use super::install::PACKAGES;
+use super::{Effects, ISOLATION, Needs, Offer, Scope, ToolCall, ToolEntry, limits_of, report};
 use crate::Server;
 use crate::arguments::{Arguments, Refusal, refusal};
 use crate::doors::Door;
@@ -24,8 +26,8 @@ pub(crate) const NAME: &str = "run";
 /// Properties of one of its `inputs`.
 const INPUT: [&str; 4] = ["path", "text", "base64", "unpack"];
 /// Properties of its `limits`.
-pub(crate) const LIMITS: [&str; 7] =
-    ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms"];
+pub(crate) const LIMITS: [&str; 8] =
+    ["memory_mb", "cpus", "processes", "disk_mb", "open_files", "output_kb", "wait_ms", ISOLATION];
 const RETRY_MS: u64 = 1000;
 
 /// The tool.
@@ -48,6 +50,7 @@ fresh and leaves nothing behind.",
         "sandbox_id",
         "timeout_ms",
         "limits",
+        "packages",
         "access",
     ],
     input,
@@ -58,12 +61,13 @@ fresh and leaves nothing behind.",
 /// Runs the program of the arguments. A run that takes longer than its caller waits continues without this
 /// request.
 async fn answer(call: ToolCall<'_>) -> CallToolResponse {
-    let ToolCall { server, caller, given, context, run_id, decision, .. } = call;
+    let ToolCall { server, caller, given, context, run_id, decision, wall_lists, .. } = call;
     let RunArguments { mut request, wait } = match asked(given) {
         Ok(asked) => asked,
         Err(error) => return report::unstarted(server, Outcome::Refused, *error).into(),
     };
     request.decision = decision;
+    request.wall_lists = wall_lists;
     let Some(room) = server.hold(weight(&request)) else {
         return report::unstarted(server, Outcome::Unavailable, no_room()).into();
     };
@@ -77,17 +81,17 @@ async fn answer(call: ToolCall<'_>) -> CallToolResponse {
         Err(error) => return report::unstarted(server, Outcome::Unavailable, error).into(),
     };
     tracing::debug!(run_id = started.id().as_str(), "run_began");
-    let mut follower = Follower::new(server, context, started.live());
     // A caller that cannot ask about the run later gets its result here.
     let can_follow = Door::Log.is_seen(server.engine.gatekeeper(), caller);
+    let mut follower = Follower::new(server, context, started.live()).asking(can_follow, None);
     let wait = if can_follow { wait } else { Duration::MAX };
-    let run = match follower.follow(wait, on_disconnect).await {
-        Some(run) => run,
-        None => match started.hand_over().await {
+    let run = match follower.follow_asking(wait, on_disconnect).await {
+        Followed::Finished(run) => run,
+        continued => match started.hand_over().await {
             Ok(()) => {
                 watch_on(started.live(), room);
                 follower.end().await;
-                return hand_over(server, caller, &started.live(), context).await;
+                return continues(server, caller, (&started.live(), continued), context).await;
             }
             // A run that is not in the store cannot be found again, so this request stays with it.
             Err(error) => {
@@ -101,13 +105,19 @@ async fn answer(call: ToolCall<'_>) -> CallToolResponse {
     report::finished(server, caller, &run, file_urls(context).as_ref()).await.into()
 }
 
-/// A task for a client that supports tasks, otherwise a text and the run id.
-async fn hand_over(
+/// The answer for a run that goes on: a question, a task for a client that supports tasks, otherwise a text and the run
+/// id.
+async fn continues(
     server: &Server,
     caller: &Caller,
-    run: &LiveRun,
+    (run, continued): (&LiveRun, Followed),
     context: &RequestContext<RoleServer>,
 ) -> CallToolResponse {
+    if let Followed::Asks(question) = continued
+        && let Some(input) = question.input_required(server, caller, run.id()).await
+    {
+        return input.into();
+    }
     if context.client_capabilities().is_some_and(|known| known.supports_tasks()) {
         return tasks::created(run).into();
     }
@@ -171,6 +181,7 @@ pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
     if code.trim().is_empty() {
         return Err(Box::new(RunError::new("bad_code", "`code` is empty").remedy("give the whole program")));
     }
+    let packages = wanted(&arguments.texts(PACKAGES)?, &language)?;
     let request = RunRequest {
         language,
         code,
@@ -181,12 +192,15 @@ pub(super) fn asked(given: JsonObject) -> Result<RunArguments, Refusal> {
         given: Given::default(),
         inputs: inputs.into_iter().map(input_file).collect::<Result<_, _>>()?,
         sandbox: arguments.sandbox()?,
-        wall: None,
+        wall: limits.text(ISOLATION)?,
+        wall_lists: Vec::new(),
         ask: limits_of(&mut limits, arguments.whole("timeout_ms")?)?,
         collect_files: false,
         compile_anew: false,
         cold: false,
         access: arguments.texts("access")?,
+        packages,
+        install_progress: None,
         run_id: None,
         grants: Vec::new(),
         terminal: None,
@@ -220,7 +234,9 @@ fn relative(path: String) -> String {
 /// Schema of the arguments of `run`, with the languages that work on this machine and the limits in force.
 fn input(offer: &Offer<'_>) -> JsonObject {
     let mut schema = base_input(offer);
+    super::add_packages(&mut schema, offer, "To import: pandas>=2, npm:zod");
     super::add_access(&mut schema, offer, "Reach these from the program, through its HTTP proxy variables");
+    super::add_isolation(&mut schema, offer);
     schema
 }
 
@@ -245,12 +261,12 @@ fn base_input(offer: &Offer<'_>) -> JsonObject {
             "stdin": { "type": "string", "description": "Its standard input; absent: empty" },
             "variables": {
                 "type": "object",
-                "description": "Name to any JSON value, bound as native values before the program starts; $NAME sets the environment variable NAME",
+                "description": "Name to any JSON value, bound as native values; $NAME sets the environment variable NAME",
                 "additionalProperties": true
             },
             "inputs": {
                 "type": "array",
-                "description": "Placed in the working directory before the program starts",
+                "description": "Placed in the working directory first",
                 "items": {
                     "type": "object",
                     "properties": {
@@ -263,7 +279,7 @@ fn base_input(offer: &Offer<'_>) -> JsonObject {
                     "additionalProperties": false
                 }
             },
-            "sandbox_id": { "type": "string", "description": "Run there; absent: in a fresh sandbox; ID#NAME: a further interpreter there" },
+            "sandbox_id": { "type": "string", "description": "Run there; ID#NAME: in a further interpreter there" },
             "timeout_ms": { "type": "integer", "minimum": 1, "description": timeout },
             "limits": {
                 "type": "object",
@@ -303,7 +319,8 @@ mod tests {
     #[test]
     fn nested_properties_are_those_of_the_schema() {
         let policy = Policy::built_in(1);
-        let schema = Value::Object(input(&Offer { languages: &[], policy: &policy, access: &[] }));
+        let walls = ["native", "gvisor"];
+        let schema = Value::Object(input(&Offer { walls: &walls, ..Offer::bare(&[], &policy) }));
         let names = |place: &str| {
             schema
                 .pointer(place)

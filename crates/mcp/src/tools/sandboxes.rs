@@ -1,18 +1,25 @@
 //! `sandbox_open`, `sandbox_list`, `sandbox_close`: persistent sandboxes.
 
-use engine::{Caller, ContextInfo, OpenRequest, SandboxAddress, SandboxInfo, unknown_sandbox};
+use engine::packages::{InstallReport, PackageVersion, Wanted, wanted};
+use engine::{Caller, ContextInfo, InstallRequest, OpenRequest, RunError};
+use engine::{SandboxAddress, SandboxInfo, unknown_sandbox};
 use policy::Clamp;
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, limits_of, refused};
+use super::following::{OnDisconnect, patience};
+use super::install::{self, Followed, PACKAGES};
+use super::{Effects, ISOLATION, Needs, Offer, Scope, ToolCall, ToolEntry, answer, limits_of, refused};
 use crate::arguments::Refusal;
 use crate::render;
 use crate::{Server, schema};
 
 /// Properties of its `limits`.
-const LIMITS: [&str; 5] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files"];
+const LIMITS: [&str; 6] = ["memory_mb", "cpus", "processes", "disk_mb", "open_files", ISOLATION];
+
+/// The language of a bare package of `sandbox_open`.
+const BARE_LANGUAGE: &str = "python";
 
 /// `sandbox_open`.
 pub(super) const OPEN: ToolEntry = ToolEntry {
@@ -23,10 +30,10 @@ Python, JavaScript, TypeScript and Bash. Pass its sandbox_id to run.",
     effects: Effects::Changes,
     scope: Scope::Sandbox,
     needs: Needs::Language,
-    properties: &["name", "limits", "ttl_s", "access"],
+    properties: &["name", "limits", "ttl_s", "packages", "access"],
     input: open_input,
     output: open_output,
-    call: |call| Box::pin(async move { open(call.server, call.caller, call.given).await.into() }),
+    call: |call| Box::pin(async move { open(call).await.into() }),
 };
 
 /// `sandbox_list`.
@@ -58,23 +65,59 @@ pub(super) const CLOSE: ToolEntry = ToolEntry {
 };
 
 /// Answers `sandbox_open`.
-async fn open(server: &Server, caller: &Caller, given: JsonObject) -> CallToolResult {
-    let request = match asked(given) {
-        Ok(request) => request,
+async fn open(call: ToolCall<'_>) -> CallToolResult {
+    let ToolCall { server, caller, given, context, wall_lists, .. } = call;
+    let (request, packages) = match asked(given) {
+        Ok((request, packages)) => (OpenRequest { wall_lists, ..request }, packages),
         Err(error) => return refused(&error),
     };
-    match server.runs.sandboxes().open(caller, request).await {
-        Ok((info, clamped)) => {
-            let mut text = format!("sandbox_id: {}", info.id);
-            for clamp in &clamped {
-                text.push_str(&format!(
-                    "\nnote: {} is {}, not {} as asked",
-                    clamp.limit, clamp.given, clamp.asked
-                ));
+    let sandboxes = server.runs.sandboxes();
+    let (mut info, clamped) = match sandboxes.open(caller, request).await {
+        Ok(opened) => opened,
+        Err(error) => return refused(&error),
+    };
+    let mut text = format!("sandbox_id: {}", info.id);
+    for clamp in &clamped {
+        text.push_str(&format!("\nnote: {} is {}, not {} as asked", clamp.limit, clamp.given, clamp.asked));
+    }
+    let mut continues = None;
+    if !packages.is_empty() {
+        let language = BARE_LANGUAGE.to_owned();
+        let request = InstallRequest { language, packages, sandbox: Some(info.id.clone()) };
+        let waiting = (context, patience(None), OnDisconnect::Stop);
+        match install::follow(server, caller, (request, None), waiting).await.map(ended) {
+            Ok(Ok(installed)) => {
+                text.push_str(&format!("\ninstalled: {}", crate::text::packages(&installed.packages)));
+                info.packages = sandboxes.packages(caller, &info.id).await.unwrap_or_default();
             }
-            answer(&SandboxView { clamped: Some(&clamped), ..SandboxView::of(&info) }, text, false)
+            Ok(Err(Unended::Continues(run_id))) => {
+                text.push_str(&format!("\ninstalling: call wait with run_id {run_id} to follow it"));
+                continues = Some(run_id);
+            }
+            Ok(Err(Unended::Failed(error))) | Err(error) => {
+                // A sandbox without what was asked for is of no use. One that cannot be closed now expires.
+                sandboxes.close(caller, &info.id).await.ok();
+                return refused(&error);
+            }
         }
-        Err(error) => refused(&error),
+    }
+    let (status, run_id) = (continues.as_ref().map(|_| "installing"), continues.as_deref());
+    answer(&SandboxView { clamped: Some(&clamped), status, run_id, ..SandboxView::of(&info) }, text, false)
+}
+
+/// Why a sandbox does not have its packages yet.
+enum Unended {
+    Continues(String),
+    Failed(RunError),
+}
+
+fn ended(followed: Followed) -> Result<InstallReport, Unended> {
+    match followed {
+        Followed::Continues(run) => Err(Unended::Continues(run.id().as_str().to_owned())),
+        Followed::Ended(run) => match (&run.result.error, &run.result.installed) {
+            (None, Some(installed)) => Ok(installed.clone()),
+            (error, _) => Err(Unended::Failed(error.clone().unwrap_or_default())),
+        },
     }
 }
 
@@ -118,16 +161,22 @@ async fn close(server: &Server, caller: &Caller, given: JsonObject) -> CallToolR
     }
 }
 
-fn asked(given: JsonObject) -> Result<OpenRequest, Refusal> {
+/// The sandbox, and the packages that are installed in it.
+fn asked(given: JsonObject) -> Result<(OpenRequest, Vec<Wanted>), Refusal> {
     let mut arguments = OPEN.arguments(given)?;
+    let packages = wanted(&arguments.texts(PACKAGES)?, BARE_LANGUAGE)?;
     let mut limits = arguments.object("limits", &LIMITS)?;
-    Ok(OpenRequest {
+    let request = OpenRequest {
         name: arguments.text("name")?,
         ttl_s: arguments.whole("ttl_s")?,
-        wall: None,
+        wall: limits.text(ISOLATION)?,
+        wall_lists: Vec::new(),
         access: arguments.texts("access")?,
+        packages: Vec::new(),
+        install_progress: None,
         ask: limits_of(&mut limits, None)?,
-    })
+    };
+    Ok((request, packages))
 }
 
 /// One sandbox.
@@ -145,6 +194,14 @@ struct SandboxView<'a> {
     /// What its runs may ask for outside.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     access: &'a [String],
+    /// What is installed in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    packages: Vec<&'a PackageVersion>,
+    /// Of an installation that continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
     /// Only in the answer of `sandbox_open`.
     #[serde(skip_serializing_if = "Option::is_none")]
     clamped: Option<&'a [Clamp]>,
@@ -208,6 +265,9 @@ impl<'a> SandboxView<'a> {
                 open_files: info.limits.open_files,
             },
             access: &info.access,
+            packages: info.packages.iter().flat_map(|one| &one.packages).collect(),
+            status: None,
+            run_id: None,
             clamped: None,
         }
     }
@@ -216,13 +276,19 @@ impl<'a> SandboxView<'a> {
 fn line(info: &SandboxInfo) -> String {
     let name = if info.name.is_empty() { String::new() } else { format!(" ({})", info.name) };
     let awake = if info.awake.is_empty() { "asleep".to_owned() } else { info.awake.join(", ") };
-    format!("{}{name}: {} runs, {awake}, until {}", info.id, info.runs, render::timestamp(info.expires_ms))
+    let asked: Vec<&str> =
+        info.packages.iter().flat_map(|one| &one.requirements).map(String::as_str).collect();
+    let packages = if asked.is_empty() { String::new() } else { format!(", packages {}", asked.join(" ")) };
+    let until = render::timestamp(info.expires_ms);
+    format!("{}{name}: {} runs, {awake}, until {until}{packages}", info.id, info.runs)
 }
 
 /// Schema of the arguments of `sandbox_open`.
 fn open_input(offer: &Offer<'_>) -> JsonObject {
     let mut schema = base_open_input();
+    super::add_packages(&mut schema, offer, "pandas, npm:zod");
     super::add_access(&mut schema, offer, "What its runs may ask for");
+    super::add_isolation(&mut schema, offer);
     schema
 }
 
@@ -272,6 +338,9 @@ fn one() -> Value {
         "contexts": { "type": "array", "items": { "type": "object" } },
         "limits": { "type": "object" },
         "access": { "type": "array", "items": { "type": "string" } },
+        "packages": schema::packages(),
+        "status": { "type": "string" },
+        "run_id": { "type": "string" },
         "clamped": { "type": "array", "items": { "type": "object" } },
         "outcome": { "type": "string" },
         "error": schema::error()
@@ -330,8 +399,19 @@ mod tests {
             disk_bytes: 0,
             limits: sandbox::Limits::default(),
             access: vec!["web".to_owned()],
+            packages: vec![engine::packages::InstalledPackages {
+                ecosystem: engine::packages::Ecosystem::Pypi,
+                requirements: vec!["a".to_owned()],
+                packages: vec![PackageVersion { name: "a".to_owned(), version: "1".to_owned() }],
+            }],
         };
-        let view = || SandboxView { clamped: Some(&[]), ..SandboxView::of(&info) };
+        assert!(line(&info).ends_with(", packages a"), "{}", line(&info));
+        let view = || SandboxView {
+            clamped: Some(&[]),
+            status: Some("installing"),
+            run_id: Some(""),
+            ..SandboxView::of(&info)
+        };
         schema::assert_same_fields(&open_output(), &view());
         schema::assert_same_fields(&list_output(), &ListView { sandboxes: vec![view()] });
         schema::assert_same_fields(
@@ -343,7 +423,7 @@ mod tests {
     #[test]
     fn limits_are_those_of_the_schema() {
         let policy = Policy::built_in(1);
-        let schema = open_input(&Offer { languages: &[], policy: &policy, access: &[] });
+        let schema = open_input(&Offer { walls: &["native", "runc"], ..Offer::bare(&[], &policy) });
         let limits = schema["properties"]["limits"]["properties"].as_object().unwrap();
         assert_eq!(limits.keys().cloned().collect::<Vec<_>>(), LIMITS);
     }

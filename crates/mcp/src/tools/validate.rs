@@ -1,10 +1,10 @@
 //! `validate_code`: finds syntax errors and missing imports in a sandbox, without running the program.
 
-use engine::{Caller, Engine, Finding, Validation};
+use engine::{Finding, Validation, WallDemand};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::json;
 
-use super::{Effects, Needs, Offer, Scope, ToolEntry, answer, refused};
+use super::{Effects, Needs, Offer, Scope, ToolCall, ToolEntry, answer, refused};
 use crate::{languages, program, schema};
 
 /// The tool.
@@ -19,17 +19,19 @@ available here, without running it.",
     properties: &["language", "code"],
     input,
     output,
-    call: |call| Box::pin(async move { check(&call.server.engine, call.caller, call.given).await.into() }),
+    call: |call| Box::pin(async move { check(call).await.into() }),
 };
 
-async fn check(engine: &Engine, caller: &Caller, given: JsonObject) -> CallToolResult {
+async fn check(call: ToolCall<'_>) -> CallToolResult {
+    let ToolCall { server, caller, given, wall_lists, .. } = call;
+    let wall = WallDemand { wanted: None, lists: wall_lists };
     let taken = TOOL.arguments(given).and_then(|mut given| {
         let language = languages::take(&mut given)?;
         let code = program::as_meant(&language, given.required_text("code")?);
         Ok((language, code))
     });
     let validated = match taken {
-        Ok((language, code)) => engine.validate(caller, None, &language, &code).await,
+        Ok((language, code)) => server.engine.validate(caller, &wall, &language, &code).await,
         Err(error) => Err(*error),
     };
     match validated {

@@ -2,77 +2,76 @@
 
 use std::time::Duration;
 
-use engine::{Caller, FoundRun, LiveRun, RunError, RunId, Stop};
-use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, JsonObject};
-use rmcp::service::RequestContext;
+use engine::{FoundRun, RunError, RunId, Stop};
+use rmcp::model::{CallToolResponse, JsonObject};
 use serde_json::json;
 
-use super::following::{Follower, OnDisconnect, patience};
-use super::{Effects, Needs, Offer, Scope, ToolEntry, refused, report};
+use super::following::{Followed, Follower, OnDisconnect, patience};
+use super::{Effects, Needs, Offer, Scope, ToolCall, ToolEntry, install, refused, report};
 
+use crate::approvals::nested::NestedAnswer;
 use crate::arguments::Refusal;
-use crate::{Server, file_urls, schema};
+use crate::{file_urls, schema};
 
 /// Maximum time until a cancelled run ends.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Name of the tool.
+pub(crate) const NAME: &str = "wait";
+
 /// The tool.
 pub(super) const TOOL: ToolEntry = ToolEntry {
-    name: "wait",
+    name: NAME,
     title: "Wait for a run",
-    description: "Wait for a run that is still going, by its run_id, and return its result; or cancel it. Works again after the end.",
+    description: "Wait for a run that is still going, by its run_id, and return its result; or cancel it.",
     effects: Effects::Repeats,
     scope: Scope::Run,
     needs: Needs::Language,
     properties: &["run_id", "timeout_ms", "cancel"],
     input,
-    output: schema::run_output,
-    call: |call| {
-        Box::pin(async move { answer(call.server, call.caller, call.given, call.context).await.into() })
-    },
+    output: install::wait_output,
+    call: |call| Box::pin(async move { answer(call).await }),
 };
 
 /// Answers the tool.
-async fn answer(
-    server: &Server,
-    caller: &Caller,
-    given: JsonObject,
-    context: &RequestContext<RoleServer>,
-) -> CallToolResult {
-    let asked = match asked(given) {
+async fn answer(call: ToolCall<'_>) -> CallToolResponse {
+    let ToolCall { server, caller, context, .. } = call;
+    let asked = match asked(call.given) {
         Ok(asked) => asked,
-        Err(error) => return refused(&error),
+        Err(error) => return refused(&error).into(),
     };
+    // The client may have answered a question of this run.
+    let answered = NestedAnswer::of(server, caller, call.input).await.filter(|one| one.run == asked.id);
+    if let Some(answered) = &answered {
+        answered.decide(server).await;
+    }
     let id = asked.id;
-    match server.runs.find(caller, &id).await {
+    let (run, patience) = match server.runs.find(caller, &id).await {
         Ok(Some(FoundRun::Finished(run))) => {
-            report::finished(server, caller, &run, file_urls(context).as_ref()).await
+            return report::finished(server, caller, &run, file_urls(context).as_ref()).await.into();
         }
-        Ok(Some(FoundRun::Elsewhere(_))) => report::elsewhere(&id),
+        Ok(Some(FoundRun::Elsewhere(_))) => return report::elsewhere(&id).into(),
         Ok(Some(FoundRun::Live(run))) if asked.is_cancelled => {
             run.stop(Stop::Cancelled);
-            follow(server, caller, run, context, END_PATIENCE).await
+            (run, END_PATIENCE)
         }
-        Ok(Some(FoundRun::Live(run))) => follow(server, caller, run, context, asked.patience).await,
-        Ok(None) => refused(&unknown_run()),
-        Err(error) => refused(&error),
-    }
-}
-
-async fn follow(
-    server: &Server,
-    caller: &Caller,
-    run: LiveRun,
-    context: &RequestContext<RoleServer>,
-    patience: Duration,
-) -> CallToolResult {
-    let mut follower = Follower::new(server, context, run.clone());
-    let followed = follower.follow(patience, OnDisconnect::Detach).await;
+        Ok(Some(FoundRun::Live(run))) => (run, asked.patience),
+        Ok(None) => return refused(&unknown_run()).into(),
+        Err(error) => return refused(&error).into(),
+    };
+    let seen = answered.map(|answered| answered.id);
+    let mut follower = Follower::new(server, context, run.clone()).asking(true, seen);
+    let followed = follower.follow_asking(patience, OnDisconnect::Detach).await;
     follower.end().await;
     match followed {
-        Some(run) => report::finished(server, caller, &run, file_urls(context).as_ref()).await,
-        None => report::running(server, caller, &run).await,
+        Followed::Finished(run) => {
+            report::finished(server, caller, &run, file_urls(context).as_ref()).await.into()
+        }
+        Followed::Over => report::running(server, caller, &run).await.into(),
+        Followed::Asks(question) => match question.input_required(server, caller, run.id()).await {
+            Some(input) => input.into(),
+            None => report::running(server, caller, &run).await.into(),
+        },
     }
 }
 

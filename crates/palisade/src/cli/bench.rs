@@ -4,10 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::bench::{BenchArguments, FoundLanguage, Language, Surroundings};
+use ::bench::{BareRuntime, BenchArguments, FoundLanguage, Language, Surroundings, WallUnderTest};
+use backends::oci::OciRuntime;
 
+use crate::config::wall::BUILT;
 use crate::machine::{self, ServerMode};
 use crate::options::Options;
+use crate::walls::Named;
 
 pub(crate) fn main(options: &Options, arguments: &BenchArguments) -> ExitCode {
     let find_languages = |state_dir: &Path, wanted: &[&'static str]| find(options, state_dir, wanted);
@@ -15,8 +18,26 @@ pub(crate) fn main(options: &Options, arguments: &BenchArguments) -> ExitCode {
         state_dir: options.state_dir.as_deref(),
         flags: flags(options),
         find_languages: &find_languages,
+        find_wall: &find_wall,
     };
     ::bench::main(&surroundings, arguments)
+}
+
+/// A wall by its name, with the runtime that builds it.
+fn find_wall(name: &str) -> Result<WallUnderTest, String> {
+    let Some(name) = BUILT.into_iter().find(|built| *built == name) else {
+        return Err(format!("there is no wall `{}`; use one of {}", terminal::plain(name), BUILT.join(", ")));
+    };
+    let runtime = OciRuntime::ALL.into_iter().find(|runtime| runtime.name() == name);
+    let bare = match runtime.map(|runtime| (runtime, runtime.find())) {
+        None => None,
+        Some((runtime, None)) => return Err(format!("{} is not installed", runtime.command())),
+        Some((runtime, Some(program))) => {
+            let options = runtime.options(&program);
+            Some(BareRuntime { program, options, stage_role: backends::oci::STAGE_ROLE })
+        }
+    };
+    Ok(WallUnderTest { name, bare })
 }
 
 fn flags(options: &Options) -> Vec<String> {
@@ -34,6 +55,7 @@ fn find(options: &Options, state_dir: &Path, wanted: &[&'static str]) -> io::Res
         log_level: options.log_level.clone(),
         log_format: options.log_format.clone(),
         otlp_endpoint: None,
+        walls: Named::default(),
     };
     machine::with_engine(&own, ServerMode::OneShot, |machine| async move {
         let mut found = Vec::new();

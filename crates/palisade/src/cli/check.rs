@@ -46,7 +46,7 @@ pub(crate) fn main(options: &Options, arguments: &CheckArguments) -> ExitCode {
         Err(error) => return fail(&error, REFUSED),
     };
     let answer = machine::with_engine(options, ServerMode::OneShot, |machine| async move {
-        machine.engine.validate(&Caller::local(), None, language, &code).await
+        machine.engine.validate(&Caller::local(), &policy::WallDemand::default(), language, &code).await
     });
     match answer {
         Ok(Ok(validation)) => {

@@ -9,9 +9,12 @@ pub(crate) mod check;
 pub(crate) mod egress;
 #[cfg(test)]
 mod help_tests;
+pub(crate) mod image;
 mod inputs;
+mod install_progress;
 pub(crate) mod keys;
 pub(crate) mod mcp;
+pub(crate) mod packages;
 pub(crate) mod policy;
 mod program;
 pub(crate) mod run;
@@ -23,6 +26,7 @@ pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod shell;
 mod time;
+pub(crate) mod tools;
 mod tree;
 mod words;
 
@@ -106,8 +110,14 @@ pub(crate) enum Command {
     Secret(secret::SecretArguments),
     /// Show what runs reached outside
     Egress(egress::EgressArguments),
+    /// Install packages ahead, list them, carry them to another machine, remove unused ones
+    Packages(packages::PackagesArguments),
+    /// The servers whose tools programs may call: add, import, find, accept
+    Tools(tools::ToolsArguments),
     /// Check policies, and explain what they say about a call
     Policy(policy::PolicyArguments),
+    /// Look at an image for the walls docker and podman
+    Image(image::ImageArguments),
     /// Read, verify and export the record of calls
     Audit(audit::AuditArguments),
     /// Copy the state directory to a folder, while servers run
@@ -126,4 +136,10 @@ pub(crate) struct DoctorArguments {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Ask the mirrors of packages whether they answer
+    #[arg(long)]
+    pub(crate) mirrors: bool,
+    /// Examine this wall instead of the default one, or all
+    #[arg(long, value_name = "NAME")]
+    pub(crate) wall: Option<String>,
 }

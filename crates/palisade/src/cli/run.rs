@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use engine::packages::wanted;
 use engine::{Caller, Given, RunError, RunEvent, RunRequest, RunResult, Stdin, Stop};
 use policy::Ask;
 use sandbox::Outcome;
@@ -17,6 +18,7 @@ use wire::{Exit, Stream};
 use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIMED_OUT, complain};
 
 use super::inputs;
+use super::install_progress::told_progress;
 use super::program::{Program, ProgramArguments, ProgramOrigin};
 use super::save::{self, Existing};
 use super::screen::{ControlSequences, Screen};
@@ -24,6 +26,7 @@ use super::time::parse_time_ms;
 use super::words;
 use crate::machine::{self, Machine, ServerMode};
 use crate::options::Options;
+use crate::walls::Named;
 use ::mcp::view::RunView;
 use ::mcp::{languages, render};
 
@@ -37,6 +40,7 @@ Examples:
   palisade run python --input . script.py          everything beside the script: modules, data
   palisade run python --input lib=. script.py      what is in lib, without the folder itself
   palisade run bash --input p.tgz --unpack -c make a project in one archive
+  palisade run python --package pandas report.py   with a package of PyPI; npm's for JavaScript
 
 A folder is placed with everything in it, up to 64 files and 16 MB, except names that begin with a dot,
 __pycache__, node_modules, and symbolic links, which are not followed.
@@ -91,6 +95,12 @@ pub(crate) struct RunArguments {
     /// Let the program reach what the configuration names so (repeatable; see `palisade access list`)
     #[arg(long, value_name = "NAME")]
     access: Vec<String>,
+    /// Install a package for the run, for example pandas or 'pandas>=2' (repeatable)
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
+    /// Run behind this wall: native, runc, crun, gvisor, or own_kernel for any with a kernel of its own
+    #[arg(long, value_name = "NAME")]
+    wall: Option<String>,
     /// Wall-clock limit, for example 500ms, 5s, 2m, 1h; a number without a unit is seconds
     #[arg(long, value_name = "TIME", value_parser = parse_time_ms)]
     timeout: Option<u64>,
@@ -123,6 +133,7 @@ pub(crate) fn main(options: &Options, arguments: RunArguments) -> ExitCode {
         Err(error) => return finish(&arguments, &RunResult::refused(error), Shown::Nothing),
     };
     let show = Show::of(&arguments);
+    let options = &Options { walls: Named::of_run(arguments.wall.as_deref()), ..options.clone() };
     let run = machine::with_engine(options, ServerMode::OneShot, |machine| run(machine, request, show));
     match run {
         Ok((result, shown)) => finish(&arguments, &result, shown),
@@ -157,8 +168,14 @@ enum Shown {
     Something,
 }
 
-async fn run(machine: Machine, request: RunRequest, show: Show) -> (RunResult, Shown) {
+async fn run(machine: Machine, mut request: RunRequest, show: Show) -> (RunResult, Shown) {
     start_reading_stdin();
+    if let Err(error) = add_packages_of_code(&machine, &mut request).await {
+        return (RunResult::refused(error), Shown::Nothing);
+    }
+    if show != Show::Nothing {
+        request.install_progress = told_progress();
+    }
     let (events, news) = mpsc::channel::<RunEvent>(CHANNEL_PIECES);
     let (stop, stopped) = oneshot::channel();
     // The reader of standard output may be slow; that must not stop the clock.
@@ -335,6 +352,7 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
     let bound = arguments.variables.iter().map(|text| variable(text));
     let set = arguments.environment.iter().map(|text| environment_variable(text));
     let variables = bound.chain(set).collect::<Result<_, _>>()?;
+    let packages = wanted(&arguments.packages, &language)?;
     Ok(RunRequest {
         language,
         code,
@@ -345,7 +363,8 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         given: Given::default(),
         inputs: inputs.files,
         sandbox: None,
-        wall: None,
+        wall: arguments.wall.clone(),
+        wall_lists: Vec::new(),
         ask: Ask {
             timeout_ms: arguments.timeout,
             memory_mb: arguments.memory_mb,
@@ -359,11 +378,22 @@ fn request(arguments: &RunArguments) -> Result<RunRequest, RunError> {
         compile_anew: false,
         cold: false,
         access: arguments.access.clone(),
+        packages,
+        install_progress: None,
         run_id: None,
         grants: Vec::new(),
         terminal: None,
         decision: None,
     })
+}
+
+/// Adds the packages that the program asks for itself.
+async fn add_packages_of_code(machine: &Machine, request: &mut RunRequest) -> Result<(), RunError> {
+    let asked = machine.engine.packages_of_code(&request.language, &request.code).await?;
+    request.packages.extend(wanted(&asked, &request.language)?);
+    request.packages.sort();
+    request.packages.dedup();
+    Ok(())
 }
 
 fn variable(text: &str) -> Result<(String, serde_json::Value), RunError> {

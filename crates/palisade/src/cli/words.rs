@@ -4,8 +4,10 @@
 //! A user of a terminal has options and commands instead. This table is the only translation. JSON output is
 //! for programs and keeps the names of the contract.
 
+use serde_json::Value;
+
 /// A word of the tools, and the words of the command line. A word with a longer form comes after it.
-const TABLE: [(&str, &str); 24] = [
+const TABLE: [(&str, &str); 26] = [
     ("limits.memory_mb", "--memory-mb"),
     ("memory_mb", "--memory-mb"),
     ("limits.cpus", "--cpus"),
@@ -29,12 +31,53 @@ const TABLE: [(&str, &str); 24] = [
     ("list_files", "`palisade sandbox exec ID bash -c ls`"),
     ("get_capabilities", "`palisade doctor`"),
     ("validate_code", "`palisade check`"),
+    ("install_packages", "`palisade sandbox install`"),
+    ("find_tools", "`palisade tools find`"),
     ("run_id", "id of the run"),
 ];
 
 /// The message with the words of the command line.
 pub(crate) fn of_command_line(message: &str) -> String {
-    TABLE.iter().fold(message.to_owned(), |text, (word, own)| replace_word(&text, word, own))
+    let message = with_package_commands(message);
+    TABLE.iter().fold(message, |text, (word, own)| replace_word(&text, word, own))
+}
+
+/// Calls that install packages, as commands: `"packages": ["a"]` is `--package a`.
+fn with_package_commands(message: &str) -> String {
+    const LIST: &str = "\"packages\": ";
+    const CALL: &str = "call install_packages ";
+    let quoted =
+        |name: &str| match name.chars().all(|letter| letter.is_alphanumeric() || "-_.@/:".contains(letter)) {
+            true => name.to_owned(),
+            false => format!("'{}'", name.replace('\'', "")),
+        };
+    let first = |text: &str| serde_json::Deserializer::from_str(text).into_iter::<Value>().next()?.ok();
+    let rest = |text: &str| {
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        values.next();
+        text[values.byte_offset()..].to_owned()
+    };
+    if let Some((before, after)) = message.split_once(CALL)
+        && let Some(call) = first(after)
+    {
+        let text = |name: &str| call[name].as_str().unwrap_or_default().to_owned();
+        let names: Vec<String> = names_in(&call["packages"]).map(|name| quoted(&name)).collect();
+        let (id, language) = (text("sandbox_id"), text("language"));
+        let command = format!("`palisade sandbox install {id} --language {language} {}`", names.join(" "));
+        return format!("{before}{command}{}", rest(after));
+    }
+    if let Some((before, after)) = message.split_once(LIST)
+        && let Some(list) = first(after)
+    {
+        let options: Vec<String> =
+            names_in(&list).map(|name| format!("--package {}", quoted(&name))).collect();
+        return format!("{before}{}{}", options.join(" "), rest(after));
+    }
+    message.to_owned()
+}
+
+fn names_in(list: &Value) -> impl Iterator<Item = String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(terminal::plain)
 }
 
 /// The option that sets a limit, by the name of the limit in a result.
@@ -159,5 +202,18 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn calls_that_install_packages_become_commands() {
+        assert_eq!(
+            of_command_line("run it again with \"packages\": [\"pandas\", \"httpx>=0.27\"]"),
+            "run it again with --package pandas --package 'httpx>=0.27'"
+        );
+        let call = "call install_packages {\"sandbox_id\": \"sbx_1\", \"language\": \"python\", \"packages\": [\"pandas\"]}, then run it again";
+        assert_eq!(
+            of_command_line(call),
+            "`palisade sandbox install sbx_1 --language python pandas`, then run it again"
+        );
     }
 }

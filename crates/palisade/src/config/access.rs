@@ -121,14 +121,17 @@ fn bundle(raw: &Raw) -> Result<Bundle, String> {
             "egress" => bundle.rules = rules(raw).map_err(told)?,
             "secrets" => bundle.secrets = secrets(raw).map_err(told)?,
             "max" => bundle.maxima = maxima(raw).map_err(told)?,
+            "tools" => bundle.tools = tools(raw).map_err(told)?,
             other => {
                 let other = terminal::plain(other);
-                return Err(format!("unknown key `{other}`; allowed here: about, egress, secrets, max"));
+                return Err(format!(
+                    "unknown key `{other}`; allowed here: about, egress, secrets, max, tools"
+                ));
             }
         }
     }
-    if bundle.rules.is_empty() && bundle.secrets.is_empty() {
-        return Err("it gives nothing: add `egress` or `secrets`".to_owned());
+    if bundle.rules.is_empty() && bundle.secrets.is_empty() && bundle.tools.is_empty() {
+        return Err("it gives nothing: add `egress`, `secrets` or `tools`".to_owned());
     }
     Ok(bundle)
 }
@@ -154,6 +157,18 @@ fn rules(raw: &Raw) -> Result<Vec<Rule>, String> {
         _ => Err(format!("{} is no rule", raw.shown())),
     };
     list.iter().map(rule).collect()
+}
+
+/// Names of tool servers. Whether they exist is checked when all files are read.
+fn tools(raw: &Raw) -> Result<Vec<String>, String> {
+    let wrong = || format!("it must be a list of at most {RULES_MAX} names of servers");
+    let Raw::List(list) = raw else { return Err(wrong()) };
+    let name = |raw: &Raw| match raw {
+        Raw::Text(text) if is_access_name(text) => Some(text.clone()),
+        _ => None,
+    };
+    let names: Option<Vec<String>> = list.iter().map(name).collect();
+    names.filter(|names| names.len() <= RULES_MAX).ok_or_else(wrong)
 }
 
 fn secrets(raw: &Raw) -> Result<Vec<SecretGrant>, String> {

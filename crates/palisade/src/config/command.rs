@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::file::{self, Trust};
 use super::key::Key;
+use super::packages::PackagesKey;
 use super::{ConfigError, Loaded, Origin, Settings};
 use terminal::{Paint, complain};
 
@@ -125,6 +126,9 @@ fn rows(settings: &Settings) -> Vec<Row> {
             }
             Key::Quota(key) => settings.quota.shown(*key),
             Key::Access(key) => settings.access.shown(*key),
+            Key::Packages(key) => settings.packages.shown(*key),
+            Key::ToolServers => settings.tools.shown(),
+            Key::Wall(key) => settings.wall.shown(*key),
             Key::Interpreter(language) => match settings.interpreters.get(language) {
                 Some(found) => (json!(found.value.display().to_string()), &found.origin),
                 None => (Value::Null, &Origin::Default),
@@ -163,6 +167,10 @@ fn written(row: &Row) -> String {
         (Key::Interpreter(_), Value::Null) => "(found on the PATH)".to_owned(),
         (Key::PolicyFolder, Value::Null) => "(beside the configuration)".to_owned(),
         (Key::StateDir, Value::Null) => "(none can be used)".to_owned(),
+        (Key::Packages(PackagesKey::Enabled), Value::Null) => "(on, except for serve)".to_owned(),
+        (Key::Packages(PackagesKey::Mirrors), Value::Array(list)) if list.is_empty() => {
+            "(as pip and npm)".to_owned()
+        }
         (Key::Serve(_) | Key::Oauth(_) | Key::OtlpEndpoint, Value::Null) => "(none)".to_owned(),
         (_, Value::Array(names)) if names.is_empty() => "none".to_owned(),
         (_, Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),

@@ -270,7 +270,7 @@ mod tests {
         let message = mistakes("limit = 1\n");
         assert!(
             message.contains(
-                "allowed here: limits, admission, serve, store, pool, audit, oauth, allow_missing, state_dir, log, otlp, policy, quota, access, egress, interpreters"
+                "allowed here: limits, admission, serve, store, pool, audit, oauth, allow_missing, state_dir, log, otlp, policy, quota, access, egress, packages, tools, wall, interpreters"
             ),
             "{message}"
         );

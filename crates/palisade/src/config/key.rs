@@ -6,8 +6,10 @@
 
 use super::access::AccessKey;
 use super::oauth::OauthKey;
+use super::packages::PackagesKey;
 use super::quota::QuotaKey;
 use super::serve::ServeKey;
+use super::wall::WallKey;
 
 /// Whether a limit is a default or a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -224,6 +226,10 @@ pub(crate) enum Key {
     PolicyBind,
     Quota(QuotaKey),
     Access(AccessKey),
+    Packages(PackagesKey),
+    /// All tables `tools.servers.NAME`.
+    ToolServers,
+    Wall(WallKey),
     /// The interpreter of that language.
     Interpreter(String),
 }
@@ -239,6 +245,9 @@ impl Key {
         all.extend([Self::PolicyFolder, Self::PolicyBind]);
         all.extend(QuotaKey::all().map(Self::Quota));
         all.extend(AccessKey::ALL.map(Self::Access));
+        all.extend(PackagesKey::ALL.map(Self::Packages));
+        all.push(Self::ToolServers);
+        all.extend(WallKey::all().map(Self::Wall));
         all.extend(engine::runtimes::languages().map(|language| Self::Interpreter(language.to_owned())));
         all
     }
@@ -260,6 +269,9 @@ impl Key {
             Self::PolicyBind => "policy.bind".to_owned(),
             Self::Quota(key) => format!("quota.{}", key.name()),
             Self::Access(key) => key.name().to_owned(),
+            Self::Packages(key) => key.name().to_owned(),
+            Self::ToolServers => super::tools::NAME.to_owned(),
+            Self::Wall(key) => format!("wall.{}", key.name()),
             Self::Interpreter(language) => format!("interpreters.{language}"),
         }
     }
@@ -283,7 +295,7 @@ pub(crate) const PREFIX: &str = "PALISADE_";
 /// `PALISADE_SERVICE_HOST` and similar ones for a service of that name.
 pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
     // The underscores exclude foreign variables such as PALISADE_SERVER_URL and PALISADE_STOREFRONT_...
-    const MEANT: [&str; 16] = [
+    const MEANT: [&str; 19] = [
         "LIMIT",
         "ADMISSION",
         "ALLOW",
@@ -300,6 +312,9 @@ pub(crate) fn is_meant_as_setting(variable: &str) -> bool {
         "QUOTA_",
         "ACCESS",
         "EGRESS_",
+        "TOOLS_SERVERS",
+        "PACKAGES_",
+        "WALL_",
     ];
     variable.strip_prefix(PREFIX).is_some_and(|rest| MEANT.iter().any(|start| rest.starts_with(start)))
 }

@@ -11,11 +11,14 @@ pub(crate) mod command;
 mod file;
 mod key;
 mod oauth;
+pub(crate) mod packages;
 pub(crate) mod policies;
 mod quota;
 pub(crate) mod serve;
 mod settings;
+pub(crate) mod tools;
 pub(crate) mod value;
+pub(crate) mod wall;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -140,6 +143,10 @@ fn load_from(surroundings: &Surroundings, options: &Options) -> Result<Loaded, C
     }
     from_environment(&surroundings.variables)?.into_iter().for_each(|given| settings.apply(given));
     from_flags(options)?.into_iter().for_each(|given| settings.apply(given));
+    if let Some(message) = settings.tools.conflict(&settings.access.names.value) {
+        let place = settings.tools.servers.origin.to_string();
+        return Err(ConfigError::Mistakes(vec![Problem { place, message }]));
+    }
     Ok(Loaded { settings, ignored, files })
 }
 

@@ -16,9 +16,12 @@ use sandbox::{Guarantee, Limits};
 use super::access::AccessSettings;
 use super::key::{Amount, Key, NUMBERS, Number, Scope};
 use super::oauth::OauthSettings;
+use super::packages::PackagesSettings;
 use super::quota::QuotaSettings;
 use super::serve::ServeSettings;
+use super::tools::ToolSettings;
 use super::value::{LogFormat, LogLevel, Setting};
+use super::wall::WallSettings;
 use service::SLOTS_MAX;
 
 const MB: u64 = 1 << 20;
@@ -119,6 +122,9 @@ pub(crate) struct Settings {
     pub(crate) policy_bind: Valued<Vec<Binding>>,
     pub(crate) quota: QuotaSettings,
     pub(crate) access: AccessSettings,
+    pub(crate) packages: PackagesSettings,
+    pub(crate) tools: ToolSettings,
+    pub(crate) wall: WallSettings,
     pub(crate) interpreters: BTreeMap<String, Valued<PathBuf>>,
 }
 
@@ -157,6 +163,9 @@ impl Settings {
             policy_bind: Valued::default(Vec::new()),
             quota: QuotaSettings::built_in(),
             access: AccessSettings::built_in(),
+            packages: PackagesSettings::built_in(),
+            tools: ToolSettings::built_in(),
+            wall: WallSettings::built_in(),
             interpreters: BTreeMap::new(),
         }
     }
@@ -191,6 +200,9 @@ impl Settings {
             Setting::PolicyBind(bindings) => self.policy_bind.set(bindings, origin),
             Setting::Quota(setting) => self.quota.apply(setting, origin),
             Setting::Access(setting) => self.access.apply(setting, origin),
+            Setting::Packages(setting) => self.packages.apply(setting, origin),
+            Setting::ToolServers(servers) => self.tools.apply(servers, origin),
+            Setting::Wall(setting) => self.wall.apply(setting, origin),
             Setting::Interpreter(language, path) => {
                 self.interpreters.insert(language, Valued { value: path, origin });
             }
@@ -233,6 +245,20 @@ impl Settings {
                 "a working directory cannot choose who may do what".to_owned()
             }
             Setting::Access(_) => "a working directory cannot choose what programs reach".to_owned(),
+            Setting::Packages(setting) => {
+                if self.packages.tighten(setting, assignment.origin.clone()) {
+                    return None;
+                }
+                "a working directory cannot choose where packages come from, or allow more of them".to_owned()
+            }
+            Setting::ToolServers(_) => "a working directory cannot define tool servers".to_owned(),
+            Setting::Wall(setting) => match self.wall.loosened_by(setting) {
+                Some(reason) => reason,
+                None => {
+                    self.apply(assignment);
+                    return None;
+                }
+            },
             Setting::Interpreter(..) => {
                 "a working directory cannot choose a program that is started outside the sandbox".to_owned()
             }
@@ -245,6 +271,7 @@ impl Settings {
         self.fill_limits(Scope::Default, &mut policy.defaults);
         self.fill_limits(Scope::Max, &mut policy.maxima);
         policy.absence_allowed.clone_from(&self.allow_missing.value);
+        policy.least_kernel = self.wall.least.value;
     }
 
     fn fill_limits(&self, scope: Scope, limits: &mut Limits) {

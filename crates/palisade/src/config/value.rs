@@ -8,8 +8,11 @@ use sandbox::Guarantee;
 use super::access::AccessSetting;
 use super::key::{Key, Number};
 use super::oauth::OauthSetting;
+use super::packages::PackagesSetting;
 use super::quota::QuotaSetting;
 use super::serve::ServeSetting;
+use super::tools::Servers;
+use super::wall::WallSetting;
 
 /// Fields of a binding.
 const MATCH: &str = "match";
@@ -88,10 +91,13 @@ impl Raw {
             Key::AllowMissing => Self::list_from_text(text),
             Key::PolicyBind => Self::bindings_from_text(text),
             Key::Quota(key) => key.raw(text),
+            Key::Packages(key) => key.raw(text),
+            Key::Wall(key) => key.raw(text),
             Key::PoolEnabled | Key::AuditEnabled => {
                 text.parse().map(Self::Boolean).unwrap_or_else(|_| as_text())
             }
             Key::Access(_)
+            | Key::ToolServers
             | Key::StateDir
             | Key::LogLevel
             | Key::LogFormat
@@ -151,6 +157,9 @@ pub(crate) enum Setting {
     PolicyBind(Vec<Binding>),
     Quota(QuotaSetting),
     Access(AccessSetting),
+    Packages(PackagesSetting),
+    ToolServers(Servers),
+    Wall(WallSetting),
     Interpreter(String, PathBuf),
 }
 
@@ -174,6 +183,9 @@ impl Setting {
             Key::PolicyBind => parse_bindings(raw).map(Self::PolicyBind),
             Key::Quota(key) => QuotaSetting::parse(*key, raw).map(Self::Quota),
             Key::Access(key) => AccessSetting::parse(*key, raw).map(Self::Access),
+            Key::Packages(key) => PackagesSetting::parse(*key, raw).map(Self::Packages),
+            Key::ToolServers => super::tools::parse(raw).map(Self::ToolServers),
+            Key::Wall(key) => WallSetting::parse(*key, raw).map(Self::Wall),
             Key::LogFormat => parse_word(raw, LogFormat::ALL, LogFormat::name).map(Self::LogFormat),
         }
     }
@@ -194,6 +206,9 @@ impl Setting {
             Self::PolicyBind(_) => Key::PolicyBind,
             Self::Quota(setting) => Key::Quota(setting.key()),
             Self::Access(setting) => Key::Access(setting.key()),
+            Self::Packages(setting) => Key::Packages(setting.key()),
+            Self::ToolServers(_) => Key::ToolServers,
+            Self::Wall(setting) => Key::Wall(setting.key()),
             Self::Interpreter(language, _) => Key::Interpreter(language.clone()),
         }
     }

@@ -1,30 +1,38 @@
 //! Remedies for missing guarantees and languages, as exact commands for the operator.
 
-use engine::{Engine, WallFailure};
+use backends::native::{GroupMounts, Surroundings};
+use engine::{Engine, Wall, WallFailure};
 use sandbox::BackendError;
 
 use super::LanguageFinding;
+use crate::config::wall::NATIVE;
 use crate::machine::Machine;
+use crate::walls;
 
 /// What rustup's shims ask for when they have no toolchain.
 const RUSTUP_DEFAULT: &str = "rustup default stable";
 
 /// Remedies for the machine as a whole.
-pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>) -> Vec<String> {
+pub(super) fn for_machine(
+    machine: &Machine,
+    wall: &Wall,
+    wall_problem: Option<&BackendError>,
+) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(error) = wall_problem {
         let failure = WallFailure::of(error);
         list.push(format!("{}: {}", failure.summary(), failure.remedy));
         return list;
     }
-    let cgroups = machine.native.cgroup_state();
-    if let Some(reason) = cgroups.reason {
-        list.push(format!(
-            "limits of memory, processes or processor share are kept by stand-ins, as no cgroup is delegated ({reason}): \
-             start palisade with `systemd-run --user --scope -p Delegate=yes palisade ...`, or run it as root"
-        ));
+    if wall.name() != NATIVE {
+        return list;
     }
-    if machine.native.shares_own_identity() {
+    let cgroups = machine.native.cgroup_state();
+    let around = Surroundings::read();
+    if let Some(reason) = cgroups.reason {
+        list.push(without_groups(&around, &reason));
+    }
+    if machine.native.shares_own_identity() && !around.is_contained() {
         list.push(
             "sandboxes have this user's own id on the host, and share this user's allowances (pipe pages, epoll watches, descriptors \
              in flight): as root, `apt-get install uidmap` and `usermod --add-subuids \
@@ -33,6 +41,40 @@ pub(super) fn for_machine(machine: &Machine, wall_problem: Option<&BackendError>
         );
     }
     list
+}
+
+/// What an operator should know about the engine behind a wall.
+pub(super) async fn for_engine(machine: &Machine, wall: &Wall) -> Vec<String> {
+    let Some(engine) = walls::engine_of(wall.name()) else { return Vec::new() };
+    let settings = &machine.settings.wall;
+    let socket = walls::socket(settings, engine);
+    match settings.images.get(engine.name()) {
+        Some(image) => {
+            let checked = backends::daemon::check_image(&socket, &image.value).await;
+            checked.map(|report| report.warnings).unwrap_or_default()
+        }
+        None => backends::daemon::check_engine(&socket).await.unwrap_or_default(),
+    }
+}
+
+/// What keeps the limits without control groups, and how to get groups.
+fn without_groups(around: &Surroundings, reason: &str) -> String {
+    let stand_ins =
+        "limits of memory, processes or processor share are kept by stand-ins, as no cgroup is delegated";
+    if !around.is_contained() {
+        return format!(
+            "{stand_ins} ({reason}): start palisade with `systemd-run --user --scope -p Delegate=yes palisade ...`, or run it as root"
+        );
+    }
+    let why = match around.groups {
+        GroupMounts::Absent => "control groups are not mounted in this container",
+        GroupMounts::ReadOnly => "control groups are mounted read-only in this container",
+        GroupMounts::Writable => reason,
+    };
+    format!(
+        "{stand_ins} ({why}): give the container itself a limit of memory, processes and cores, as docs/CONTAINERS.md shows; all \
+         sandboxes together cannot exceed it"
+    )
 }
 
 /// The remedy for a language that does not work.

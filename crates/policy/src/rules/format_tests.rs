@@ -153,16 +153,17 @@ fn the_same_rules_in_both_formats_and_both_forms_of_predicates_decide_the_same()
 #[test]
 fn added_fields_are_kept_told_and_placed() {
     let rules = yaml(
-        "version: '1'\ndefault: deny\naccess: [pypi]\ntools:\n  run:\n    reason: ask first\n    require_approval: true\n    approve_by: caller\n    walls: memory_limited\n",
+        "version: '1'\ndefault: deny\naccess: [pypi]\ntools:\n  run:\n    reason: ask first\n    require_approval: true\n    approve_by: caller\n    walls: [own_kernel, vm]\n",
     );
     assert_eq!(rule_of(&rules, "run", json!({})), "asks /tools/run/require_approval");
     let declared = rules.declared(&["run"]);
     assert_eq!(
         (declared.access, declared.walls),
-        (vec!["pypi".to_owned()], vec!["memory_limited".to_owned()])
+        (vec!["pypi".to_owned()], vec!["own_kernel".to_owned(), "vm".to_owned()])
     );
     let lines: Vec<usize> = rules.notes().iter().map(|note| note.at.line).collect();
-    assert_eq!(lines, [9]);
+    assert_eq!(lines, [9], "a wall that is not known is told");
+    assert_eq!(rules.wall_lists(&["run"]), [["own_kernel", "vm"]]);
     assert_eq!(rules.place(RULE_ACCESS).unwrap().line, 3);
     assert_eq!(rules.place("/tools/run/require_approval").unwrap().line, 7);
     assert_eq!(rules.place(RULE_DEFAULT).unwrap().line, 2);
@@ -206,4 +207,18 @@ fn files_of_cases_name_a_policy_or_a_caller() {
     let subject_in_example =
         "version: '1'\ndefault: allow\nexamples: [{policy: x, tool: run, expect: allow}]\n";
     assert!(read_rules(subject_in_example, Syntax::Yaml).is_err());
+}
+
+#[test]
+fn each_list_of_walls_counts_and_a_guarantee_is_no_wall() {
+    let rules = yaml(
+        "version: '1'\ndefault: allow\nwalls: own_kernel\ntools:\n  run:\n    walls: [native, gvisor]\n",
+    );
+    assert_eq!(rules.wall_lists(&["run"]), [vec!["native", "gvisor"], vec!["own_kernel"]]);
+    assert_eq!(rules.wall_lists(&["wait"]), [["own_kernel"]]);
+    assert!(rules.notes().is_empty());
+    let flaw =
+        crate::read_rules("version: '1'\ndefault: allow\nwalls: [memory_limited]\n", crate::Syntax::Yaml)
+            .unwrap_err();
+    assert!(flaw.message.contains("is a guarantee") && flaw.at.line == 3, "{flaw:?}");
 }

@@ -57,18 +57,20 @@ struct ToolRules {
     limits: Vec<Arc<Limit>>,
     approvals: Vec<Approval>,
     declared: Declared,
-    /// Where the file declares something that is not enforced.
-    declared_at: Vec<Position>,
+    /// Each list of walls. [`crate::choose_wall`] holds every list.
+    walls: Vec<Vec<String>>,
+    /// Names among them that this version does not know.
+    unknown_walls: Vec<(Position, String)>,
     /// Where it names what programs may reach outside. Names that are not listed are denied then.
     access_at: Option<Position>,
 }
 
-/// What a policy says about reach and isolation. This version enforces `access`; it keeps `walls` and tells it.
+/// What a policy says about reach and isolation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
     /// Names of what a program may reach outside of its sandbox.
     pub access: Vec<String>,
-    /// Guarantees that must be in force.
+    /// Walls that a program may be behind: names, or `own_kernel`.
     pub walls: Vec<String>,
 }
 
@@ -248,6 +250,12 @@ impl Rules {
         declared
     }
 
+    /// The lists of walls that a call of that tool must keep to.
+    pub fn wall_lists(&self, names: &[&str]) -> Vec<Vec<String>> {
+        let of_tools = names.iter().filter_map(|name| self.tools.get(*name));
+        of_tools.chain([&self.all]).flat_map(|rules| rules.walls.clone()).collect()
+    }
+
     /// Parts of the file that this version reads and does not enforce, with their places.
     pub fn notes(&self) -> &[Flaw] {
         &self.notes
@@ -400,6 +408,12 @@ impl ApproveBy {
 }
 
 impl Approval {
+    /// A rule of the server itself, which asks always.
+    pub fn always(rule: &str, reason: String, timeout_s: u64) -> Self {
+        let (at, when) = (Position::default(), Vec::new());
+        Self { rule: rule.to_owned(), reason: Some(reason), by: None, timeout_s: Some(timeout_s), at, when }
+    }
+
     /// Who is asked about a call of this caller. The user of this machine sits at the client, other callers may not.
     pub fn asks(&self, caller: &Caller) -> ApproveBy {
         let is_local = caller.principal == Principal::local();

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use sandbox::{OWN_KERNEL, WALLS};
 use serde_json::Value;
 
 use super::read_intercept::{Context, Counters};
@@ -73,11 +74,24 @@ fn compile(root: &Node) -> Result<Rules, Flaw> {
         None => return Err(Flaw::new(root.at, "`default` is missing: \"allow\" or \"deny\"")),
     };
     check_counters(&rules)?;
-    let mut declared: Vec<_> =
-        rules.tools.values().chain([&rules.all]).flat_map(|tool| tool.declared_at.iter().copied()).collect();
-    declared.sort_unstable_by_key(|at| (at.line, at.column));
-    let note = "`walls` is kept and told by `explain`, and is not enforced yet";
-    rules.notes.extend(declared.into_iter().map(|at| Flaw::new(at, note)));
+    let mut unknown: Vec<_> = rules
+        .tools
+        .values()
+        .chain([&rules.all])
+        .flat_map(|tool| tool.unknown_walls.iter().cloned())
+        .collect();
+    unknown.sort_unstable_by_key(|(at, _)| (at.line, at.column));
+    let note = |(at, name): (document::Position, String)| {
+        let known = WALLS.map(|wall| wall.name).join(", ");
+        let name = name.escape_debug();
+        Flaw::new(
+            at,
+            format!(
+                "no wall `{name}` is known; a server without it refuses what only this name allows. Known: {known}, {OWN_KERNEL}"
+            ),
+        )
+    };
+    rules.notes.extend(unknown.into_iter().map(note));
     Ok(rules)
 }
 

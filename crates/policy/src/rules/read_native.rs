@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sandbox::{Guarantee, Kernel, OWN_KERNEL};
+
 use super::predicate::{self, Op, Path};
 use super::read::{as_list, as_map, as_text, escape, texts, unknown};
 use super::read_intercept::read_timeout;
@@ -40,15 +42,26 @@ pub(super) fn read(map: &[Entry], pointer: &str, tool: &str, into: &mut ToolRule
 
 /// Reads `access` or `walls`.
 pub(super) fn read_declared(key: &str, node: &Node, into: &mut ToolRules) -> Result<(), Flaw> {
-    let list = match key {
-        "access" => &mut into.declared.access,
-        _ => &mut into.declared.walls,
-    };
-    list.extend(texts(node, key)?);
-    match key {
-        "access" => into.access_at = Some(node.at),
-        _ => into.declared_at.push(node.at),
+    let names = texts(node, key)?;
+    if key == "access" {
+        into.declared.access.extend(names);
+        into.access_at = Some(node.at);
+        return Ok(());
     }
+    for name in &names {
+        if Guarantee::ALL.iter().any(|guarantee| guarantee.name() == name) {
+            let message = format!(
+                "`{name}` is a guarantee, and `walls` lists walls: names such as native, or {OWN_KERNEL}; every wall keeps the \
+                 guarantees, unless the setting allow_missing excepts some"
+            );
+            return Err(Flaw::new(node.at, message));
+        }
+        if Kernel::demanded(name).is_none() {
+            into.unknown_walls.push((node.at, name.clone()));
+        }
+    }
+    into.declared.walls.extend_from_slice(&names);
+    into.walls.push(names);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Subject, holds, run};
-use crate::{Layer, SandboxSpec};
+use crate::{BackendError, Layer, SandboxSpec};
 
 const TARGET: &str = "/opt/conformance";
 /// More than one piece of anything that carries it.
@@ -39,8 +39,46 @@ pub(super) async fn check(subject: Subject<'_>) -> Result<(), String> {
             holds(output == expected, clause, &output)?;
         }
     }
+    attached(subject, &folder).await?;
     let kept = fs::read(folder.path.join("words")).map_err(|error| error.to_string())?;
     holds(kept == b"from the server", "a layer stays as it is on the server", &kept.len())
+}
+
+/// A layer that is attached to an existing sandbox, unless the backend says that it cannot.
+async fn attached(subject: Subject<'_>, folder: &Folder) -> Result<(), String> {
+    let spec = SandboxSpec { attach_points: vec![TARGET.into()], ..SandboxSpec::default() };
+    let (mut sandbox, mut shell) = subject.inhabited(&spec).await?;
+    let (_other, mut beside) = subject.inhabited(&spec).await?;
+    let layer = Layer { digest: folder.digest.clone(), path: folder.path.clone(), target: TARGET.into() };
+    let elsewhere = Layer { target: "/opt/elsewhere".into(), ..layer.clone() };
+    let refused = sandbox.attach(&elsewhere).await;
+    holds(refused.is_err(), "a layer is attached at an attach point and nowhere else", &refused)?;
+    match sandbox.attach(&layer).await {
+        Err(BackendError::Unsupported { .. }) => return Ok(()),
+        answer => holds(answer.is_ok(), "a layer can be attached, or the wall says that it cannot", &answer)?,
+    }
+    let newer = Folder::make().map_err(|error| format!("the layer of the test: {error}"))?;
+    fs::write(newer.path.join("words"), "newer").map_err(|error| error.to_string())?;
+    let changed = "(echo x > words; rm words; chmod 777 .; touch new) 2>/dev/null; cat words; ls | wc -l";
+    for (command, expected, clause) in [
+        ("cat words deep/er/words", "from the serverdeep", "an attached layer is visible at once"),
+        ("./program", "ran\n", "the programs of an attached layer can be executed"),
+        (changed, "from the server5\n", "an attached layer cannot be changed"),
+        ("cat ../../words ../words 2>/dev/null", "", "nothing beside an attached layer is visible"),
+    ] {
+        let output = run(&mut shell, &format!("cd {TARGET} && {command}")).await?;
+        holds(output == expected, clause, &output)?;
+    }
+    let output = run(&mut beside, &format!("ls {TARGET} | wc -l")).await?;
+    holds(output == "0\n", "a layer is attached to one sandbox alone", &output)?;
+    let over = Layer { digest: newer.digest.clone(), path: newer.path.clone(), target: TARGET.into() };
+    let answer = sandbox.attach(&over).await;
+    holds(answer.is_ok(), "a layer can be attached over another one", &answer)?;
+    let output = run(&mut shell, &format!("cat {TARGET}/words")).await?;
+    holds(output == "newer", "a layer that is attached later covers the earlier one", &output)?;
+    sandbox.destroy().await.map_err(|error| error.to_string())?;
+    let answer = sandbox.attach(&layer).await;
+    holds(answer.is_err(), "nothing is attached to a destroyed sandbox", &answer)
 }
 
 /// A directory that is removed at the end.

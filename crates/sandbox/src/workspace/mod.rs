@@ -21,6 +21,7 @@ mod error;
 mod listing;
 mod media;
 mod path;
+mod tree;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -37,6 +38,7 @@ pub use listing::{
 };
 pub use media::{HEAD_BYTES, is_image, media_type};
 pub use path::{FILE_PATH_BYTES_MAX, FilePath};
+pub use tree::{TreeBounds, TreeEntry, TreeKind, TreeSink};
 
 /// Names a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +187,18 @@ pub trait Workspace: Send + Sync + Debug {
     /// Unlinks the entries of these names from the workspace itself, not from a directory below it. Directories
     /// stay. Names that do not exist are skipped.
     fn tidy<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, ()>;
+
+    /// Reads a whole directory out, including what is set aside. Gives the sink back if everything was read. The
+    /// program must have ended, because a tree that changes may be read in parts of several states.
+    fn tree<'a>(
+        &'a self,
+        path: &'a FilePath,
+        bounds: TreeBounds,
+        sink: Box<dyn TreeSink>,
+    ) -> BoxFuture<'a, Result<Box<dyn TreeSink>, FileError>> {
+        drop((path, bounds, sink));
+        Box::pin(std::future::ready(Err(FileError::Failed("this wall reads no whole trees".to_owned()))))
+    }
 
     /// Makes the directory of the workspace accessible to its owner again. A program may have removed the
     /// permissions.

@@ -207,7 +207,7 @@ fn policies() -> Vec<Named> {
                 "file": nullable("string"),
                 "rules": { "type": "array", "items": reference("Rule") },
                 "access": texts(),
-                "not_enforced": object(json!({ "walls": texts() })),
+                "walls": texts(),
             })),
         ),
         ("Reloaded", object(json!({ "in_force": { "type": "boolean" }, "flaw": nullable("string") }))),

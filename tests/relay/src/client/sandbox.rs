@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::sandbox::{
-    BackendError, BoxFuture, DiskHeld, Ending, Enforced, Limits, Sandbox, SandboxSpec, StartPhases, Usage,
-    Warmable,
+    BackendError, BoxFuture, DiskHeld, Ending, Enforced, Layer, Limits, Sandbox, SandboxSpec, StartPhases,
+    Usage, Warmable,
 };
 use serde::de::DeserializeOwned;
 
 use super::connection::{Answer, Connection, Object, decode};
+use super::layers;
 use crate::link::Lost;
 use crate::protocol::{Call, Counted, EndingMessage, Made, SandboxCall, SpecMessage, WallError};
 use crate::pump::Flow;
@@ -84,6 +85,15 @@ impl RelaySandbox {
 }
 
 impl Sandbox for RelaySandbox {
+    fn attach<'a>(&'a mut self, layer: &'a Layer) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            layers::send(self.object.connection(), layer).await?;
+            let call = SandboxCall::Attach(layer.digest.clone(), layer.target.clone());
+            let attached: Result<(), WallError> = self.ask(call).await?;
+            Ok(attached?)
+        })
+    }
+
     fn enforced(&self) -> &Enforced {
         &self.enforced
     }

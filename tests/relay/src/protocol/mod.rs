@@ -81,6 +81,8 @@ pub(crate) enum SandboxCall {
     Settle,
     /// `Result<(), WallError>`
     TakeLimits(Limits),
+    /// Digest and place of a layer that the relay has: `Result<(), WallError>`
+    Attach(String, PathBuf),
     /// `Result<Counted, WallError>`
     Quiesce,
     /// `Result<Counted, WallError>`

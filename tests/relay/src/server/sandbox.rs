@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::sandbox::{Backend, BackendError, Sandbox};
+use ::sandbox::{Backend, BackendError, Layer, Sandbox};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
@@ -33,7 +33,8 @@ impl Server {
                 let build_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
                 let made = protocol::Made::new(sandbox.enforced(), build_us);
                 let (orders, ordered) = mpsc::channel(ORDERS_MAX);
-                let inhabited = Inhabited { sandbox, link: link.clone(), watching: None, _layers: layers };
+                let (server, link) = (Arc::clone(self), link.clone());
+                let inhabited = Inhabited { server, sandbox, link, watching: None, layers };
                 tokio::spawn(inhabited.live(ordered));
                 Ok((link::encode(&Ok::<_, WallError>(made))?, Some(Thing::Sandbox(orders))))
             }
@@ -71,12 +72,13 @@ impl Server {
 
 /// A sandbox and whom it answers.
 struct Inhabited {
+    server: Arc<Server>,
     sandbox: Box<dyn Sandbox>,
     link: Link,
     /// The call that waits for the end.
     watching: Option<Id>,
     /// Its layers stay while it lives.
-    _layers: Vec<Arc<Kept>>,
+    layers: Vec<Arc<Kept>>,
 }
 
 impl Inhabited {
@@ -132,6 +134,19 @@ impl Inhabited {
                     None => Err(not_warmable()),
                 };
                 link::encode(&taken)
+            }
+            SandboxCall::Attach(digest, target) => {
+                let kept = self.server.layers.find(&digest);
+                let path = self.server.layers.path(&digest);
+                let attached = match kept {
+                    Some(kept) => {
+                        self.layers.push(kept);
+                        let layer = Layer { digest, path, target };
+                        sandbox.attach(&layer).await.map_err(WallError::from)
+                    }
+                    None => Err(WallError::Unfit { what: "the layer is not at the relay".to_owned() }),
+                };
+                link::encode(&attached)
             }
             SandboxCall::Quiesce => {
                 let used = match sandbox.warmable() {

@@ -66,6 +66,12 @@ pub(super) fn look(above: impl AsFd, path: &Path) -> Result<Stat, Errno> {
     rustix::fs::fstat(open(above, path, LOOK, Mode::empty())?)
 }
 
+/// The target of a link, which is not followed.
+pub(super) fn link_target(above: impl AsFd, path: &Path) -> Result<Vec<u8>, Errno> {
+    let link = open(above, path, LOOK, Mode::empty())?;
+    Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
+}
+
 /// Creates a file. The name must not exist.
 pub(super) fn new_file(above: impl AsFd, name: &str, mode: Mode) -> Result<OwnedFd, Errno> {
     open(above, Path::new(name), OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | CAREFUL, mode)

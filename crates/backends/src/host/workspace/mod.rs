@@ -16,6 +16,7 @@ mod read;
 mod removal;
 mod store;
 pub(crate) mod tracker;
+mod tree;
 mod walk;
 mod write;
 
@@ -27,8 +28,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::BoxFuture;
 use sandbox::workspace::{
-    FileError, FilePart, FilePath, Listing, OpenFile, Pace, Quota, Reach, Snapshot, Upload, Used, Workspace,
-    Written,
+    FileError, FilePart, FilePath, Listing, OpenFile, Pace, Quota, Reach, Snapshot, TreeBounds, TreeSink,
+    Upload, Used, Workspace, Written,
 };
 use tokio::sync::Semaphore;
 
@@ -210,6 +211,16 @@ impl Workspace for HostWorkspace {
             }
         }
         Box::pin(std::future::ready(()))
+    }
+
+    fn tree<'a>(
+        &'a self,
+        path: &'a FilePath,
+        bounds: TreeBounds,
+        sink: Box<dyn TreeSink>,
+    ) -> BoxFuture<'a, Result<Box<dyn TreeSink>, FileError>> {
+        let (root, path) = (Arc::clone(&self.root), path.clone());
+        Box::pin(blocking(Work::Walk, move || tree::read(&root.directory, &path, bounds, sink)))
     }
 
     fn open_up(&self) -> BoxFuture<'_, ()> {

@@ -67,6 +67,20 @@ impl HostWorkspaces {
         (self.owners)(of.identity)
     }
 
+    /// Ensures that the top directory of a workspace belongs to its identity. That identity created everything
+    /// beneath it.
+    pub(crate) fn adopt(&self, of: &WorkspaceRef, path: &Path) -> io::Result<()> {
+        use rustix::fs::{Gid, Mode, OFlags, Uid};
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let Owner { uid, gid } = self.owner(of);
+        let found = rustix::fs::fstat(&directory)?;
+        if (found.st_uid, found.st_gid) != (uid, gid) {
+            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        }
+        Ok(())
+    }
+
     fn place(&self, of: &WorkspaceRef) -> Result<PathBuf, FileError> {
         Ok(self.folder.join(of.plain_id()?))
     }

@@ -8,12 +8,9 @@ use std::path::PathBuf;
 use ::sandbox::{Limits, Usage};
 
 use super::Hierarchy;
+use super::limits::{CPU_PERIOD_US, GroupLimits};
 use crate::native::{kernel_file, sockets};
 
-/// The kernel's default accounting period.
-const CPU_PERIOD_US: u64 = 100_000;
-/// Process 1 of the sandbox counts too.
-const GUEST_PROCESSES: u64 = 1;
 /// The file of version 1 through which processes join.
 const ENTRANCE_FILE: &str = "tasks";
 const PROCESSES_FILE: &str = "pids.max";
@@ -51,6 +48,17 @@ impl Group {
     pub(super) fn make(hierarchy: Hierarchy, directory: PathBuf) -> io::Result<Self> {
         fs::create_dir(&directory)?;
         Ok(Self { hierarchy, directory, kept: Vec::new() })
+    }
+
+    /// A group that a container engine created.
+    pub(super) fn adopt(hierarchy: Hierarchy, directory: PathBuf) -> Self {
+        Self { hierarchy, directory, kept: Vec::new() }
+    }
+
+    /// Whether the files that a container engine writes have the values that it was asked for.
+    pub(super) fn check_asked(&self, limits: &Limits) -> Result<(), String> {
+        let asked = self.settings(limits).into_iter().filter(|(file, _)| !is_optional(file));
+        self.check_all(asked.collect())
     }
 
     pub(super) fn limit(&self, limits: &Limits) -> io::Result<()> {
@@ -164,7 +172,7 @@ impl Group {
     /// Version 1 requires at every moment that the limit of memory plus swap is at least the limit of memory.
     pub(super) fn change(&self, from: &Limits, to: &Limits) -> io::Result<()> {
         let mut settings = self.changed(from, to);
-        if memory_bytes(to) > memory_bytes(from) {
+        if GroupLimits::of(to).memory_bytes > GroupLimits::of(from).memory_bytes {
             settings.reverse();
         }
         self.write(settings)
@@ -177,7 +185,7 @@ impl Group {
 
     /// Sets only the limit of processes.
     pub(super) fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
-        self.put(PROCESSES_FILE, &processes_max(limits))
+        self.put(PROCESSES_FILE, &GroupLimits::of(limits).processes.to_string())
     }
 
     fn write(&self, settings: Vec<(&'static str, String)>) -> io::Result<()> {
@@ -194,7 +202,7 @@ impl Group {
     /// Files and values, in the order that the kernel requires.
     fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
         let mut list = Vec::new();
-        let memory = memory_bytes(limits).to_string();
+        let memory = GroupLimits::of(limits).memory_bytes.to_string();
         let hierarchy = &self.hierarchy;
         if hierarchy.memory && hierarchy.unified {
             list.extend([("memory.max", memory), ("memory.swap.max", "0".to_owned())]);
@@ -203,10 +211,10 @@ impl Group {
             list.push((SOCKETS_LIMIT_FILE, socket_bytes(limits).to_string()));
         }
         if hierarchy.pids {
-            list.push((PROCESSES_FILE, processes_max(limits)));
+            list.push((PROCESSES_FILE, GroupLimits::of(limits).processes.to_string()));
         }
         if hierarchy.cpu {
-            let quota_us = u64::from(limits.cpus_milli) * CPU_PERIOD_US / 1000;
+            let quota_us = GroupLimits::of(limits).cpu_quota_us;
             if hierarchy.unified {
                 list.push(("cpu.max", format!("{quota_us} {CPU_PERIOD_US}")));
             } else {
@@ -347,10 +355,6 @@ pub(super) fn keyed_in(text: &str, key: &str) -> Option<u64> {
     value.and_then(|number| number.trim().parse().ok())
 }
 
-fn processes_max(limits: &Limits) -> String {
-    (u64::from(limits.processes) + GUEST_PROCESSES).to_string()
-}
-
 /// A kernel without swap accounting lacks the swap files, and swap is then limited with memory. On a kernel
 /// that does not count sockets separately, the watch counts them ([`Group::counts_sockets`]).
 fn is_optional(file: &str) -> bool {
@@ -359,12 +363,6 @@ fn is_optional(file: &str) -> bool {
 
 fn socket_bytes(limits: &Limits) -> u64 {
     (limits.memory_bytes / SOCKETS_SHARE).min(sockets::bytes_max())
-}
-
-/// The sandbox's files are memory too. Adding them distinguishes a full disk from exhausted memory. This is
-/// the outermost bound; the watch limits what is held besides files ([`Group::memory_held`]).
-fn memory_bytes(limits: &Limits) -> u64 {
-    limits.memory_bytes.saturating_add(limits.disk_bytes)
 }
 
 #[cfg(test)]

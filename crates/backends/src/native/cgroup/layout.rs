@@ -47,7 +47,7 @@ impl Hierarchy {
 
 /// Mounted hierarchies with the group that this server is in.
 #[derive(Default)]
-pub(in crate::native) struct Layout {
+pub(crate) struct Layout {
     found: Vec<FoundHierarchy>,
 }
 
@@ -61,10 +61,43 @@ struct FoundHierarchy {
 
 impl Layout {
     /// Reads `cgroup` and `mountinfo` in a directory like /proc/self.
-    pub(in crate::native) fn read(process: &Path) -> Self {
+    pub(crate) fn read(process: &Path) -> Self {
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
         let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
         Self { found: parse(&groups, &mounts) }
+    }
+
+    /// The groups of another process in the hierarchies that limit or count, each with its directory.
+    pub(super) fn of_process(pid: i32) -> io::Result<Vec<(Hierarchy, PathBuf)>> {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        let found = parse(&groups, &fs::read_to_string("/proc/self/mountinfo")?);
+        let mut list = Vec::new();
+        for group in found {
+            let has = |name: &str| match group.unified {
+                true => words(&group.own.join("cgroup.controllers")).contains(name),
+                false => group.controllers.contains(name),
+            };
+            let hierarchy = Hierarchy {
+                parent: group.own.parent().unwrap_or(&group.mount).to_owned(),
+                unified: group.unified,
+                memory: has("memory"),
+                pids: has("pids"),
+                cpu: has("cpu"),
+                cpuacct: !group.unified && has("cpuacct"),
+            };
+            if group.own != group.mount && hierarchy.useful() {
+                list.push((hierarchy, group.own));
+            }
+        }
+        // Where version 1 counts processor time, a unified hierarchy without controllers adds nothing.
+        let is_counted = list.iter().any(|(hierarchy, _)| hierarchy.cpuacct);
+        list.retain(|(kind, _)| !is_counted || !kind.unified || kind.memory || kind.pids || kind.cpu);
+        Ok(list)
+    }
+
+    /// Every mounted hierarchy: its mount point, this server's own group, whether it is the unified one.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&Path, &Path, bool)> {
+        self.found.iter().map(|found| (found.mount.as_path(), found.own.as_path(), found.unified))
     }
 
     /// Hierarchies in which groups can be created. On version 2 this may move the server into a leaf group.

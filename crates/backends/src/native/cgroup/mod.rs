@@ -7,11 +7,13 @@
 
 mod group;
 mod layout;
+mod limits;
 mod set;
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,8 +22,10 @@ use ::sandbox::{FailureKind, Failures, Limits};
 use jail::Spawner;
 use rustix::fs::FlockOperation;
 
-pub(super) use self::layout::{Hierarchy, Layout};
-pub(super) use self::set::{CgroupSet, Resting};
+pub(super) use self::layout::Hierarchy;
+pub(crate) use self::layout::Layout;
+pub(crate) use self::limits::GroupLimits;
+pub(crate) use self::set::{CgroupSet, Resting};
 use super::free::Free;
 
 const PREFIX: &str = "palisade-";
@@ -41,7 +45,7 @@ pub struct CgroupState {
 
 /// The server's control groups. Version 1 directories are created at their first use, so that they do not
 /// delay the start.
-pub(super) struct Cgroups {
+pub(crate) struct Cgroups {
     spawner: Arc<Spawner>,
     name: String,
     unified: Owned,
@@ -117,12 +121,12 @@ impl Cgroups {
     }
 
     /// Whether a group will count processes.
-    pub(super) fn may_limit_processes(&self) -> bool {
+    pub(crate) fn may_limit_processes(&self) -> bool {
         self.may(|hierarchy| hierarchy.pids)
     }
 
     /// Whether a group will count memory.
-    pub(super) fn may_limit_memory(&self) -> bool {
+    pub(crate) fn may_limit_memory(&self) -> bool {
         self.may(|hierarchy| hierarchy.memory)
     }
 
@@ -133,6 +137,36 @@ impl Cgroups {
             writable.cloned().collect()
         });
         born.chain(joined).any(controller)
+    }
+
+    /// New groups in every hierarchy, for a sandbox whose process a container runtime puts there. They are not used
+    /// again afterwards.
+    pub(crate) fn fresh(&self, number: u64, limits: &Limits) -> io::Result<CgroupSet> {
+        let mut set = CgroupSet::new(&self.spawner, &Arc::default());
+        self.unified.add_to(&mut set, number, limits)?;
+        self.old().add_to(&mut set, number, limits)?;
+        Ok(set)
+    }
+
+    /// The groups that a container engine created for this process alone. Groups that other processes use too are an
+    /// error, because limits written there would be theirs.
+    pub(crate) fn adopt(&self, pid: i32) -> io::Result<CgroupSet> {
+        let mut set = CgroupSet::new(&self.spawner, &Arc::default());
+        for hierarchy in Layout::of_process(pid)? {
+            set.adopt(hierarchy, pid)?;
+        }
+        Ok(set)
+    }
+
+    /// Whether a directory is one of this server's own, which stay as long as the server.
+    pub(crate) fn owns(&self, directory: &Path) -> bool {
+        let owned = [&self.unified, self.old()].into_iter().flat_map(|owned| &owned.directories);
+        owned.into_iter().any(|(_, own, _)| own == directory)
+    }
+
+    /// The name of this server's directory in each hierarchy.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Adds the groups that the sandbox joins after the clone.
@@ -212,7 +246,7 @@ fn sweep(parent: &Path) -> io::Result<()> {
     // A directory that cannot be read was not created by this user's servers.
     let Ok(entries) = fs::read_dir(parent) else { return swept };
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX) && belongs_to_this_user(&entry);
         if !is_ours || is_new(&entry) {
             continue;
         }
@@ -222,6 +256,11 @@ fn sweep(parent: &Path) -> io::Result<()> {
         }
     }
     swept
+}
+
+/// A server of another user sweeps its own directories. This one may not remove them.
+fn belongs_to_this_user(entry: &fs::DirEntry) -> bool {
+    entry.metadata().is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// A server that is just starting has created its directory but not locked it yet.

@@ -19,7 +19,7 @@ const PROCESSES_OF_ALL: u64 = 2;
 
 /// The groups of one sandbox. Dropping the set removes them.
 #[derive(Debug, Default)]
-pub(in crate::native) struct CgroupSet {
+pub(crate) struct CgroupSet {
     groups: Vec<Group>,
     /// Removes the groups, without delaying the answer.
     spawner: Option<Arc<Spawner>>,
@@ -30,7 +30,7 @@ pub(in crate::native) struct CgroupSet {
 }
 
 /// Groups of an ended sandbox, and the limits written there.
-pub(in crate::native) struct Resting {
+pub(crate) struct Resting {
     set: CgroupSet,
     limits: Limits,
 }
@@ -72,7 +72,7 @@ impl CgroupSet {
     }
 
     /// Opens the files needed at the end of a run, and by the next sandbox that uses the groups.
-    pub(in crate::native) fn open_files(&mut self) {
+    pub(crate) fn open_files(&mut self) {
         self.groups.iter_mut().for_each(Group::open_files);
     }
 
@@ -102,8 +102,29 @@ impl CgroupSet {
         written
     }
 
+    /// Takes over a group whose only process is the given one.
+    pub(super) fn adopt(&mut self, (hierarchy, directory): (Hierarchy, PathBuf), pid: i32) -> io::Result<()> {
+        let group = Group::adopt(hierarchy, directory);
+        if group.processes()? != [pid] {
+            let words = format!("{} is not of its process alone", group.directory.display());
+            return Err(io::Error::other(words));
+        }
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// Checks the limits that a container engine was asked for, before the server writes its own.
+    pub(crate) fn check_asked(&self, limits: &Limits) -> Result<(), String> {
+        self.groups.iter().try_for_each(|group| group.check_asked(limits))
+    }
+
+    /// Writes the limits once more, where a container runtime may have replaced them.
+    pub(crate) fn limit_again(&self, limits: &Limits) -> io::Result<()> {
+        self.groups.iter().try_for_each(|group| group.limit(limits))
+    }
+
     /// The group into which the process is cloned.
-    pub(in crate::native) fn unified_directory(&self) -> Option<PathBuf> {
+    pub(crate) fn unified_directory(&self) -> Option<PathBuf> {
         self.groups.iter().find(|group| group.hierarchy.unified).map(|group| group.directory.clone())
     }
 
@@ -169,7 +190,7 @@ impl CgroupSet {
     }
 
     /// Checks from outside that a process is in each group and that each limit has the written value.
-    pub(in crate::native) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
+    pub(crate) fn check(&self, pid: i32, limits: &Limits) -> Result<(), String> {
         let membership =
             kernel_file::read(format!("/proc/{pid}/cgroup")).map_err(|error| error.to_string())?;
         for group in &self.groups {
@@ -198,7 +219,7 @@ impl CgroupSet {
     }
 
     /// Every process inside, if there is a group that lists them.
-    pub(in crate::native) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
+    pub(crate) fn processes(&self) -> Option<io::Result<Vec<i32>>> {
         self.groups.first().map(Group::processes)
     }
 

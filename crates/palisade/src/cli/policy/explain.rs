@@ -119,8 +119,7 @@ fn as_text(told: &Explanation) -> String {
     }
     for (name, list) in [("access", &told.declared.access), ("walls", &told.declared.walls)] {
         if !list.is_empty() {
-            let note = if name == "walls" { "  (not enforced yet)" } else { "" };
-            text.push_str(&format!("  {name}: {}{note}\n", plain(&list.join(", "))));
+            text.push_str(&format!("  {name}: {}\n", plain(&list.join(", "))));
         }
     }
     text

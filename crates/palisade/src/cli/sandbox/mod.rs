@@ -4,6 +4,7 @@ pub(crate) mod attached;
 mod copy;
 mod copy_folder;
 pub(crate) mod exec;
+mod install;
 pub(crate) mod interrupt;
 pub(crate) mod live;
 mod raw_terminal;
@@ -30,6 +31,7 @@ Examples:
   palisade sandbox exec analysis python -c 'print(len(rows))'     what was there before is still there
   palisade sandbox exec analysis#test python -c 'rows'            a further interpreter, with variables of its own
   palisade sandbox rm analysis#test          ends only that interpreter
+  palisade sandbox install analysis pandas 'httpx>=0.27'          packages for its programs to import
   palisade sandbox cp analysis:out .         a folder with all its files
   palisade sandbox rm analysis
 
@@ -74,6 +76,8 @@ enum Verb {
     },
     /// Run a program in a sandbox
     Exec(exec::ExecArguments),
+    /// Install packages in a sandbox; its live interpreters can import them at once
+    Install(install::InstallArguments),
     /// Copy a file or a folder into a sandbox or out of it
     Cp(copy::CopyArguments),
     /// Close sandboxes: everything in them ends and their files are removed
@@ -108,6 +112,9 @@ pub(crate) struct OpenArguments {
     /// What its runs may ask for, as the server's configuration names it (repeatable)
     #[arg(long, value_name = "NAME")]
     access: Vec<String>,
+    /// Install a package in it: pandas of PyPI, npm:zod of npm (repeatable)
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
     /// Print all about it as JSON
     #[arg(long)]
     json: bool,
@@ -118,6 +125,7 @@ pub(crate) fn main(options: &Options, arguments: SandboxArguments) -> ExitCode {
         Verb::Open(open) => opened(&client, open).await,
         Verb::Ls { json } => list(&client, *json).await,
         Verb::Exec(arguments) => exec::exec(&client, arguments).await,
+        Verb::Install(arguments) => install::install(&client, arguments).await,
         Verb::Cp(arguments) => copy::copy(&client, arguments).await,
         Verb::Rm { ids } => remove(&client, ids).await,
     })
@@ -185,10 +193,15 @@ pub(crate) async fn open(client: &Client, asked: &OpenArguments) -> Result<Value
     if !asked.access.is_empty() {
         arguments.insert("access".to_owned(), json!(asked.access));
     }
+    if !asked.packages.is_empty() {
+        arguments.insert("packages".to_owned(), json!(asked.packages));
+    }
     if !limits.is_empty() {
         arguments.insert("limits".to_owned(), Value::Object(limits));
     }
-    client.tool("sandbox_open", Value::Object(arguments)).await
+    let opened = client.tool("sandbox_open", Value::Object(arguments)).await?;
+    install::wait_for(client, &opened).await?;
+    Ok(opened)
 }
 
 async fn opened(client: &Client, asked: &OpenArguments) -> Result<ExitCode, ClientError> {

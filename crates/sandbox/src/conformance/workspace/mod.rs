@@ -114,7 +114,10 @@ async fn links_lead_nowhere(
     let beyond = path("upwards/conformance")?;
     let write = workspace.write(&beyond, b"x".to_vec());
     fails("nothing is written through a link", "bad_path", write).await?;
-    fails("a pipe is not read", "not_a_file", workspace.read(&path("pipe")?, 0, 10)).await?;
+    // A wall with a kernel of its own may keep pipes there, and none on the disk.
+    let pipe = within("a pipe is not waited for", workspace.read(&path("pipe")?, 0, 10)).await?;
+    let pipe = pipe.map(drop).map_err(|error| error.code());
+    holds(matches!(pipe, Err("not_a_file" | "not_found")), "a pipe is not read", &pipe)?;
     run(shell, "rm away upwards pipe").await.map(drop)
 }
 

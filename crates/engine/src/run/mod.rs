@@ -8,10 +8,12 @@
 //! [`Conversation`], in mode once, handles all messages to and from the guest. The sandbox lives exactly as
 //! long as [`Prepared`]; leaving this module by any path destroys it.
 
+mod opening;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use policy::{Action, Caller, Terms};
+use policy::{Action, Caller, Terms, WallDemand};
 use sandbox::{Ending, Outcome, SandboxSpec, Usage, WORKSPACE, WorkspaceRef};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
@@ -19,33 +21,29 @@ use tracing::{Instrument, debug_span};
 use crate::admission::Permit;
 use crate::compile::Built;
 use crate::conclusion::{Begun, Conclusion};
-use crate::conversation::{
-    Audience, Conversation, MAIN, Overflow, PREPARE, Preparation, RunEvent, Said, StartedProcess, Stop,
-    StopSignals,
-};
-use crate::driver::{self, Done, DriverRun};
+use crate::conversation::{Audience, Conversation, RunEvent, Said, Stop, StopSignals};
+use crate::driver::Done;
 use crate::feed::Feed;
-use crate::given::{Given, Giving};
+use crate::given::Giving;
 use crate::guest_client::GuestError;
 use crate::links::Reach;
+use crate::missing::Repair;
 use crate::output::Output;
-use crate::pool::{Lease, Purpose, Want};
+use crate::packages::{PackageUse, ShownPackages};
+use crate::pool::Lease;
 use crate::request::{RunRequest, check_names};
 use crate::result::{Execution, RunError, RunResult};
-use crate::run_spec::opening;
-use crate::runtimes::{CpuShare, DriverCall, Preparing, Runtime, is_among};
+use crate::run_spec::RunPlan;
+use crate::runtimes::Runtime;
 use crate::unstarted::{Unstarted, explain_guest, unless_stopped};
 use crate::verdict::{self, End, Verdict};
-use crate::{Engine, Wall, damage, terminal, unpack, variables};
+use crate::{Engine, Wall, damage};
 
 /// The driver mode for an interpreter that executes a single run.
 pub(crate) const FRESH: &str = "last";
 /// Name prefix of the helper files that the engine places in a persistent workspace. They are not artifacts.
 /// They are removed before the program begins, at the latest after the run.
 pub(crate) const OWN_FILES: &str = ".palisade-";
-/// How long collecting the artifacts may take.
-const COLLECT_PATIENCE: Duration = Duration::from_secs(10);
-
 /// A spare that is gone within this time after its lease was already dead when it was leased.
 const SPARE_DEATH_WINDOW: Duration = Duration::from_millis(50);
 /// How many bytes at the end of standard error are searched for the cause of a failure.
@@ -61,6 +59,8 @@ pub(crate) struct InSandbox<'a> {
     pub(crate) terms: Terms,
     /// The file name of the program, where a file of the caller may have the usual one.
     pub(crate) source: Option<String>,
+    /// The packages of the sandbox.
+    pub(crate) shown: ShownPackages,
 }
 
 impl Engine {
@@ -105,11 +105,14 @@ impl Engine {
         mut stops: StopSignals,
     ) -> RunResult {
         // A persistent sandbox stays behind its wall.
-        let named = match &sandbox {
-            Some(sandbox) => Some(sandbox.wall),
-            None => request.wall.as_deref(),
+        let chosen = match &sandbox {
+            Some(sandbox) => self.keep_wall(sandbox.wall, &request.wall_lists),
+            None => {
+                let lists = std::mem::take(&mut request.wall_lists);
+                self.choose_wall(&WallDemand { wanted: request.wall.take(), lists })
+            }
         };
-        let wall = match self.known_wall(named) {
+        let wall = match chosen {
             Ok(wall) => wall,
             Err(unknown) => return Unstarted::from(unknown).into_result(self.backend().name()),
         };
@@ -131,9 +134,9 @@ impl Engine {
         request: &mut RunRequest,
         sandbox: Option<InSandbox<'_>>,
     ) -> Result<Prepared, Unstarted> {
-        let (runtime, terms, workspace, source) = match sandbox {
-            Some(InSandbox { runtime, terms, workspace, source, .. }) => {
-                (runtime, terms, Some(workspace), source)
+        let (runtime, terms, workspace, source, shown) = match sandbox {
+            Some(InSandbox { runtime, terms, workspace, source, shown, .. }) => {
+                (runtime, terms, Some(workspace), source, shown)
             }
             None => {
                 request.check()?;
@@ -141,9 +144,15 @@ impl Engine {
                 check_names(request, &runtime)?;
                 let (language, floor, ask) = (runtime.name(), runtime.floor(), &request.ask);
                 let action = Action::Run { language, floor, ask };
-                (Arc::clone(&runtime), self.judge(&policy::Call { caller, action })?, None, None)
+                let terms = self.judge(&policy::Call { caller, action })?;
+                // Before admission: an installation is not the program's time, and holds no place.
+                let progress = request.install_progress.take();
+                let of = PackageUse { caller, wall: wall.name(), progress };
+                let shown = self.prepare_packages(&of, &request.packages, &[]).await?;
+                (Arc::clone(&runtime), terms, None, None, shown)
             }
         };
+        request.given.show_tools_command(&runtime);
         let request: &RunRequest = request;
         // Compile before admission: a compilation is admitted separately.
         let built = self.compile(wall, request, &runtime).instrument(debug_span!("compile")).await?;
@@ -151,30 +160,23 @@ impl Engine {
         let started = Instant::now();
         let source = source.unwrap_or_else(|| request.source_in(&runtime).to_owned());
         let giving = Giving::of(&request.given, &runtime);
-        let mut spec = match &built {
-            None if request.terminal.is_some() => self.terminal_spec(wall, &runtime, &terms.limits).await,
-            None => {
-                let opening = opening(&runtime, &source, CpuShare::of(&terms.limits), giving)?;
-                self.spec(&runtime, &terms.limits, opening)
-            }
-            Some(built) => SandboxSpec {
-                limits: terms.limits.clone(),
-                binds: runtime.run_binds(),
-                layers: vec![Runtime::run_layer(&built.build)],
-                files: runtime.run_files(&request.variables),
-                links: runtime.links(),
-                absence_allowed: self.policy().absence_allowed.clone(),
-                ..SandboxSpec::default()
-            },
-        };
-        spec.workspace = workspace;
         // A persistent workspace may see other interpreters later, and its wall is built for all interpreters.
-        let is_anew =
-            request.cold || built.is_some() || giving == Giving::AtStart || spec.workspace.is_some();
-        let share = CpuShare::of(&terms.limits);
-        // A zygote process has the share of a run that asks for none.
-        if self.is_warm && !is_anew && share == self.usual_share() {
-            spec.zygote = runtime.zygote(share, &request.code, |package| is_among(&request.inputs, package));
+        let is_anew = request.cold || built.is_some() || giving == Giving::AtStart || workspace.is_some();
+        let modules = if is_anew { Vec::new() } else { self.modules_ahead(&shown, &runtime, request) };
+        let (runtime_of, limits, built_of) = (&*runtime, &terms.limits, built.as_ref());
+        let plan = RunPlan {
+            runtime: runtime_of,
+            limits,
+            built: built_of,
+            source: &source,
+            giving,
+            shown: &shown,
+            modules: &modules,
+        };
+        let mut spec = self.run_spec(wall, request, &plan).await?;
+        spec.workspace = workspace;
+        if !is_anew {
+            spec.zygote = self.zygote_for(request, &plan);
         }
         let lease = if is_anew {
             Lease::cold(wall.create(&spec).await?)
@@ -182,20 +184,21 @@ impl Engine {
             self.lease_for_run(wall, &spec, &runtime).await?
         };
         let reach = Reach::of(request, caller, &terms, &self.link_memory);
-        Ok(Prepared { runtime, terms, permit, built, giving, spec, lease, source, started, reach })
-    }
-
-    async fn lease_for_run(
-        &self,
-        wall: &Wall,
-        spec: &SandboxSpec,
-        runtime: &Runtime,
-    ) -> Result<Lease, Unstarted> {
-        let policy = self.policy();
-        // The limits of a run that asks for none.
-        let usual = policy.usual(runtime.floor());
-        let (language, purpose) = (runtime.interpreter(), Purpose::Run);
-        wall.lease(&Want { spec, usual: &usual, most: &policy.maxima, language, purpose }).await
+        let repair = self.repair(caller, &runtime, request.sandbox.as_ref());
+        Ok(Prepared {
+            runtime,
+            terms,
+            permit,
+            built,
+            giving,
+            spec,
+            lease,
+            source,
+            started,
+            reach,
+            shown,
+            repair,
+        })
     }
 }
 
@@ -214,6 +217,10 @@ struct Prepared {
     started: Instant,
     /// What the program may reach outside; `None` if nothing was granted.
     reach: Option<std::sync::Arc<Reach>>,
+    /// How a package that is missing can be installed.
+    repair: Repair,
+    /// The packages that it finds.
+    shown: ShownPackages,
 }
 
 impl Prepared {
@@ -226,7 +233,8 @@ impl Prepared {
     ) -> RunResult {
         let (backend, clamped) = (wall.name(), std::mem::take(&mut self.terms.clamped));
         let warnings = std::mem::take(&mut self.terms.notes);
-        let mut begun = Begun { backend, clamped, warnings, execution: Execution::default() };
+        let repair = std::mem::take(&mut self.repair);
+        let mut begun = Begun { backend, clamped, warnings, execution: Execution::default(), repair };
         let execution = &mut begun.execution;
         execution.compile = self.built.as_ref().map(|built| built.report);
         if let Some(report) = &execution.compile {
@@ -266,16 +274,9 @@ impl Prepared {
         execution.usage.wall_ms = millis(running.elapsed());
         execution.phases.parts_us.push(("program", micros(running.elapsed())));
         if request.collect_files && matches!(end, End::Program(_)) && conversation.end_links().await {
-            let collect = conversation.collect(&request.inputs, &self.source);
-            match tokio::time::timeout(COLLECT_PATIENCE, collect).await {
-                Ok(collected) => {
-                    execution.artifacts = collected.0;
-                    begun.warnings.extend(collected.1);
-                }
-                Err(_) => {
-                    begun.warnings.push("the program's files could not be brought back in time".to_owned())
-                }
-            }
+            let (artifacts, warnings) = conversation.collect(&request.inputs, &self.source).await;
+            begun.execution.artifacts = artifacts;
+            begun.warnings.extend(warnings);
         }
         let ended = Instant::now();
         let sandbox = &mut self.lease.sandbox;
@@ -285,10 +286,11 @@ impl Prepared {
             _ => sandbox.destroy(),
         };
         let usage = ending.await.unwrap_or_default();
-        execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
+        begun.execution.phases.parts_us.push(("teardown", micros(ended.elapsed())));
         conversation.read_rest(end).await;
         let (_, said) = conversation.into_parts();
         let mut result = self.conclude(begun, said, end, usage);
+        self.shown.settle(&mut result);
         damage::advise(&mut result, self.runtime.name(), &request.code);
         self.destroy_in_background();
         result
@@ -353,84 +355,6 @@ impl Prepared {
     async fn follow(&mut self, conversation: &mut Conversation<'_>, stops: &mut StopSignals) -> End {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(self.terms.limits.wall_ms);
         conversation.follow(self.lease.sandbox.as_mut(), stops, deadline).await.end()
-    }
-
-    /// Sends the files and the order together. The interpreter starts in the meantime.
-    async fn open<'a>(&mut self, request: &RunRequest, stdin: &Feed) -> Result<Conversation<'a>, GuestError> {
-        let guest = self.lease.connect().await?;
-        let mut conversation =
-            Conversation::once(guest, self.terms.limits.output_bytes, Overflow::EndsProgram);
-        conversation.redact(request.given.redactor());
-        conversation.grant(self.reach.as_ref())?;
-        for input in &request.inputs {
-            conversation.place(&input.path, &input.content).await?;
-        }
-        conversation.unpack(unpack::command(&request.inputs), &self.runtime)?;
-        if self.built.is_some() {
-            // A driver is already open at this point. A compiled program has no driver.
-            let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);
-            let env = self.runtime.environment_with(CpuShare::of(&self.terms.limits), &request.given);
-            conversation.open(StartedProcess {
-                process: MAIN,
-                argv,
-                env,
-                has_channel: false,
-                terminal: None,
-            })?;
-        } else if let Some(asked) = &request.terminal {
-            let env = self.runtime.environment_with(CpuShare::of(&self.terms.limits), &Given::default());
-            conversation.open(terminal::command(asked, &self.runtime, env, &request.given))?;
-        } else {
-            if self.giving == Giving::AtStart {
-                self.start_with_given(&mut conversation, &request.given)?;
-            }
-            self.order(&mut conversation, request).await?;
-        }
-        if stdin.is_over() {
-            conversation.end_input()?;
-        }
-        conversation.send().await?;
-        Ok(conversation)
-    }
-
-    /// Starts the interpreter with what the run is given, and the preparer without it.
-    fn start_with_given(&self, conversation: &mut Conversation<'_>, given: &Given) -> Result<(), GuestError> {
-        let call = DriverCall { mode: FRESH, source: &in_workspace(&self.source) };
-        let share = CpuShare::of(&self.terms.limits);
-        let (argv, env) = (self.runtime.command(&call), self.runtime.environment_with(share, given));
-        conversation.open(StartedProcess { process: MAIN, argv, env, has_channel: true, terminal: None })?;
-        match self.runtime.preparing(&call) {
-            None => Ok(()),
-            Some(Preparing { command: argv, .. }) => {
-                let (env, process) = (self.runtime.environment(share), PREPARE);
-                conversation.open(StartedProcess { process, argv, env, has_channel: false, terminal: None })
-            }
-        }
-    }
-
-    /// Sends the program to its driver. Where the language needs a preparer, the preparer gets the program
-    /// first.
-    async fn order(
-        &mut self,
-        conversation: &mut Conversation<'_>,
-        request: &RunRequest,
-    ) -> Result<(), GuestError> {
-        conversation.place(&self.source, request.code.as_bytes()).await?;
-        let path = in_workspace(&self.source);
-        let variables = variables::fields(self.runtime.variable_style(), &request.variables);
-        // The code is also in the file: some drivers read it from the file much faster than from the channel.
-        let code = self.runtime.told(&request.code);
-        let given = match self.giving {
-            Giving::ByMessage => request.given.pairs(),
-            Giving::AtStart => Vec::new(),
-        };
-        let (variables, args, given) = (&variables, &request.args, &given);
-        let run = DriverRun { source: &path, code, variables, args, given };
-        let order = driver::fresh_run(&run);
-        match self.runtime.preparing(&DriverCall { mode: FRESH, source: &path }) {
-            None => conversation.order(order),
-            Some(preparing) => conversation.prepare(Preparation::new(preparing, order, None)),
-        }
     }
 
     fn conclude(&self, mut begun: Begun, said: Said, end: End, usage: Usage) -> RunResult {

@@ -1,0 +1,373 @@
+//! The server's own directory of a wall, its connection to the engine, and what it leaves there.
+//!
+//! ```text
+//! state_dir/walls/docker/palisade-<number>/   locked by its server
+//!     lock  guest  seccomp.json  empty/
+//!     <number>/                               one container: socket, passwd, group, hosts, hostname, space/
+//! ```
+//! Containers and images carry the name of that directory as a label. What a killed server left is removed by the next
+//! one: the lock of its directory is free then, and the engine lists everything with its label.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::sandbox::{BackendError, FailureKind, Failures};
+use rustix::fs::FlockOperation;
+use rustix::mount::UnmountFlags;
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::http::{CallError, Client};
+use super::roots::Roots;
+use super::{DaemonConfig, Engine, GuestProgram, facts, request};
+
+/// Containers that are removed at once. Runs should not wait for the engine's work.
+const REMOVALS_AT_ONCE: usize = 2;
+/// When an engine that does not answer may be back.
+const RETRY_AFTER_MS: u64 = 5_000;
+/// A container that an engine was asked for may appear after its server has gone. So long, and so often, the engine is
+/// asked again for what is left.
+const LATECOMER_PAUSE: Duration = Duration::from_secs(1);
+const LATECOMER_ROUNDS: u32 = 3;
+const ROUNDS_MAX: u32 = 30;
+const LOCK: &str = "lock";
+/// The mount point of a container's writable space while it is built.
+pub(super) const SPACE: &str = "space";
+
+/// The directory of one server and one wall.
+pub(super) struct Home {
+    pub(super) config: DaemonConfig,
+    pub(super) client: Client,
+    pub(super) roots: Roots,
+    /// The name of this server: of its directory, and in labels.
+    pub(super) server: String,
+    above: PathBuf,
+    opened: OnceCell<Opened>,
+    /// Containers that the engine was asked for without an answer.
+    unanswered: AtomicU64,
+    removals: Arc<Semaphore>,
+    failures: Arc<Failures>,
+}
+
+/// A directory that exists and is locked, and an engine that answers.
+pub(super) struct Opened {
+    pub(super) folder: PathBuf,
+    pub(super) guest: PathBuf,
+    pub(super) profile: PathBuf,
+    /// An empty directory, for places that an engine would fill.
+    pub(super) empty: PathBuf,
+    /// The id of the configured image.
+    pub(super) image: Option<String>,
+    _lock: File,
+}
+
+impl Home {
+    pub(super) fn new(
+        config: DaemonConfig,
+        state_dir: &Path,
+        server: &str,
+        failures: &Arc<Failures>,
+    ) -> Self {
+        let home = Self {
+            client: Client::new(&config.socket),
+            roots: Roots::default(),
+            server: server.to_owned(),
+            above: state_dir.join("walls").join(config.engine.name()),
+            opened: OnceCell::new(),
+            unanswered: AtomicU64::new(0),
+            removals: Arc::new(Semaphore::new(REMOVALS_AT_ONCE)),
+            failures: Arc::clone(failures),
+            config,
+        };
+        home.sweep_aside();
+        home
+    }
+
+    pub(super) fn engine(&self) -> Engine {
+        self.config.engine
+    }
+
+    pub(super) async fn opened(&self) -> Result<&Opened, BackendError> {
+        self.opened.get_or_try_init(|| self.open()).await
+    }
+
+    async fn open(&self) -> Result<Opened, BackendError> {
+        let name = self.engine().name();
+        if !rustix::process::geteuid().is_root() {
+            return Err(BackendError::Unsupported {
+                what: format!("the wall {name} needs root"),
+                remedy: "run the server as root, or use the native wall, which needs none".to_owned(),
+            });
+        }
+        let engine = self.client.facts().await.map_err(|error| self.unreachable(error))?;
+        facts::is_usable(self.engine(), &engine)?;
+        let image = match &self.config.image {
+            None => None,
+            Some(image) => Some(self.find_image(image).await?),
+        };
+        let failed = |source: io::Error| BackendError::Build { step: "state directory".to_owned(), source };
+        let folder = self.above.join(&self.server);
+        let lock = take(&folder).map_err(failed)?;
+        let guest = self.place_guest(&folder).map_err(failed)?;
+        let profile = folder.join("seccomp.json");
+        fs::write(&profile, request::seccomp_profile().to_string()).map_err(failed)?;
+        let empty = folder.join("empty");
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&empty).map_err(failed)?;
+        Ok(Opened { folder, guest, profile, empty, image, _lock: lock })
+    }
+
+    /// The id of the configured image. Podman removes an image without a name together with the images above it, so it
+    /// gets one.
+    async fn find_image(&self, image: &str) -> Result<String, BackendError> {
+        let found = facts::find_image(&self.client, image, self.config.allow_tags).await?;
+        if self.engine() == Engine::Podman && found.tags.is_empty() {
+            let mark = found.id.trim_start_matches("sha256:").chars().take(12).collect::<String>();
+            let named = self.client.tag(&found.id, "localhost/palisade-base", &mark).await;
+            named.map_err(|error| self.unreachable(error))?;
+        }
+        Ok(found.id)
+    }
+
+    /// The error of a call, for a caller that wants a sandbox.
+    pub(super) fn unreachable(&self, error: CallError) -> BackendError {
+        let (name, socket) = (self.engine().name(), self.client.socket().display().to_string());
+        match error {
+            CallError::NoSocket(_) if !self.opened.initialized() => BackendError::Unsupported {
+                what: format!("{name} has no socket at {socket}"),
+                remedy: format!(
+                    "{}, or set `socket` in [wall.{name}] of the configuration",
+                    self.engine().start_remedy()
+                ),
+            },
+            CallError::NoSocket(_) | CallError::Silent(_) => BackendError::Unavailable {
+                what: format!("{name} at {socket}: {error}"),
+                retry_after_ms: RETRY_AFTER_MS,
+            },
+            error => BackendError::Build { step: name.to_owned(), source: error.into() },
+        }
+    }
+
+    fn place_guest(&self, folder: &Path) -> io::Result<PathBuf> {
+        let bytes = match &self.config.guest {
+            GuestProgram::File(path) => return Ok(path.clone()),
+            GuestProgram::Bytes(bytes) => bytes,
+        };
+        let path = folder.join("guest");
+        // Another wall of this process may have had the directory before.
+        fs::remove_file(&path).ok();
+        let mut file = File::options().write(true).create_new(true).mode(0o555).open(&path)?;
+        io::Write::write_all(&mut file, bytes)?;
+        Ok(path)
+    }
+
+    /// A new container's directory. Dropping it removes the container and everything that belongs to it.
+    pub(super) async fn container(self: &Arc<Self>, number: u64) -> Result<Container, BackendError> {
+        let folder = self.opened().await?.folder.join(number.to_string());
+        let name = format!("{}-{number}", self.server);
+        let container = Container { home: Arc::clone(self), name, folder, creation: Creation::NotRequested };
+        let made = create_private(&container.folder);
+        made.map_err(|source| BackendError::Build { step: "state directory".to_owned(), source })?;
+        Ok(container)
+    }
+
+    /// Removes what servers left that are gone, without delaying the start.
+    fn sweep_aside(&self) {
+        let Ok(entries) = fs::read_dir(&self.above) else { return };
+        let others = entries.flatten().filter(|entry| entry.file_name().to_string_lossy() != self.server);
+        let left: Vec<PathBuf> = others.map(|entry| entry.path()).collect();
+        let (client, failures) = (self.client.clone(), Arc::clone(&self.failures));
+        aside(&self.failures, "sweep", async move {
+            for folder in left {
+                if let Err(error) = sweep(&client, &folder).await {
+                    failures.report(FailureKind::Sweep, "containers", &error);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Home {
+    /// Removes what is left of this server.
+    fn drop(&mut self) {
+        let Some(opened) = self.opened.get() else { return };
+        let (client, folder) = (self.client.clone(), opened.folder.clone());
+        let failures = Arc::clone(&self.failures);
+        let rounds = if self.unanswered.load(Ordering::Relaxed) == 0 { 1 } else { LATECOMER_ROUNDS };
+        let done = aside(&self.failures, "clear", async move {
+            if let Err(error) = clear(&client, &folder, rounds).await {
+                failures.report(FailureKind::Sweep, "containers", &error);
+            }
+        });
+        // The lock is held until everything is gone.
+        done.map(std::thread::JoinHandle::join);
+    }
+}
+
+/// Runs a future on a thread of its own, which may outlive the caller's runtime.
+fn aside(
+    failures: &Failures,
+    name: &str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Option<std::thread::JoinHandle<()>> {
+    let run = move || {
+        let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        built.map(|runtime| runtime.block_on(work)).ok();
+    };
+    match std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+        Ok(handle) => Some(handle),
+        Err(error) => {
+            failures.report(FailureKind::Sweep, "containers", &error);
+            None
+        }
+    }
+}
+
+/// A container and its directory.
+pub(super) struct Container {
+    home: Arc<Home>,
+    pub(super) name: String,
+    pub(super) folder: PathBuf,
+    creation: Creation,
+}
+
+/// Whether the engine has a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    NotRequested,
+    /// It was asked for one and has not answered.
+    Unanswered,
+    Made,
+}
+
+impl Container {
+    /// Called before the engine is asked for the container.
+    pub(super) fn is_asked_for(&mut self) {
+        self.creation = Creation::Unanswered;
+        self.home.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Called when the engine has answered.
+    pub(super) fn is_answered(&mut self) {
+        self.creation = Creation::Made;
+        self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let (home, name) = (Arc::clone(&self.home), std::mem::take(&mut self.name));
+        let (folder, creation) = (std::mem::take(&mut self.folder), self.creation);
+        let Ok(handle) = tokio::runtime::Handle::try_current() else {
+            // The end of the home removes it.
+            return;
+        };
+        drop(handle.spawn(async move {
+            // The semaphore is never closed.
+            let _turn = home.removals.acquire().await.ok();
+            // Without its directory a container that is still to be made cannot be made any more.
+            let removed = match (creation, discard(&folder)) {
+                (Creation::NotRequested, discarded) => discarded,
+                (Creation::Made, discarded) => remove(&home.client, &name, 1).await.and(discarded),
+                (Creation::Unanswered, discarded) => {
+                    let removed = remove(&home.client, &name, LATECOMER_ROUNDS).await;
+                    home.unanswered.fetch_sub(1, Ordering::Relaxed);
+                    removed.and(discarded)
+                }
+            };
+            match removed {
+                Ok(()) => home.failures.recovered(FailureKind::Destroy, "container"),
+                Err(error) => home.failures.report(FailureKind::Destroy, "container", &error),
+            }
+        }));
+    }
+}
+
+/// Removes a container, which may appear late.
+async fn remove(client: &Client, name: &str, rounds: u32) -> io::Result<()> {
+    for round in 0..rounds {
+        if round > 0 {
+            tokio::time::sleep(LATECOMER_PAUSE).await;
+        }
+        if client.remove(name).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Unmounts and removes the directory of one container.
+fn discard(folder: &Path) -> io::Result<()> {
+    // Usually unmounted when the container started.
+    rustix::mount::unmount(folder.join(SPACE), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).ok();
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes every container and image of a server, and its directory, once nothing was found `rounds` times in a row.
+async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
+    let server = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_name().to_string_lossy().parse::<u64>().is_ok() {
+            discard(&entry.path())?;
+        }
+    }
+    let mut clean = 0;
+    for _ in 0..ROUNDS_MAX {
+        clean = if remove_labelled(client, &server).await? { clean + 1 } else { 0 };
+        if clean >= rounds {
+            return fs::remove_dir_all(folder);
+        }
+        if rounds > 1 {
+            tokio::time::sleep(LATECOMER_PAUSE).await;
+        }
+    }
+    Err(io::Error::other("the engine's containers do not go away"))
+}
+
+/// Removes what the engine lists. Returns whether that was nothing.
+async fn remove_labelled(client: &Client, server: &str) -> io::Result<bool> {
+    let containers = client.containers_of(server).await?;
+    for id in &containers {
+        client.remove(id).await?;
+    }
+    let images = client.images_of(server).await?;
+    for id in &images {
+        // An image may be in use until the next round.
+        if let Err(error) = client.remove_image(id).await {
+            tracing::debug!(reason = %error, "image_not_removed");
+        }
+    }
+    Ok(containers.is_empty() && images.is_empty())
+}
+
+/// Removes what a server left that is gone. A live server holds its lock.
+async fn sweep(client: &Client, folder: &Path) -> io::Result<()> {
+    let Ok(lock) = File::open(folder.join(LOCK)) else { return Ok(()) };
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(());
+    }
+    clear(client, folder, LATECOMER_ROUNDS).await
+}
+
+/// Creates a directory that only this user can enter, unless it exists.
+fn create_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates the directory of this server and locks it.
+fn take(folder: &Path) -> io::Result<File> {
+    create_private(folder)?;
+    let lock = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
+}

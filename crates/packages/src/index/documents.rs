@@ -1,0 +1,125 @@
+//! Documents of mirrors on disk: `index/<ecosystem>/<mirror>/<name>`, with what is needed to ask again.
+//!
+//! A fresh document is used as it is. An older one is asked for again; if the mirror is down, it still serves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::packages::Ecosystem;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::clock::now_ms;
+use crate::fetch::{Document, DocumentRequest, FetchError, SharedFetcher};
+use crate::files::{hex, replace};
+use crate::settings::{Mirror, PackagesConfig};
+
+/// The head of a stored document. The content follows after a line feed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    fetched_ms: i64,
+    etag: Option<String>,
+    is_json: bool,
+}
+
+/// A document.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) is_json: bool,
+}
+
+/// The documents of a state directory.
+pub(crate) struct Documents {
+    folder: PathBuf,
+    fetcher: SharedFetcher,
+    fresh_ms: i64,
+    bytes_max: usize,
+}
+
+/// Which document of an index.
+pub(crate) struct Wanted<'a> {
+    pub(crate) ecosystem: Ecosystem,
+    pub(crate) mirror: &'a Mirror,
+    /// A name that is fit for a file.
+    pub(crate) file: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) accept: &'static str,
+}
+
+impl Documents {
+    pub(crate) fn new(folder: PathBuf, fetcher: SharedFetcher, config: &PackagesConfig) -> Self {
+        let fresh_ms = i64::try_from(config.patience.fresh.as_millis()).unwrap_or(i64::MAX);
+        Self { folder, fetcher, fresh_ms, bytes_max: config.bounds.document_bytes_max }
+    }
+
+    fn mirror_folder(&self, ecosystem: Ecosystem, mirror: &Mirror) -> PathBuf {
+        let digest = hex(&Sha256::digest(mirror.base.to_string()));
+        self.folder.join(ecosystem.name()).join(&digest[..16])
+    }
+
+    /// Names of packages whose documents are kept.
+    pub(crate) fn known_names(&self, ecosystem: Ecosystem, mirror: &Mirror) -> Vec<String> {
+        let listed = fs::read_dir(self.mirror_folder(ecosystem, mirror)).into_iter().flatten().flatten();
+        listed
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter_map(|name| name.strip_suffix(".doc").map(|name| name.replace("%2f", "/")))
+            .collect()
+    }
+
+    /// A document, from the disk or from the mirror.
+    pub(crate) async fn get(&self, wanted: &Wanted<'_>) -> Result<Stored, FetchError> {
+        let path = self.mirror_folder(wanted.ecosystem, wanted.mirror).join(wanted.file);
+        let kept = read(&path);
+        if let Some((head, kept)) = &kept
+            && now_ms().saturating_sub(head.fetched_ms) < self.fresh_ms
+        {
+            return Ok(kept.clone());
+        }
+        let request = DocumentRequest {
+            mirror: wanted.mirror,
+            url: wanted.url,
+            accept: wanted.accept,
+            etag: kept.as_ref().and_then(|(head, _)| head.etag.as_deref()),
+            bytes_max: self.bytes_max,
+        };
+        match (self.fetcher.document(&request).await, kept) {
+            (Ok(Document::Body { bytes, etag, is_json }), _) => {
+                let stored = Stored { bytes: Arc::new(bytes), is_json };
+                write(&path, etag, &stored);
+                Ok(stored)
+            }
+            (Ok(Document::NotModified), Some((head, kept))) => {
+                write(&path, head.etag, &kept);
+                Ok(kept)
+            }
+            (Ok(Document::NotModified), None) => Err(FetchError::Malformed("an empty answer".to_owned())),
+            (Err(error), Some((_, kept))) if error != FetchError::NotFound => {
+                tracing::info!(reason = %error, "index_document_is_old");
+                Ok(kept)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<(Head, Stored)> {
+    let mut bytes = fs::read(path).ok()?;
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let head: Head = serde_json::from_slice(&bytes[..end]).ok()?;
+    bytes.drain(..=end);
+    let is_json = head.is_json;
+    Some((head, Stored { bytes: Arc::new(bytes), is_json }))
+}
+
+/// Keeps a document. Without it the next installation asks the mirror.
+fn write(path: &Path, etag: Option<String>, stored: &Stored) {
+    let head = Head { fetched_ms: now_ms(), etag, is_json: stored.is_json };
+    let Ok(mut content) = serde_json::to_vec(&head) else { return };
+    content.push(b'\n');
+    content.extend_from_slice(&stored.bytes);
+    if let Err(error) = replace(path, &content) {
+        tracing::debug!(reason = %error, "index_document_not_kept");
+    }
+}

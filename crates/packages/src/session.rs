@@ -1,0 +1,284 @@
+//! One installation's view of the mirrors: what the builder was offered, what it took, and why something was withheld.
+//!
+//! The broker serves the answers; [`crate::explain`] turns the notes into an error that a model can act on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::packages::Ecosystem;
+use tokio::sync::mpsc;
+
+use crate::blobs::{BlobId, Blobs};
+use crate::clock::now_ms;
+use crate::fetch::{FetchError, SharedFetcher};
+use crate::index::{AgeRule, Documents, Withheld, npm, pypi};
+use crate::requirement::{is_name, normal_name};
+use crate::settings::{Mirror, PackagesConfig};
+
+/// The most notes of one installation.
+const NOTES_MAX: usize = 4096;
+/// The most packages whose index one installation reads. Each may name others, without an end.
+const PAGES_MAX: u64 = 4096;
+/// The most files that are offered to one builder.
+const OFFERS_MAX: usize = 500_000;
+/// The most bytes of a metadata file.
+const METADATA_BYTES_MAX: u64 = 4 << 20;
+
+/// What installations share: settings, mirrors, documents and blobs.
+pub(crate) struct Supply {
+    pub(crate) config: PackagesConfig,
+    pub(crate) fetcher: SharedFetcher,
+    pub(crate) documents: Documents,
+    pub(crate) blobs: Blobs,
+}
+
+impl Supply {
+    pub(crate) fn mirror(&self, ecosystem: Ecosystem) -> Option<&Mirror> {
+        self.config.mirrors.get(&ecosystem)
+    }
+
+    pub(crate) fn age_rule(&self) -> AgeRule {
+        let min_age_ms = i64::try_from(self.config.min_age.as_millis()).unwrap_or(i64::MAX);
+        AgeRule {
+            latest_ms: now_ms().saturating_sub(min_age_ms),
+            min_age_ms,
+            allow_unknown: self.config.allow_unknown_age || min_age_ms == 0,
+        }
+    }
+}
+
+/// A file that the builder may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) url: String,
+    pub(crate) blob: BlobId,
+    pub(crate) metadata: Option<BlobId>,
+}
+
+/// Something that may explain why an installation failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The index does not have the package.
+    Missing { name: String },
+    /// A rule of the operator refuses it.
+    Denied { name: String, reason: String },
+    /// Releases were withheld.
+    Withheld { name: String, version: String, why: Withheld },
+    /// Nothing of the package is left to install.
+    Nothing { name: String },
+    /// The mirror failed.
+    Failed { name: String, error: FetchError },
+}
+
+/// One installation.
+pub(crate) struct Session {
+    pub(crate) supply: Arc<Supply>,
+    pub(crate) ecosystem: Ecosystem,
+    progress: Option<mpsc::Sender<String>>,
+    offered: Mutex<HashMap<String, Offer>>,
+    taken: Mutex<BTreeMap<String, Offer>>,
+    notes: Mutex<Vec<Note>>,
+    fetched_bytes: AtomicU64,
+    pages: AtomicU64,
+}
+
+/// Why the broker has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    NotFound,
+    Denied,
+    Failed,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    pub(crate) fn new(
+        supply: Arc<Supply>,
+        ecosystem: Ecosystem,
+        progress: Option<mpsc::Sender<String>>,
+    ) -> Self {
+        Self {
+            supply,
+            ecosystem,
+            progress,
+            offered: Mutex::default(),
+            taken: Mutex::default(),
+            notes: Mutex::default(),
+            fetched_bytes: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells the progress. A full channel loses messages.
+    pub(crate) fn tell(&self, text: impl Into<String>) {
+        if let Some(progress) = &self.progress {
+            progress.try_send(text.into()).ok();
+        }
+    }
+
+    pub(crate) fn note(&self, note: Note) {
+        let mut notes = held(&self.notes);
+        if notes.len() < NOTES_MAX && !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        held(&self.notes).clone()
+    }
+
+    /// The files that the builder took, by digest.
+    pub(crate) fn taken(&self) -> BTreeMap<String, Offer> {
+        held(&self.taken).clone()
+    }
+
+    /// The index of a package as the builder gets it.
+    pub(crate) async fn page(self: &Arc<Self>, name: &str, base: &str) -> Result<Vec<u8>, NoAnswer> {
+        if !is_name(self.ecosystem, name) {
+            return Err(NoAnswer::NotFound);
+        }
+        let name = normal_name(self.ecosystem, name);
+        if let Some(reason) = self.supply.config.rules.refusal(self.ecosystem, &name) {
+            self.note(Note::Denied { name, reason });
+            return Err(NoAnswer::Denied);
+        }
+        let is_too_many = self.pages.fetch_add(1, Ordering::Relaxed) >= PAGES_MAX;
+        if is_too_many || held(&self.offered).len() > OFFERS_MAX {
+            self.note(Note::Failed { name, error: FetchError::Endless });
+            return Err(NoAnswer::Failed);
+        }
+        let (session, asked, base) = (Arc::clone(self), name.clone(), base.to_owned());
+        let page = self.supply.fetcher.aside(async move {
+            match session.ecosystem {
+                Ecosystem::Pypi => session.python_page(&asked).await,
+                Ecosystem::Npm => session.javascript_page(&asked, &base).await,
+            }
+        });
+        match page.await.and_then(std::convert::identity) {
+            Ok(page) => Ok(page),
+            Err(FetchError::NotFound) => {
+                self.note(Note::Missing { name });
+                Err(NoAnswer::NotFound)
+            }
+            Err(error) => {
+                self.note(Note::Failed { name, error });
+                Err(NoAnswer::Failed)
+            }
+        }
+    }
+
+    fn mirror(&self) -> Result<&Mirror, FetchError> {
+        let missing = || FetchError::Unreachable("no mirror is configured".to_owned());
+        self.supply.mirror(self.ecosystem).ok_or_else(missing)
+    }
+
+    async fn python_page(&self, name: &str) -> Result<Vec<u8>, FetchError> {
+        let (supply, mirror) = (&self.supply, self.mirror()?);
+        let files = pypi::project(&supply.documents, mirror, name).await?;
+        let (rule, source_builds) = (supply.age_rule(), supply.config.source_builds);
+        let mut offered = Vec::new();
+        for file in &files {
+            let Some((_, version)) = file.release() else { continue };
+            let why = pypi::withheld(file, name, &rule, source_builds)
+                .or_else(|| (!supply.fetcher.would_fetch(mirror, &file.url)).then_some(Withheld::Elsewhere));
+            match (why, &file.blob) {
+                (None, Some(blob)) => {
+                    self.offer(Offer {
+                        name: name.to_owned(),
+                        version: version.to_owned(),
+                        url: file.url.clone(),
+                        blob: blob.clone(),
+                        metadata: file.metadata.clone(),
+                    });
+                    offered.push(file);
+                }
+                (Some(why), _) => self.withhold(name, version, why),
+                (None, None) => {}
+            }
+        }
+        if offered.is_empty() {
+            self.note(Note::Nothing { name: name.to_owned() });
+        }
+        Ok(pypi::page(name, &offered))
+    }
+
+    async fn javascript_page(&self, name: &str, base: &str) -> Result<Vec<u8>, FetchError> {
+        let (supply, mirror) = (&self.supply, self.mirror()?);
+        let document = npm::packument(&supply.documents, mirror, name).await?;
+        let page = npm::page(&document, name, &supply.age_rule(), base, |url| {
+            supply.fetcher.would_fetch(mirror, url)
+        });
+        if page.tarballs.is_empty() {
+            self.note(Note::Nothing { name: name.to_owned() });
+        }
+        for tarball in page.tarballs {
+            let (version, url, blob) = (tarball.version, tarball.url, tarball.blob);
+            self.offer(Offer { name: name.to_owned(), version, url, blob, metadata: None });
+        }
+        for (version, why) in page.withheld {
+            self.withhold(name, &version, why);
+        }
+        Ok(page.body)
+    }
+
+    fn withhold(&self, name: &str, version: &str, why: Withheld) {
+        self.note(Note::Withheld { name: name.to_owned(), version: version.to_owned(), why });
+    }
+
+    /// Lets the builder ask for a file.
+    pub(crate) fn offer(&self, offer: Offer) {
+        held(&self.offered).insert(offer.blob.digest().to_owned(), offer);
+    }
+
+    /// A file that was offered, after its digest was compared.
+    pub(crate) async fn file(self: &Arc<Self>, digest: &str) -> Result<std::fs::File, NoAnswer> {
+        let offer = held(&self.offered).get(digest).cloned().ok_or(NoAnswer::NotFound)?;
+        let is_first = held(&self.taken).insert(digest.to_owned(), offer.clone()).is_none();
+        if is_first {
+            self.tell(format!("fetching {} {}", offer.name, offer.version));
+        }
+        let bytes_max = self.supply.config.bounds.blob_bytes_max;
+        self.fetched(offer.name.clone(), offer.blob, offer.url, bytes_max).await
+    }
+
+    /// The metadata of a file that was offered.
+    pub(crate) async fn metadata(self: &Arc<Self>, digest: &str) -> Result<std::fs::File, NoAnswer> {
+        let offer = held(&self.offered).get(digest).cloned().ok_or(NoAnswer::NotFound)?;
+        let metadata = offer.metadata.ok_or(NoAnswer::NotFound)?;
+        self.fetched(offer.name, metadata, format!("{}.metadata", offer.url), METADATA_BYTES_MAX).await
+    }
+
+    async fn fetched(
+        self: &Arc<Self>,
+        name: String,
+        blob: BlobId,
+        url: String,
+        bytes_max: u64,
+    ) -> Result<std::fs::File, NoAnswer> {
+        let session = Arc::clone(self);
+        let fetched = self.supply.fetcher.aside(async move {
+            let supply = &session.supply;
+            let most = supply.config.bounds.fetched_bytes_max;
+            let count = |bytes: u64| {
+                let sum = session.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+                if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
+            };
+            let from = (&*supply.fetcher, session.mirror()?);
+            supply.blobs.fetch(from, (&blob, &url), bytes_max, &count).await
+        });
+        let most = self.supply.config.bounds.fetched_bytes_max;
+        fetched.await.and_then(std::convert::identity).map_err(|error| {
+            let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
+            let error = if is_too_much { FetchError::TooLarge(most) } else { error };
+            self.note(Note::Failed { name, error });
+            NoAnswer::Failed
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! What an operator decides about packages.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use egress::Upstream;
+use engine::packages::Ecosystem;
+use http::Uri;
+
+use crate::rules::Rules;
+
+/// Where packages of an ecosystem come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// The address of the index, without credentials and without a slash at its end.
+    pub base: Uri,
+    /// The value of the `Authorization` header for this host.
+    pub authorization: Option<String>,
+}
+
+impl Mirror {
+    /// Parses an address with http or https. A user and a password become a header.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "it must be an address such as https://mirror.example/simple".to_owned();
+        let (scheme, rest) = text.trim().split_once("://").ok_or_else(wrong)?;
+        if !["http", "https"].contains(&scheme) || rest.contains(['?', '#']) {
+            return Err(wrong());
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        let path = path.trim_end_matches('/');
+        let base: Uri = format!("{scheme}://{host}/{path}").parse().map_err(|_| wrong())?;
+        if base.host().is_none_or(str::is_empty) {
+            return Err(wrong());
+        }
+        let authorization = user.map(|user| {
+            use base64::Engine as _;
+            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user))
+        });
+        Ok(Self { base, authorization })
+    }
+
+    /// The address of something below the index.
+    pub(crate) fn below(&self, path: &str) -> String {
+        format!("{}/{path}", self.base.to_string().trim_end_matches('/'))
+    }
+}
+
+/// The most that one installation may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The files of one layer together.
+    pub layer_bytes_max: u64,
+    /// The number of files, directories and links of one layer.
+    pub layer_entries_max: u64,
+    /// One file of a mirror.
+    pub blob_bytes_max: u64,
+    /// Everything that one installation fetches.
+    pub fetched_bytes_max: u64,
+    /// One document of an index.
+    pub document_bytes_max: usize,
+    /// The memory of a builder.
+    pub memory_bytes: u64,
+    /// Layers and blobs together. The least recently used go first.
+    pub kept_bytes_max: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            layer_bytes_max: 4 << 30,
+            layer_entries_max: 250_000,
+            blob_bytes_max: 2 << 30,
+            fetched_bytes_max: 4 << 30,
+            document_bytes_max: 64 << 20,
+            memory_bytes: 2 << 30,
+            kept_bytes_max: 20 << 30,
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// To connect to a mirror.
+    pub connect: Duration,
+    /// From a request to the head of its answer, and between two parts of its body.
+    pub idle: Duration,
+    /// A whole document of an index.
+    pub document: Duration,
+    /// A whole installation.
+    pub install: Duration,
+    /// How long a document of an index is used without asking the mirror again.
+    pub fresh: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(30),
+            document: Duration::from_secs(60),
+            install: Duration::from_secs(15 * 60),
+            fresh: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+/// The settings of packages.
+#[derive(Debug, Clone)]
+pub struct PackagesConfig {
+    /// The directory that holds the server's state.
+    pub state_dir: PathBuf,
+    /// The mirror of each ecosystem that is offered.
+    pub mirrors: BTreeMap<Ecosystem, Mirror>,
+    /// Hosts beside the mirror's own that files may come from.
+    pub file_hosts: Vec<String>,
+    /// Which packages may be installed.
+    pub rules: Rules,
+    /// Younger releases are passed over.
+    pub min_age: Duration,
+    /// Whether releases of unknown age may be installed.
+    pub allow_unknown_age: bool,
+    /// Whether packages may be built from source, behind the wall.
+    pub source_builds: bool,
+    /// Whether npm packages may run their install scripts, behind the wall.
+    pub install_scripts: bool,
+    /// Certificates to trust beside those of this machine.
+    pub ca_files: Vec<PathBuf>,
+    /// The proxy through which mirrors are reached, and the hosts that are reached without it.
+    pub proxy: Option<Upstream>,
+    /// Host names, or `.suffix` for a domain; `*` for all.
+    pub no_proxy: Vec<String>,
+    /// What one installation may take.
+    pub bounds: Bounds,
+    /// How long things may take.
+    pub patience: Patience,
+}
+
+/// The workspace of a builder holds the product, the archives and what is being unpacked.
+const BUILDER_DISK_FACTOR: u64 = 3;
+
+impl PackagesConfig {
+    /// The disk that one builder may use.
+    pub(crate) fn builder_disk_bytes(&self) -> u64 {
+        self.bounds.layer_bytes_max.saturating_mul(BUILDER_DISK_FACTOR)
+    }
+
+    /// The defaults, without a mirror.
+    pub fn new(state_dir: PathBuf) -> Self {
+        Self {
+            state_dir,
+            mirrors: BTreeMap::new(),
+            file_hosts: Vec::new(),
+            rules: Rules::default(),
+            min_age: Duration::from_secs(7 * 24 * 60 * 60),
+            allow_unknown_age: false,
+            source_builds: false,
+            install_scripts: false,
+            ca_files: Vec::new(),
+            proxy: None,
+            no_proxy: Vec::new(),
+            bounds: Bounds::default(),
+            patience: Patience::default(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Starts tool servers behind the wall: resolves the command, prepares its packages, opens its directories and its access.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use engine::access::{AccessBook, AccessCall};
+use engine::{Caller, Engine, Given, RunError, ServerProgram};
+use sandbox::{BoxFuture, Limits};
+use upstreams::{
+    DEPTH_VARIABLE, ToolError, ToolErrorCode, WalledEnd, WalledProcess, WalledProgram, WalledStart,
+};
+
+use super::command::{self, Command, Launch};
+use super::{folders, packaged};
+
+/// What a server may use. It lives for days, so its time is not limited; a call of its tools is.
+fn limits() -> Limits {
+    Limits {
+        wall_ms: 366 * 24 * 3600 * 1000,
+        memory_bytes: 1 << 30,
+        cpus_milli: 2000,
+        processes: 256,
+        disk_bytes: 512 << 20,
+        open_files: 1024,
+        ..Limits::default()
+    }
+}
+
+/// Starts programs behind the wall of an engine.
+pub(super) struct Walled {
+    /// The engine offers the tools of these servers, so it must not be kept alive from here.
+    engine: Weak<Engine>,
+    web: Option<Arc<dyn AccessBook>>,
+    state_dir: PathBuf,
+}
+
+impl Walled {
+    pub(super) fn new(engine: &Arc<Engine>, web: Option<Arc<dyn AccessBook>>, state_dir: &Path) -> Self {
+        Self { engine: Arc::downgrade(engine), web, state_dir: state_dir.to_owned() }
+    }
+
+    async fn run(&self, program: WalledProgram<'_>) -> Result<WalledProcess, ToolError> {
+        let engine = self.engine.upgrade().ok_or_else(|| unavailable("the server stops", ""))?;
+        let caller = Caller::local();
+        let command = command::resolve(&program.command).map_err(|reason| {
+            unavailable(&reason, "name a program that exists; `wall = \"none\"` runs it without a wall")
+        })?;
+        let (packages, Launch { language, argv, binds }) = match command {
+            Command::Program(launch) => (Vec::new(), launch),
+            Command::Packaged(wanted) => {
+                let set = packaged::prepare(&engine, &caller, &wanted).await.map_err(told)?;
+                let launch = packaged::launch(&wanted, &set).map_err(|reason| unavailable(&reason, ""))?;
+                (vec![set], launch)
+            }
+        };
+        let shown = folders::open(program.read, program.write, &self.state_dir);
+        let shown = shown.map_err(|(reason, remedy)| unavailable(&reason, remedy))?;
+        let mut given = Given::default();
+        let grants = self.reach(&caller, program.access, &mut given).map_err(told)?;
+        for (name, value) in program.env {
+            given.set(&name, value);
+        }
+        let started = engine.start_program(ServerProgram {
+            caller: &caller,
+            language,
+            argv,
+            given,
+            marks: &[(DEPTH_VARIABLE, "1")],
+            cwd: program.cwd.map(|path| path.to_string_lossy().into_owned()),
+            binds,
+            folders: shown.folders,
+            links: shown.links,
+            packages,
+            grants,
+            limits: limits(),
+        });
+        let running = started.await.map_err(told)?;
+        Ok(WalledProcess {
+            reader: Box::new(running.stdout),
+            writer: Box::new(running.stdin),
+            end: Box::new(End(running.end)),
+        })
+    }
+
+    /// Opens names of access for the server's own traffic. Tools of other servers are not among them.
+    fn reach(
+        &self,
+        caller: &Caller,
+        names: &[String],
+        given: &mut Given,
+    ) -> Result<Vec<engine::links::Grant>, RunError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(web) = &self.web else {
+            return Err(
+                RunError::new("access_unknown", "no access is configured").remedy("add [access.NAME]")
+            );
+        };
+        let opened = web.open(&AccessCall { caller, run_id: None, sandbox: None, names })?;
+        given.set_proxies(opened.proxies);
+        for (name, secret) in opened.secrets {
+            given.set_secret(&name, secret);
+        }
+        Ok(opened.grants)
+    }
+}
+
+impl WalledStart for Walled {
+    fn start<'a>(&'a self, program: WalledProgram<'a>) -> BoxFuture<'a, Result<WalledProcess, ToolError>> {
+        Box::pin(self.run(program))
+    }
+}
+
+struct End(engine::ProgramEnd);
+
+impl WalledEnd for End {
+    fn end(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.wait())
+    }
+
+    fn last_words(&self) -> Vec<u8> {
+        self.0.last_words()
+    }
+}
+
+fn unavailable(message: &str, remedy: &str) -> ToolError {
+    ToolError::new(ToolErrorCode::ServerUnavailable, message).with_remedy(remedy)
+}
+
+fn told(error: RunError) -> ToolError {
+    let cause = error.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    unavailable(&format!("{}{cause} ({})", error.message, error.code), &error.remedy.unwrap_or_default())
+}

@@ -1,0 +1,331 @@
+//! One link of a program: reads lines, answers each of them, in any order.
+//!
+//! A request holds one of the run's places until its answer is written, so a program that does not read its answers
+//! stops its own requests and holds a bounded amount of memory.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::links::RunPause;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::call::{CallError, CallTies, Wanted, unknown_tool};
+use super::request::{Memory, Request, RequestLine, parse};
+use super::session::{Session, names_of};
+use super::shelf::{Document, ShelfError};
+use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
+use crate::FindQuery;
+
+const READ_BYTES: usize = 16 << 10;
+/// The libraries of languages, which their drivers ask for at the first use.
+const PYTHON: &str = include_str!("../../../../runtimes/python/tools.py");
+const JAVASCRIPT: &str = include_str!("../../../../runtimes/javascript/tools.js");
+
+/// An answer, and the places that its request holds until it is written.
+struct Answer {
+    line: Vec<u8>,
+    _places: Places,
+}
+
+/// What a request holds.
+struct Places {
+    _open: Option<OwnedSemaphorePermit>,
+    _large: Option<OwnedSemaphorePermit>,
+}
+
+/// The calls of one link that can be cancelled, by the text of their id.
+type Calls = Arc<Mutex<HashMap<String, CancellationToken>>>;
+
+/// Serves a link until it ends.
+pub(super) async fn serve<S>(session: Arc<Session>, stream: S, pause: Arc<RunPause>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let (reader, mut writer) = tokio::io::split(stream);
+    let (answers, mut waiting) = mpsc::channel::<Answer>(1);
+    // Cancels the calls of this link when this function is left or dropped.
+    let ended = CancellationToken::new();
+    let _guard = ended.clone().drop_guard();
+    let server = LinkServer { session, pause, ended, calls: Calls::default(), answers };
+    let write = async {
+        while let Some(answer) = waiting.recv().await {
+            writer.write_all(&answer.line).await?;
+        }
+        writer.shutdown().await
+    };
+    tokio::try_join!(server.read(reader), write).map(|_| ())
+}
+
+/// The reading side of a link.
+struct LinkServer {
+    session: Arc<Session>,
+    pause: Arc<RunPause>,
+    ended: CancellationToken,
+    calls: Calls,
+    answers: mpsc::Sender<Answer>,
+}
+
+impl LinkServer {
+    async fn read<R: AsyncRead + Unpin>(self, mut reader: R) -> io::Result<()> {
+        let (mut line, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
+        let mut large: Option<OwnedSemaphorePermit> = None;
+        loop {
+            let count = reader.read(&mut chunk).await?;
+            if count == 0 {
+                // A half line at the end is no request.
+                return Ok(());
+            }
+            let mut rest = &chunk[..count];
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                line.extend_from_slice(&rest[..end]);
+                rest = &rest[end + 1..];
+                let whole = std::mem::take(&mut line);
+                if !whole.trim_ascii().is_empty() {
+                    self.take(whole, large.take()).await?;
+                }
+                large = None;
+            }
+            line.extend_from_slice(rest);
+            if line.len() > REQUEST_BYTES_MAX {
+                let error = CallError::failed("request_too_large", "a request has at most 4 MB")
+                    .remedy("pass less data in one call");
+                // The end of this line is not known, so nothing behind it can be read.
+                return self.answer(refusal(&Value::Null, &error, None), Places::none()).await;
+            }
+            if line.len() > SMALL_REQUEST_BYTES_MAX && large.is_none() {
+                large = Some(Arc::clone(&self.session.large).acquire_owned().await.map_err(closed)?);
+            }
+        }
+    }
+
+    /// Takes one request. Calls are answered later, everything that changes nothing outside as well.
+    async fn take(&self, line: Vec<u8>, large: Option<OwnedSemaphorePermit>) -> io::Result<()> {
+        let RequestLine { id, request } = parse(&line);
+        drop(line);
+        if let Ok(Request::Cancel(of)) = &request {
+            let token = self.calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&of.to_string());
+            token.iter().for_each(CancellationToken::cancel);
+            let answer = done(&id, &json!({ "cancelled": token.is_some() }));
+            return self.answer(answer, Places::none()).await;
+        }
+        let open = Arc::clone(&self.session.open).acquire_owned().await.map_err(closed)?;
+        let places = Places { _open: Some(open), _large: large };
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return self.answer(refusal(&id, &error, None), places).await,
+        };
+        let token = self.ended.child_token();
+        let key = id.to_string();
+        if !self.register(&key, &token) {
+            let error = CallError::bad("an earlier request with this id has no answer yet");
+            return self.answer(refusal(&id, &error, None), places).await;
+        }
+        let ties = CallTies { cancel: token, pause: Arc::clone(&self.pause) };
+        let (session, calls, answers) =
+            (Arc::clone(&self.session), Arc::clone(&self.calls), self.answers.clone());
+        // A task of its own: a call that was sent is followed to its end, so that it is counted and settled.
+        tokio::spawn(async move {
+            let (pending, line) = answered(&session, &id, request, &ties).await;
+            calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            if answers.send(Answer { line, _places: places }).await.is_ok()
+                && let Some(pending) = pending
+            {
+                pending.answered();
+            }
+        });
+        Ok(())
+    }
+
+    /// Remembers a call by its id. Returns whether the id is free.
+    fn register(&self, key: &str, token: &CancellationToken) -> bool {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = !calls.contains_key(key);
+        if is_free {
+            calls.insert(key.to_owned(), token.clone());
+        }
+        is_free
+    }
+
+    async fn answer(&self, line: Vec<u8>, places: Places) -> io::Result<()> {
+        let sent = self.answers.send(Answer { line, _places: places }).await;
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Places {
+    fn none() -> Self {
+        Self { _open: None, _large: None }
+    }
+}
+
+fn closed(_: tokio::sync::AcquireError) -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
+
+/// A line with a result.
+fn done(id: &Value, result: &Value) -> Vec<u8> {
+    let mut line = json!({ "id": id, "ok": result }).to_string().into_bytes();
+    line.push(b'\n');
+    if line.len() > ANSWER_BYTES_MAX {
+        let error = CallError::failed("answer_too_large", "the answer has more than 12 MB");
+        return refusal(id, &error.remedy("ask for less"), None);
+    }
+    line
+}
+
+/// A line with an error.
+fn refusal(id: &Value, error: &CallError, tool: Option<(&str, &str)>) -> Vec<u8> {
+    let mut line = json!({ "id": id, "error": error.to_json(tool) }).to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// The answer to one request.
+async fn answered<'s>(
+    session: &'s Session,
+    id: &Value,
+    request: Request,
+    ties: &CallTies,
+) -> (Option<super::session::Pending<'s>>, Vec<u8>) {
+    let (pending, result, tool) = match request {
+        Request::Call { server, tool, arguments, timeout_ms } => {
+            let named = (server.clone(), tool.clone());
+            let wanted = Wanted { server, tool, arguments, timeout_ms };
+            let (pending, called) = session.call(wanted, ties).await;
+            (pending, called, Some(named))
+        }
+        Request::Read { server, uri } => {
+            let (pending, read) = session.read((&server, &uri), ties).await;
+            (pending, read, Some((server, uri)))
+        }
+        other => (None, session.answer(other).await, None),
+    };
+    let named = tool.as_ref().map(|(server, tool)| (server.as_str(), tool.as_str()));
+    let line = match result {
+        Ok(result) => done(id, &result),
+        Err(error) => refusal(id, &error, named),
+    };
+    (pending, line)
+}
+
+impl Session {
+    /// Answers what needs no server, or only what is known of one.
+    async fn answer(&self, request: Request) -> Result<Value, CallError> {
+        let host = &self.shared.host;
+        match request {
+            Request::Find { words, servers, dialect, limit } => {
+                let servers = match servers {
+                    None => self.servers().to_vec(),
+                    Some(named) => named
+                        .iter()
+                        .map(|name| self.server(name).map(str::to_owned))
+                        .collect::<Result<_, _>>()?,
+                };
+                let query = FindQuery { words: &words, servers: Some(&servers), dialect, limit };
+                let mut found = host.find(query).await;
+                let shown = found.tools.len();
+                found.tools.retain(|tool| !self.is_hidden(&[tool.name.clone(), tool.own_name.clone()]));
+                found.total = found.total.saturating_sub(shown - found.tools.len());
+                Ok(serde_json::to_value(found).unwrap_or_default())
+            }
+            Request::Describe { server, tool } => {
+                let described = host.describe(self.server(&server)?, &tool).await?;
+                let names = names_of(&described.server, &described.tool, &described.alias);
+                if self.is_hidden(&names) {
+                    return Err(unknown_tool(&format!("{server}.{tool}")));
+                }
+                Ok(serde_json::to_value(described).unwrap_or_default())
+            }
+            Request::Servers => {
+                let known = host.servers();
+                let granted = known.iter().filter(|info| self.servers().contains(&info.name));
+                Ok(Value::Array(granted.map(|info| serde_json::to_value(info).unwrap_or_default()).collect()))
+            }
+            Request::Save { name, about, language, source } => {
+                let value = json!({ "name": name, "about": about, "language": language, "source": source });
+                let (shared, labels) = (Arc::clone(&self.shared), self.labels());
+                let document = Document { key: name, value, labels };
+                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
+                Ok(Value::Bool(true))
+            }
+            Request::Saved(None) => {
+                let shared = Arc::clone(&self.shared);
+                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
+                let about = |document: &Document| {
+                    let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
+                    json!({ "name": document.key, "about": field("about"), "language": field("language") })
+                };
+                Ok(Value::Array(found.iter().map(about).collect()))
+            }
+            Request::Saved(Some(name)) => {
+                let shared = Arc::clone(&self.shared);
+                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
+                let unknown =
+                    || CallError::failed("unknown_function", "there is no saved function of that name");
+                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
+                self.mark(labels).await?;
+                Ok(value)
+            }
+            Request::Memory(memory) => self.remember(memory).await,
+            Request::Left(names) => {
+                self.note_left(names);
+                Ok(Value::Null)
+            }
+            Request::Client(language) if language == "python" => Ok(PYTHON.into()),
+            Request::Client(language) if language == "javascript" => Ok(JAVASCRIPT.into()),
+            Request::Client(_) | Request::Call { .. } | Request::Read { .. } | Request::Cancel(_) => {
+                Err(CallError::bad("there is no library for that language"))
+            }
+        }
+    }
+
+    async fn remember(&self, memory: Memory) -> Result<Value, CallError> {
+        let shared = Arc::clone(&self.shared);
+        match memory {
+            Memory::Get(key) => {
+                let found = self.on_disk(move |principal| shared.memory.get(principal, &key)).await?;
+                let Some(Document { value, labels, .. }) = found else { return Ok(json!({})) };
+                self.mark(labels).await?;
+                Ok(json!({ "value": value }))
+            }
+            Memory::Set(key, value) => {
+                let document = Document { key, value, labels: self.labels() };
+                self.on_disk(move |principal| shared.memory.put(principal, &document)).await?;
+                Ok(Value::Bool(true))
+            }
+            Memory::Delete(key) => {
+                let removed = self.on_disk(move |principal| shared.memory.remove(principal, &key)).await?;
+                Ok(Value::Bool(removed))
+            }
+            Memory::List => {
+                let found = self.on_disk(move |principal| shared.memory.list(principal)).await?;
+                Ok(found.into_iter().map(|document| document.key).collect::<Vec<_>>().into())
+            }
+        }
+    }
+
+    /// Works with files, on a thread that may wait for the disk.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&policy::Principal) -> Result<T, ShelfError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let principal = self.caller.principal.clone();
+        match tokio::task::spawn_blocking(move || work(&principal)).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => {
+                let code = match error {
+                    ShelfError::Key => "bad_name",
+                    ShelfError::TooLarge => "too_large",
+                    ShelfError::Full => "full",
+                    ShelfError::Io(_) => "store_failed",
+                };
+                Err(CallError::failed(code, error.to_string()))
+            }
+            Err(_) => Err(CallError::failed("store_failed", "it cannot be read or written")),
+        }
+    }
+}

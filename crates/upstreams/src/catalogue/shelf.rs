@@ -1,0 +1,127 @@
+//! Catalogues on the disk: one file for each server, beneath the state directory.
+//!
+//! A file has a line for the header, and for each tool a line of facts, a line with its definition, and one with the
+//! accepted definition if that differs. It is written to a new file that replaces the old one, so a killed writer leaves
+//! the old one whole. Servers and commands share the files; a change is made under a lock, from what the file says then.
+
+use std::fs::{DirBuilder, File};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::{Catalogue, Facts, Header, Tool};
+
+/// The largest file: the largest listing, its accepted definitions, and the facts.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+const FORMAT: &str = "palisade-tools-1";
+
+/// Where catalogues are kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Shelf(PathBuf);
+
+/// Tells two states of a file apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(u64, i64, i64, u64);
+
+impl Shelf {
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        Self(state_dir.join("tools"))
+    }
+
+    fn path(&self, server: &str) -> PathBuf {
+        self.0.join(format!("{server}.catalogue"))
+    }
+
+    /// The state of a server's file; `None` if there is none.
+    pub(crate) fn stamp(&self, server: &str) -> Option<Stamp> {
+        let found = std::fs::metadata(self.path(server)).ok()?;
+        Some(Stamp(found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+    }
+
+    /// What is known about a server. A file that cannot be read counts as none, and is reported.
+    pub(crate) fn load(&self, server: &str) -> Catalogue {
+        match self.read(server) {
+            Ok(catalogue) => catalogue,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Catalogue::default(),
+            Err(error) => {
+                // Nothing is accepted then, and nothing counts as the first listing.
+                tracing::error!(server, %error, "catalogue_unreadable");
+                let header = Header { is_listed: true, ..Header::default() };
+                Catalogue::new(header, Vec::new())
+            }
+        }
+    }
+
+    fn read(&self, server: &str) -> std::io::Result<Catalogue> {
+        let file = File::open(self.path(server))?;
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        parse(&text).ok_or_else(|| std::io::Error::other("it is damaged"))
+    }
+
+    /// Changes what is known about a server, and keeps it. Returns the new state.
+    pub(crate) fn update<T>(
+        &self,
+        server: &str,
+        change: impl FnOnce(&mut Catalogue) -> T,
+    ) -> std::io::Result<(Catalogue, T)> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let lock = private(&self.0.join(format!("{server}.lock")))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        let mut catalogue = self.load(server);
+        let told = change(&mut catalogue);
+        let draft = self.0.join(format!("{server}.draft"));
+        let mut out = BufWriter::new(private(&draft)?);
+        write(&catalogue, &mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_data()?;
+        std::fs::rename(&draft, self.path(server))?;
+        Ok((catalogue, told))
+    }
+
+    /// Forgets a server: its pins, aliases and shapes.
+    pub(crate) fn forget(&self, server: &str) -> std::io::Result<bool> {
+        match std::fs::remove_file(self.path(server)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn private(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).write(true).truncate(true).mode(0o600).open(path)
+}
+
+fn write(catalogue: &Catalogue, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "{FORMAT} {}", serde_json::to_string(&catalogue.header)?)?;
+    for tool in &catalogue.tools {
+        writeln!(out, "T{}", serde_json::to_string(&tool.facts)?)?;
+        writeln!(out, "D{}", tool.definition)?;
+        if let Some(pinned) = &tool.pinned_definition {
+            writeln!(out, "P{pinned}")?;
+        }
+    }
+    writeln!(out, "E")
+}
+
+fn parse(text: &str) -> Option<Catalogue> {
+    let mut lines = text.lines();
+    let header: Header = serde_json::from_str(lines.next()?.strip_prefix(FORMAT)?).ok()?;
+    let mut tools: Vec<Tool> = Vec::new();
+    for line in lines {
+        let (kind, rest) = line.split_at_checked(1)?;
+        match kind {
+            "T" => {
+                let facts: Facts = serde_json::from_str(rest).ok()?;
+                tools.push(Tool { facts, definition: "".into(), pinned_definition: None });
+            }
+            "D" => tools.last_mut()?.definition = rest.into(),
+            "P" => tools.last_mut()?.pinned_definition = Some(rest.into()),
+            "E" => return Some(Catalogue::new(header, tools)),
+            _ => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,160 @@
+//! JSON-RPC messages: made and read. What a server sends is parsed with a bounded depth (128 levels, by the parser).
+
+use serde_json::{Map, Value, json};
+
+use crate::clean;
+use crate::host::{ToolError, ToolErrorCode};
+
+/// The longest message of a server's error that is passed on.
+const ERROR_CHARACTERS_MAX: usize = 500;
+/// JSON-RPC's codes.
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+
+/// A message from a server.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Incoming {
+    /// The answer to a request of ours.
+    Response { id: u64, outcome: Result<Map<String, Value>, RpcError> },
+    /// A request of the server.
+    Request { id: Value, method: String },
+    /// A notification.
+    Notification { method: String },
+    /// Not a message.
+    Noise,
+}
+
+/// An error that a server answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RpcError {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+}
+
+impl RpcError {
+    /// The error for a program. The request arrived.
+    pub(crate) fn told(self) -> ToolError {
+        let code = match self.code {
+            INVALID_PARAMS => ToolErrorCode::BadArguments,
+            _ => ToolErrorCode::ServerError,
+        };
+        let message = clean::line(&self.message, ERROR_CHARACTERS_MAX);
+        let message = format!("the server answered with error {}: {message}", self.code);
+        ToolError::new(code, message).after_sending()
+    }
+}
+
+/// A request as one line.
+pub(crate) fn request(id: u64, method: &str, params: Map<String, Value>) -> Vec<u8> {
+    line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+}
+
+/// A notification as one line.
+pub(crate) fn notification(method: &str, params: Map<String, Value>) -> Vec<u8> {
+    line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+}
+
+/// The answer to a request of a server: pings are answered, everything else is refused.
+pub(crate) fn reply(id: &Value, method: &str) -> Vec<u8> {
+    match method {
+        "ping" => line(&json!({"jsonrpc": "2.0", "id": id, "result": {}})),
+        _ => {
+            let error = json!({"code": METHOD_NOT_FOUND, "message": "this client does not support it"});
+            line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
+        }
+    }
+}
+
+fn line(message: &Value) -> Vec<u8> {
+    let mut bytes = message.to_string().into_bytes();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Reads a message.
+pub(crate) fn read(bytes: &[u8]) -> Incoming {
+    let Ok(Value::Object(mut message)) = serde_json::from_slice(bytes) else { return Incoming::Noise };
+    let method = match message.remove("method") {
+        Some(Value::String(method)) => Some(method),
+        Some(_) => return Incoming::Noise,
+        None => None,
+    };
+    match (method, message.remove("id")) {
+        (Some(method), None | Some(Value::Null)) => Incoming::Notification { method },
+        (Some(method), Some(id @ (Value::String(_) | Value::Number(_)))) => Incoming::Request { id, method },
+        (None, Some(id)) => {
+            let Some(id) = id.as_u64() else { return Incoming::Noise };
+            match (message.remove("result"), message.remove("error")) {
+                (Some(Value::Object(result)), None) => Incoming::Response { id, outcome: Ok(result) },
+                (None, Some(Value::Object(error))) => {
+                    Incoming::Response { id, outcome: Err(rpc_error(error)) }
+                }
+                _ => Incoming::Response { id, outcome: Err(malformed()) },
+            }
+        }
+        _ => Incoming::Noise,
+    }
+}
+
+fn rpc_error(mut error: Map<String, Value>) -> RpcError {
+    let code = error.get("code").and_then(Value::as_i64).unwrap_or(0);
+    let message = match error.remove("message") {
+        Some(Value::String(message)) => message,
+        _ => String::new(),
+    };
+    RpcError { code, message }
+}
+
+fn malformed() -> RpcError {
+    RpcError { code: 0, message: "the answer is neither a result nor an error".to_owned() }
+}
+
+/// The number of a response whose line was too long to be kept, from its first and last bytes.
+pub(crate) fn id_of_fragments(head: &[u8], tail: &[u8]) -> Option<u64> {
+    [head, tail].into_iter().find_map(|part| {
+        let text = String::from_utf8_lossy(part);
+        let at = text.rfind("\"id\"").filter(|_| part == tail).or_else(|| text.find("\"id\""))?;
+        let rest = text[at + 4..].trim_start().strip_prefix(':')?.trim_start();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        assert!(matches!(
+            read(br#"{"id":3,"result":{"a":1}}"#),
+            Incoming::Response { id: 3, outcome: Ok(_) }
+        ));
+        assert!(matches!(
+            read(br#"{"id":3,"error":{"code":-1,"message":"x"}}"#),
+            Incoming::Response { id: 3, outcome: Err(RpcError { code: -1, .. }) }
+        ));
+        assert!(matches!(read(br#"{"id":"a","method":"ping"}"#), Incoming::Request { .. }));
+        assert!(matches!(read(br#"{"method":"x"}"#), Incoming::Notification { .. }));
+        assert!(matches!(read(br#"{"id":1,"result":7}"#), Incoming::Response { outcome: Err(_), .. }));
+        for noise in [&b"[]"[..], b"x", b"{}", br#"{"id":-1,"result":{}}"#, br#"{"id":"1","result":{}}"#] {
+            assert_eq!(read(noise), Incoming::Noise);
+        }
+        let deep = format!("{{\"id\":1,\"result\":{}1{}}}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(read(deep.as_bytes()), Incoming::Noise);
+    }
+
+    #[test]
+    fn integers_keep_their_digits() {
+        let text = br#"{"id":1,"result":{"n":12345678901234567890123}}"#;
+        let Incoming::Response { outcome: Ok(result), .. } = read(text) else { panic!() };
+        assert_eq!(result["n"].to_string(), "12345678901234567890123");
+    }
+
+    #[test]
+    fn the_number_of_a_line_that_is_too_long_is_found_at_either_end() {
+        assert_eq!(id_of_fragments(br#"{"jsonrpc":"2.0","id": 12,"result":{"#, b"xx}}"), Some(12));
+        assert_eq!(id_of_fragments(br#"{"result":{"#, br#"xx"},"jsonrpc":"2.0","id":7}"#), Some(7));
+        assert_eq!(id_of_fragments(b"xxx", b"yyy"), None);
+    }
+}

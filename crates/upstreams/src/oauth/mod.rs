@@ -1,0 +1,266 @@
+//! OAuth to upstream servers: a login for one principal, and its tokens on every request to that server.
+//!
+//! ```text
+//! login: discover -> register, or a given client -> the user opens the address -> loopback callback -> token -> disk
+//! use:   disk -> refresh if it is about to end -> `Authorization: Bearer` -> 401: refresh once -> login_required
+//! ```
+//! What must hold: tokens that callers present to Palisade never come here; a token goes to the server it was made for and
+//! to no other; each principal has its own tokens, and the owner of the server has those of the command line.
+
+mod callback;
+mod discovery;
+mod fetch;
+mod tokens;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Uri;
+use policy::Principal;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use self::callback::{Callback, Expected};
+use self::discovery::{Discovered, discover, text};
+use self::fetch::{Sent, address, ask, form};
+pub(crate) use self::tokens::TokenStore;
+use self::tokens::{Granted, now_s};
+use crate::host::{ToolError, ToolErrorCode};
+use crate::tls::Dialer;
+
+/// How long the user may take.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(300);
+/// A token that ends so soon is refreshed before it is used.
+const EARLY_S: u64 = 30;
+const RANDOM_BYTES: usize = 32;
+
+/// A login.
+#[derive(Debug, Clone, Default)]
+pub struct Login {
+    /// For whom.
+    pub principal: Option<Principal>,
+    /// The scopes to ask for. `None`: what the server suggests.
+    pub scope: Option<String>,
+    /// A client that is registered already, or the address of its metadata.
+    pub client_id: Option<String>,
+}
+
+pub(crate) fn failed(message: impl Into<String>) -> ToolError {
+    ToolError::new(ToolErrorCode::LoginRequired, message)
+}
+
+/// The principal whose tokens are used: the owner of the server has one set, however the owner is connected.
+pub(crate) fn holder(principal: &Principal) -> Principal {
+    if principal.is_owner() { Principal::local() } else { principal.clone() }
+}
+
+/// The error of a server that wants a login.
+pub(crate) fn login_required(server: &str, what: &str) -> ToolError {
+    let remedy =
+        format!("the operator runs `palisade tools login {server}`, or sets `headers` of the server");
+    ToolError::new(ToolErrorCode::LoginRequired, format!("the server `{server}` {what}")).with_remedy(remedy)
+}
+
+/// The tokens of one principal for one server.
+pub(crate) struct Credential {
+    pub(crate) server: String,
+    pub(crate) principal: Principal,
+    pub(crate) url: Uri,
+    pub(crate) store: TokenStore,
+    pub(crate) dialer: Dialer,
+    known: Mutex<Option<Granted>>,
+}
+
+impl Credential {
+    pub(crate) fn new(
+        server: &str,
+        principal: &Principal,
+        url: &Uri,
+        parts: (TokenStore, Dialer),
+    ) -> Arc<Self> {
+        let (store, dialer) = parts;
+        let (server, principal, url) = (server.to_owned(), holder(principal), url.clone());
+        Arc::new(Self { server, principal, url, store, dialer, known: Mutex::default() })
+    }
+
+    fn load(&self) -> Option<Granted> {
+        self.store.load(&self.server, &self.principal, &self.url.to_string())
+    }
+
+    /// The access token; `None` without a login.
+    pub(crate) async fn bearer(&self) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = match known {
+            Some(known) => known,
+            None => self.keep(self.load()?),
+        };
+        let is_ending = known.expires_s.is_some_and(|at| at <= now_s() + EARLY_S);
+        if !is_ending || known.refresh_token.is_none() {
+            return Some(known.access_token);
+        }
+        self.refreshed(&known.access_token).await.or(Some(known.access_token))
+    }
+
+    /// The token that was sent last, which results must not show.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let both =
+            known.iter().flat_map(|known| [Some(known.access_token.clone()), known.refresh_token.clone()]);
+        both.flatten().collect()
+    }
+
+    /// Another token in the place of one that was refused or ends; `None` if there is none.
+    pub(crate) async fn refreshed(&self, refused: &str) -> Option<String> {
+        let (store, server) = (self.store.clone(), self.server.clone());
+        let turn = tokio::task::spawn_blocking(move || store.refresh_turn(&server)).await.ok()?.ok()?;
+        let known = self.load()?;
+        // Another process, or a new login, may have been first.
+        if known.access_token != refused {
+            return Some(self.keep(known).access_token);
+        }
+        let refresh_token = known.refresh_token.clone()?;
+        let endpoint = address(&known.token_endpoint).ok()?;
+        let fields = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh_token.as_str()),
+            ("client_id", known.client_id.as_str()),
+            ("resource", known.resource.as_str()),
+        ];
+        let answer = ask(&self.dialer, &endpoint, Sent::Form(&fields)).await.ok()?;
+        if !answer.status.is_success() {
+            tracing::warn!(
+                server = self.server,
+                status = answer.status.as_u16(),
+                "upstream_token_not_refreshed"
+            );
+            return None;
+        }
+        let granted = granted(&answer.object(), known)?;
+        if let Err(error) = self.store.save(&self.server, &self.principal, &granted) {
+            tracing::error!(server = self.server, reason = %error, "upstream_token_not_kept");
+        }
+        drop(turn);
+        Some(self.keep(granted).access_token)
+    }
+
+    fn keep(&self, granted: Granted) -> Granted {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted.clone());
+        granted
+    }
+
+    /// Looks at the disk again before the next request: there may be a new login.
+    pub(crate) fn look_again(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Logs the principal in. `show` gets the address that the user opens.
+    pub(crate) async fn login(&self, login: &Login, show: impl FnOnce(&str)) -> Result<String, ToolError> {
+        let server = discover(&self.dialer, &self.url).await?;
+        let callback = Callback::open().await?;
+        let client_id = self.client(login, &server, callback.redirect()).await?;
+        let (verifier, state) = (random()?, random()?);
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        let scope = login.scope.clone().unwrap_or_else(|| server.scopes.join(" "));
+        let mut fields = vec![
+            ("response_type", "code"),
+            ("client_id", client_id.as_str()),
+            ("redirect_uri", callback.redirect()),
+            ("code_challenge", challenge.as_str()),
+            ("code_challenge_method", "S256"),
+            ("state", state.as_str()),
+            ("resource", server.resource.as_str()),
+        ];
+        if !scope.is_empty() {
+            fields.push(("scope", scope.as_str()));
+        }
+        let endpoint = server.authorization_endpoint.to_string();
+        let joint = if endpoint.contains('?') { '&' } else { '?' };
+        show(&format!("{endpoint}{joint}{}", form(&fields)));
+        let issuer = server.names_issuer.then_some(server.issuer.as_str());
+        let code = callback.code(&Expected { state: &state, issuer }, LOGIN_PATIENCE).await?;
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", code.as_str()),
+            ("redirect_uri", callback.redirect()),
+            ("client_id", client_id.as_str()),
+            ("code_verifier", verifier.as_str()),
+            ("resource", server.resource.as_str()),
+        ];
+        let answer = ask(&self.dialer, &server.token_endpoint, Sent::Form(&fields)).await?;
+        if !answer.status.is_success() {
+            let error = text(&answer.object(), "error").unwrap_or_default();
+            let shown = crate::clean::line(&error, 100);
+            return Err(failed(format!("the authorization server gave no token: {shown}")));
+        }
+        let empty = Granted {
+            url: self.url.to_string(),
+            resource: server.resource.clone(),
+            token_endpoint: server.token_endpoint.to_string(),
+            client_id,
+            access_token: String::new(),
+            refresh_token: None,
+            expires_s: None,
+            scope,
+        };
+        let granted = granted(&answer.object(), empty).ok_or_else(|| failed("the answer has no token"))?;
+        let unkept = |error: std::io::Error| failed(format!("the tokens cannot be kept: {error}"));
+        self.store.save(&self.server, &self.principal, &granted).map_err(unkept)?;
+        Ok(self.keep(granted).scope)
+    }
+
+    /// The client that asks: the given one, or one that is registered now.
+    async fn client(&self, login: &Login, server: &Discovered, redirect: &str) -> Result<String, ToolError> {
+        if let Some(client_id) = &login.client_id {
+            if client_id.starts_with("https://") && !server.takes_metadata_documents {
+                return Err(failed(
+                    "the authorization server takes no client by the address of its metadata",
+                )
+                .with_remedy("leave --client-id out, or register a client there"));
+            }
+            return Ok(client_id.clone());
+        }
+        let Some(endpoint) = &server.registration_endpoint else {
+            return Err(failed("the authorization server registers no clients by itself")
+                .with_remedy("register one there, and give its id with --client-id"));
+        };
+        let client = json!({
+            "client_name": "Palisade",
+            "redirect_uris": [redirect],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+        });
+        let answer = ask(&self.dialer, endpoint, Sent::Json(&client)).await?;
+        let client_id = text(&answer.object(), "client_id").filter(|_| answer.status.is_success());
+        client_id.ok_or_else(|| failed("the authorization server did not register this client"))
+    }
+}
+
+/// The tokens of an answer, with what is known already. `None` if the answer has none that can be sent.
+fn granted(answer: &Map<String, Value>, before: Granted) -> Option<Granted> {
+    let is_bearer = text(answer, "token_type").is_none_or(|kind| kind.eq_ignore_ascii_case("bearer"));
+    let access_token = text(answer, "access_token").filter(|token| is_bearer && is_sendable(token))?;
+    let lifetime_s = answer.get("expires_in").and_then(Value::as_u64);
+    Some(Granted {
+        access_token,
+        refresh_token: text(answer, "refresh_token").or(before.refresh_token),
+        expires_s: lifetime_s.map(|lifetime_s| now_s().saturating_add(lifetime_s)),
+        scope: text(answer, "scope").unwrap_or(before.scope),
+        ..before
+    })
+}
+
+fn is_sendable(token: &str) -> bool {
+    (1..=16 << 10).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn random() -> Result<String, ToolError> {
+    let mut bytes = [0; RANDOM_BYTES];
+    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match count {
+        Ok(RANDOM_BYTES) => Ok(URL_SAFE_NO_PAD.encode(bytes)),
+        _ => Err(failed("this machine gives no random numbers")),
+    }
+}

@@ -1,0 +1,433 @@
+//! All upstream servers: the implementation of [`ToolHost`].
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use policy::Principal;
+use sandbox::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::task::JoinSet;
+
+use crate::answers::{finished, learnable};
+use crate::catalogue::search::{Index, Place};
+use crate::catalogue::shelf::Shelf;
+use crate::catalogue::{Catalogue, Tool};
+use crate::client::Bounds;
+use crate::host::{
+    Dialect, FindQuery, FoundTool, FoundTools, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall,
+    ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
+};
+use crate::oauth::{Login, TokenStore};
+use crate::server::{Server, locked};
+use crate::spec::{ServerSpec, ServerWall, Transport};
+use crate::stubs;
+use crate::tls::Dialer;
+use crate::view::{access, check, definition, found, unknown_tool};
+use crate::wall::{Starter, WalledStart};
+
+/// How long a search waits for servers whose tools were never listed.
+const FIRST_LISTING_PATIENCE: Duration = Duration::from_secs(20);
+/// How many results of a tool are learned from.
+const LEARNED_MAX: u64 = 20;
+const ABOUT_CHARACTERS_MAX: usize = 200;
+/// The most sessions with tokens of principals that are kept.
+const PRINCIPALS_MAX: usize = 256;
+
+/// What [`Upstreams`] is made of.
+pub struct UpstreamsConfig {
+    /// The directory of the server's state; catalogues are in its folder `tools`.
+    pub state_dir: PathBuf,
+    /// An executable that takes the role [`crate::supervisor::ROLE`]: usually this one.
+    pub launcher: PathBuf,
+    /// Starts servers behind the wall. Without it, such servers cannot be used.
+    pub wall: Option<Arc<dyn WalledStart>>,
+    /// The servers.
+    pub servers: Vec<ServerSpec>,
+}
+
+/// All upstream servers.
+pub struct Upstreams {
+    /// With the tokens of the owner, where a server is reached by URL.
+    servers: Vec<Arc<Server>>,
+    /// The same servers with tokens of other principals.
+    of_principals: Mutex<Vec<(Principal, Arc<Server>)>>,
+    starter: Starter,
+    index: Mutex<Option<Arc<Indexed>>>,
+}
+
+/// An index, and the catalogues that it was made from.
+struct Indexed {
+    catalogues: Vec<Arc<Catalogue>>,
+    index: Index,
+}
+
+/// Keeps definitions as if a server had listed them: for measurements without a server.
+pub fn fill_catalogue(
+    state_dir: &std::path::Path,
+    server: &str,
+    definitions: Vec<Value>,
+) -> std::io::Result<()> {
+    let definitions = definitions.into_iter().filter_map(|definition| match definition {
+        Value::Object(definition) => Some(definition),
+        _ => None,
+    });
+    let definitions: Vec<_> = definitions.collect();
+    Shelf::new(state_dir).update(server, |catalogue| catalogue.list(definitions)).map(drop)
+}
+
+/// A tool that waits for the operator, for `palisade tools diff`.
+#[derive(Debug, Clone)]
+pub struct HeldTool {
+    /// Its name.
+    pub tool: String,
+    /// Why.
+    pub reason: String,
+    /// The accepted definition, if there is one.
+    pub before: Option<Value>,
+    /// The definition now.
+    pub now: Value,
+}
+
+impl Upstreams {
+    /// Reads the catalogues. Starts no server.
+    pub fn new(config: UpstreamsConfig) -> Arc<Self> {
+        let shelf = Shelf::new(&config.state_dir);
+        let has_url = config.servers.iter().any(|spec| matches!(spec.transport, Transport::Http(_)));
+        let dialer = if has_url { Dialer::new() } else { Dialer::plain() };
+        let tokens = TokenStore::new(&config.state_dir);
+        let starter = Starter { launcher: config.launcher, wall: config.wall, dialer, tokens };
+        let mut specs = config.servers;
+        specs.sort_by(|one, other| one.name.cmp(&other.name));
+        let server = |spec| Server::new(spec, Principal::local(), starter.clone(), shelf.clone());
+        let servers = specs.into_iter().map(server).collect();
+        Arc::new(Self { servers, of_principals: Mutex::default(), starter, index: Mutex::new(None) })
+    }
+
+    /// Whether there is any server.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// Starts a server and lists its tools. Returns how many there are, and how many are held.
+    pub async fn list(&self, server: &str, patience: Duration) -> Result<(usize, usize), ToolError> {
+        let server = self.server(server)?;
+        server.connected(&Bounds::until(Instant::now() + patience, 0)).await?;
+        let catalogue = server.catalogue();
+        Ok((catalogue.tools.len(), catalogue.held()))
+    }
+
+    /// The tools of a server that wait for the operator. Starts nothing.
+    pub fn held(&self, server: &str) -> Result<Vec<HeldTool>, ToolError> {
+        let catalogue = self.server(server)?.catalogue();
+        let held = catalogue.tools.iter().filter_map(|tool| {
+            let before = tool.pinned_definition.as_ref().and_then(|text| serde_json::from_str(text).ok());
+            let now = Value::Object(tool.parsed());
+            Some(HeldTool { tool: tool.facts.name.clone(), reason: tool.pin().reason()?, before, now })
+        });
+        Ok(held.collect())
+    }
+
+    /// Accepts definitions that wait: those of these tools, or all. Returns their names.
+    pub async fn accept(&self, server: &str, tools: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
+        let server = self.server(server)?;
+        if let Some(unknown) = tools.iter().flatten().find(|name| server.catalogue().get(name).is_none()) {
+            return Err(unknown_tool(&server.spec.name, unknown, &server.catalogue()));
+        }
+        server.update(move |catalogue| catalogue.accept(tools.as_deref())).await
+    }
+
+    /// Forgets what is known about a server: pins, aliases, shapes, and the tokens of everybody. The next listing counts
+    /// as the first.
+    pub fn forget(&self, server: &str) -> Result<bool, ToolError> {
+        let server = self.server(server)?;
+        let kept = |error: std::io::Error| {
+            let message = format!("what is known about it cannot be removed: {error}");
+            ToolError::new(ToolErrorCode::ServerUnavailable, message)
+        };
+        let had_tokens = self.starter.tokens.forget(&server.spec.name).map_err(kept)?;
+        let was_known = server.shelf().forget(&server.spec.name).map_err(kept)?;
+        Ok(was_known || had_tokens)
+    }
+
+    /// Logs a principal in to a server that is reached by URL. `show` gets the address that the user opens. Returns the
+    /// scopes that were granted.
+    pub async fn login(
+        &self,
+        server: &str,
+        login: &Login,
+        show: impl FnOnce(&str),
+    ) -> Result<String, ToolError> {
+        let spec = &self.server(server)?.spec;
+        let Transport::Http(http) = &spec.transport else {
+            let message = format!("`{}` is started by a command and has no login", spec.name);
+            return Err(ToolError::new(ToolErrorCode::BadArguments, message)
+                .with_remedy("give it its credential by `env`, with ${env:NAME} or ${file:/PATH}"));
+        };
+        let principal = login.principal.clone().unwrap_or_else(Principal::local);
+        self.starter.credential(spec, http, &principal).login(login, show).await
+    }
+
+    /// The server with the tokens of a principal. The servers of others are not touched.
+    fn of(&self, server: &Arc<Server>, principal: &Principal) -> Arc<Server> {
+        let is_shared = !matches!(server.spec.transport, Transport::Http(_)) || principal.is_owner();
+        if is_shared {
+            return Arc::clone(server);
+        }
+        let mut all = locked(&self.of_principals);
+        let is_it = |(holder, known): &&(Principal, Arc<Server>)| {
+            holder == principal && known.spec.name == server.spec.name
+        };
+        if let Some((_, known)) = all.iter().find(is_it) {
+            return Arc::clone(known);
+        }
+        if all.len() >= PRINCIPALS_MAX {
+            all.remove(0);
+        }
+        let own =
+            Server::new(server.spec.clone(), principal.clone(), self.starter.clone(), server.shelf().clone());
+        all.push((principal.clone(), Arc::clone(&own)));
+        own
+    }
+
+    /// Stops all servers, and waits until their processes are gone.
+    pub async fn close(&self) {
+        let mut stops = JoinSet::new();
+        let of_principals = std::mem::take(&mut *locked(&self.of_principals));
+        let of_principals = of_principals.into_iter().map(|(_, server)| server);
+        for server in self.servers.iter().cloned().chain(of_principals) {
+            stops.spawn(async move { server.stop().await });
+        }
+        while stops.join_next().await.is_some() {}
+    }
+
+    /// A server by its name, or as a program spells it.
+    fn server(&self, name: &str) -> Result<&Arc<Server>, ToolError> {
+        let exact = self.servers.iter().find(|server| server.spec.name == name);
+        let spelled = || self.servers.iter().find(|server| server.spec.name.replace('-', "_") == name);
+        exact.or_else(spelled).ok_or_else(|| {
+            let shown: String = name.chars().take(64).collect();
+            let names: Vec<&str> = self.servers.iter().map(|server| server.spec.name.as_str()).collect();
+            let message = format!("there is no tool server `{}`", shown.escape_debug());
+            let remedy = match names.is_empty() {
+                true => "none is configured".to_owned(),
+                false => format!("the servers are {}", names.join(", ")),
+            };
+            ToolError::new(ToolErrorCode::UnknownServer, message).with_remedy(remedy)
+        })
+    }
+
+    /// The server and its tools, listed if they never were.
+    async fn listed(&self, name: &str) -> Result<(&Arc<Server>, Arc<Catalogue>), ToolError> {
+        let server = self.server(name)?;
+        if !server.catalogue().header.is_listed {
+            let bounds = Bounds::until(Instant::now() + FIRST_LISTING_PATIENCE, 0);
+            server.connected(&bounds).await?;
+        }
+        Ok((server, server.catalogue()))
+    }
+
+    /// Lists the tools of servers that were never listed, all at once. Returns those that failed.
+    async fn list_new(&self, query: &FindQuery<'_>) -> Vec<(String, String)> {
+        let mut starts = JoinSet::new();
+        for server in self.servers.iter().filter(|server| is_wanted(server, query)) {
+            if !server.catalogue().header.is_listed {
+                let server = Arc::clone(server);
+                starts.spawn(async move {
+                    let bounds = Bounds::until(Instant::now() + FIRST_LISTING_PATIENCE, 0);
+                    let outcome = server.connected(&bounds).await;
+                    outcome.err().map(|error| (server.spec.name.clone(), error.message))
+                });
+            }
+        }
+        let mut failed = Vec::new();
+        while let Some(outcome) = starts.join_next().await {
+            failed.extend(outcome.ok().flatten());
+        }
+        failed.sort();
+        failed
+    }
+
+    /// The index of what is known now.
+    async fn indexed(&self) -> Arc<Indexed> {
+        let catalogues: Vec<Arc<Catalogue>> = self.servers.iter().map(|server| server.catalogue()).collect();
+        let known = locked(&self.index).clone();
+        let is_same = |known: &Arc<Indexed>| {
+            known.catalogues.iter().zip(&catalogues).all(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        if let Some(known) = known.filter(is_same) {
+            return known;
+        }
+        let names: Vec<String> = self.servers.iter().map(|server| server.spec.name.clone()).collect();
+        let built = tokio::task::spawn_blocking(move || {
+            let servers = names.iter().zip(&catalogues).zip(0u32..);
+            let index =
+                Index::new(servers.map(|((name, catalogue), place)| (place, name.as_str(), &**catalogue)));
+            Arc::new(Indexed { catalogues, index })
+        });
+        let built = match built.await {
+            Ok(built) => built,
+            Err(_) => Arc::new(Indexed { catalogues: Vec::new(), index: Index::default() }),
+        };
+        *locked(&self.index) = Some(Arc::clone(&built));
+        built
+    }
+
+    /// The places of all tools that match, best first.
+    fn places(&self, indexed: &Indexed, query: &FindQuery<'_>) -> Vec<Place> {
+        let wanted: Vec<bool> = self.servers.iter().map(|server| is_wanted(server, query)).collect();
+        let is_wanted = |place: Place| wanted.get(place.0 as usize).copied().unwrap_or(false);
+        if let Some((server, tool)) = query.words.trim().split_once('.')
+            && let Ok(found) = self.server(server)
+            && let Some(place) = self.servers.iter().position(|one| Arc::ptr_eq(one, found))
+            && let Some(tool) = indexed.catalogues.get(place).and_then(|catalogue| catalogue.place(tool))
+            && wanted[place]
+        {
+            return vec![(place as u32, tool)];
+        }
+        if query.words.trim().is_empty() {
+            let all = indexed.catalogues.iter().zip(0u32..).flat_map(|(catalogue, server)| {
+                (0..catalogue.tools.len() as u32).map(move |tool| (server, tool))
+            });
+            return all.filter(|place| is_wanted(*place)).collect();
+        }
+        indexed.index.find(query.words, is_wanted)
+    }
+
+    async fn search(&self, query: FindQuery<'_>) -> FoundTools {
+        let failed = self.list_new(&query).await;
+        let indexed = self.indexed().await;
+        let places = self.places(&indexed, &query);
+        let shown = places.iter().take(query.limit).map(|(server, tool)| {
+            let (server, catalogue) =
+                (&self.servers[*server as usize], &indexed.catalogues[*server as usize]);
+            found(&server.spec, &catalogue.tools[*tool as usize], query.dialect)
+        });
+        let tools: Vec<FoundTool> = shown.collect();
+        FoundTools { total: places.len(), more: places.len() - tools.len(), tools, failed }
+    }
+}
+
+fn is_wanted(server: &Server, query: &FindQuery<'_>) -> bool {
+    query.servers.is_none_or(|names| names.contains(&server.spec.name))
+}
+
+impl ToolHost for Upstreams {
+    fn servers(&self) -> Vec<ServerInfo> {
+        let info = |server: &Arc<Server>| {
+            let (spec, catalogue) = (&server.spec, server.catalogue());
+            let is_offered = |tool: &&Tool| access(spec, tool) != ToolAccess::Deny;
+            let about = match spec.about.is_empty() {
+                true => crate::clean::line(&catalogue.header.instructions, ABOUT_CHARACTERS_MAX),
+                false => spec.about.clone(),
+            };
+            let is_walled = match &spec.transport {
+                Transport::Stdio(stdio) => Some(stdio.wall != ServerWall::None),
+                Transport::Http(_) => None,
+            };
+            ServerInfo {
+                name: spec.name.clone(),
+                about,
+                state: server.state(),
+                tools: catalogue.tools.iter().filter(is_offered).count(),
+                held: catalogue.held(),
+                labels: spec.labels.clone(),
+                refuses: spec.refuses.clone(),
+                instructions: catalogue.header.instructions.clone(),
+                is_walled,
+            }
+        };
+        self.servers.iter().map(info).collect()
+    }
+
+    fn find<'a>(&'a self, query: FindQuery<'a>) -> BoxFuture<'a, FoundTools> {
+        Box::pin(self.search(query))
+    }
+
+    fn standing<'a>(
+        &'a self,
+        server: &'a str,
+        tool: &'a str,
+    ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
+        Box::pin(async move {
+            let (server, catalogue) = self.listed(server).await?;
+            let spec = &server.spec;
+            let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
+            Ok(ToolStanding {
+                server: spec.name.clone(),
+                tool: tool.facts.name.clone(),
+                alias: tool.facts.alias.clone(),
+                effect: tool.facts.effect,
+                access: access(spec, tool),
+                labels: spec.labels.clone(),
+                refuses: spec.refuses.clone(),
+                digest: tool.facts.digest.clone(),
+            })
+        })
+    }
+
+    fn describe<'a>(
+        &'a self,
+        server: &'a str,
+        tool: &'a str,
+    ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
+        Box::pin(async move {
+            let (server, catalogue) = self.listed(server).await?;
+            let spec = &server.spec;
+            let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
+            Ok(definition(spec, tool))
+        })
+    }
+
+    fn call<'a>(&'a self, call: ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
+        Box::pin(async move {
+            let deadline = call.deadline.min(Instant::now() + self.server(call.server)?.spec.timeout);
+            let bounds = Bounds { deadline, cancel: call.cancel, bytes_max: call.answer_bytes_max };
+            let server = self.of(self.server(call.server)?, call.principal);
+            if !server.catalogue().header.is_listed {
+                server.connected(&bounds).await?;
+            }
+            let (spec, catalogue) = (&server.spec, server.catalogue());
+            let unknown = || unknown_tool(&spec.name, call.tool, &catalogue);
+            let tool = catalogue.get(call.tool).ok_or_else(unknown)?;
+            check(spec, tool)?;
+            let (name, digest) = (tool.facts.name.clone(), tool.facts.digest.clone());
+            let mut params = Map::new();
+            params.insert("name".to_owned(), Value::from(name.as_str()));
+            params.insert("arguments".to_owned(), Value::Object(call.arguments));
+            // Asked again when the server runs: its definitions may have changed.
+            let is_allowed = |now: &Catalogue| {
+                let tool = now.named(&name).ok_or_else(|| unknown_tool(&spec.name, &name, now))?;
+                check(spec, tool)
+            };
+            let answer = server.request("tools/call", params, &bounds, is_allowed).await?;
+            let answer = finished(answer, &spec.labels)?;
+            if server.times_learned(&name) < LEARNED_MAX
+                && !tool.has_output_schema()
+                && let Some(shape) = learnable(&answer.result)
+            {
+                server.learn(&name, &digest, shape);
+            }
+            Ok(answer)
+        })
+    }
+
+    fn read<'a>(&'a self, read: ResourceRead<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
+        Box::pin(async move {
+            let server = self.of(self.server(read.server)?, read.principal);
+            let deadline = read.deadline.min(Instant::now() + server.spec.timeout);
+            let bounds = Bounds { deadline, cancel: read.cancel, bytes_max: read.answer_bytes_max };
+            let mut params = Map::new();
+            params.insert("uri".to_owned(), Value::from(read.uri));
+            let answer = server.request("resources/read", params, &bounds, |_| Ok(())).await?;
+            finished(answer, &server.spec.labels)
+        })
+    }
+
+    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>> {
+        Box::pin(async move {
+            let (server, catalogue) = self.listed(server).await?;
+            Ok(stubs::declarations(&server.spec.name, &catalogue, dialect))
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! What differs behind a wall by its own nature: other outcomes, and verdicts about a kernel that is the sandbox's own.
+//!
+//! An attack that says ESCAPED is a failure, unless a row names its words: what it got is gVisor's, and nothing of the host.
+
+use crate::attack::Attack;
+
+/// The walls with an OCI runtime, and the executable that each needs.
+pub const OCI_WALLS: [(&str, &str); 3] = [("runc", "runc"), ("crun", "crun"), ("gvisor", "runsc")];
+
+/// One difference.
+#[derive(Debug)]
+pub struct Nature {
+    /// The wall.
+    pub wall: &'static str,
+    /// The attack.
+    pub attack: &'static str,
+    /// Its outcomes there, besides its own.
+    pub outcomes: &'static [&'static str],
+    /// The words of a verdict that reaches nothing of the host; empty if there is none.
+    pub says: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+const fn gvisor(
+    attack: &'static str,
+    outcomes: &'static [&'static str],
+    says: &'static str,
+    reason: &'static str,
+) -> Nature {
+    Nature { wall: "gvisor", attack, outcomes, says, reason }
+}
+
+/// Every difference.
+pub const NATURE: [Nature; 16] = [
+    gvisor(
+        "deception_steal_stream.py",
+        &["failed"],
+        "",
+        "there is no pidfd_open, so the attack cannot begin",
+    ),
+    gvisor(
+        "exhaust_connections.py",
+        &["failed"],
+        "",
+        "there is no /proc/net/sockstat, so the attack cannot count",
+    ),
+    gvisor(
+        "exhaust_locks.py",
+        &[],
+        " locks, of an open file description",
+        "the locks are in gVisor's kernel; no file of the host is locked",
+    ),
+    gvisor(
+        "exhaust_pipes_named.py",
+        &["killed"],
+        "",
+        "the host refuses threads to gVisor itself, which ends the sandbox",
+    ),
+    gvisor(
+        "exhaust_processes.py",
+        &["killed"],
+        "",
+        "the host refuses a process to gVisor itself, which ends the sandbox",
+    ),
+    gvisor(
+        "exhaust_terminals.py",
+        &[],
+        "terminals of one process",
+        "the terminals are in gVisor's kernel, within the memory limit",
+    ),
+    gvisor(
+        "exhaust_threads.py",
+        &["killed"],
+        "threads at once",
+        "the control group has an allowance for gVisor, so a program may have more than its limit",
+    ),
+    gvisor("exhaust_timers.py", &[], " timers", "the timers are in gVisor's kernel, within the memory limit"),
+    gvisor("exhaust_zombies.py", &["killed"], "zombies at once", "zombies are no processes of the host"),
+    gvisor(
+        "kernel_core_handler.py",
+        &["failed"],
+        "",
+        "there is no /proc/self/limits, so the attack cannot look",
+    ),
+    gvisor("kernel_devices.py", &[], "fuse gave", "/dev/fuse is gVisor's own"),
+    gvisor("kernel_sysfs.py", &[], "/sys gave", "/sys is gVisor's own"),
+    gvisor(
+        "process_kill_first.py",
+        &["killed"],
+        "",
+        "process 1 can be killed, which ends this sandbox and nothing else",
+    ),
+    gvisor(
+        "read_guest_environment.py",
+        &[],
+        "environ gave 17",
+        "it is HOME=/home/agent, which gVisor sets for process 1",
+    ),
+    gvisor("read_host_places.py", &[], "/sys gave", "/sys is gVisor's own"),
+    gvisor("read_proc_of_host.py", &[], "/proc/cmdline has", "the command line is that of gVisor's kernel"),
+];
+
+/// The attack with the outcomes that it may have behind that wall.
+pub fn behind(wall: &str, attack: &Attack) -> Attack {
+    let mut attack = attack.clone();
+    let own = NATURE.iter().filter(|nature| nature.wall == wall && nature.attack == attack.name);
+    let own: Vec<&Nature> = own.collect();
+    let more: Vec<String> =
+        own.iter().flat_map(|nature| nature.outcomes).map(|word| (*word).to_owned()).collect();
+    let says = own.iter().map(|nature| nature.says).filter(|words| !words.is_empty());
+    attack.excused = says.map(str::to_owned).collect();
+    attack.silent.clone_from(&more);
+    if !more.is_empty() && attack.outcomes.is_empty() {
+        attack.outcomes.push("completed".to_owned());
+    }
+    attack.outcomes.extend(more);
+    attack
+}
+
+/// Whether the wall can be tried here; says so where it cannot.
+pub fn is_here(wall: &str) -> bool {
+    let command = OCI_WALLS.iter().find(|(name, _)| *name == wall).map_or(wall, |(_, command)| command);
+    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let is_found = folders.iter().any(|folder| std::path::Path::new(folder).join(command).is_file());
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED: the suite does not run as root, so the wall {wall} is not tested");
+    } else if !is_found {
+        eprintln!("SKIPPED: {command} is not installed, so the wall {wall} is not tested");
+    }
+    is_root && is_found
+}

@@ -1,0 +1,171 @@
+//! Walls with an OCI runtime through the product: persistent sandboxes, hosts of the web, tools of other servers. They need
+//! only the stream to the guest, so each works behind each wall. A runtime that is not installed is skipped by name.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use functional::gate::Gate;
+use functional::outcome;
+use harness::mcp::Client;
+use harness::{Build, Palisade, TestFolder, User};
+use serde_json::{Value, json};
+
+/// Whether the wall can be tried here; says so where it cannot.
+fn is_here(wall: &str) -> bool {
+    let command = if wall == "gvisor" { "runsc" } else { wall };
+    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let is_found = folders.iter().any(|folder| std::path::Path::new(folder).join(command).is_file());
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !is_found {
+        eprintln!("SKIPPED: the wall {wall} needs root and {command}, so it is not tested");
+    }
+    is_root && is_found
+}
+
+fn stdout(result: &Value) -> &str {
+    assert_eq!(outcome(result), "completed", "{result:#}");
+    result["stdout"].as_str().unwrap_or_default()
+}
+
+/// A server with that wall alone, over a state directory of the test.
+fn server(folder: &TestFolder, wall: &str) -> Client {
+    let state = folder.path().join("state");
+    let palisade = Palisade::new(Build::Real, User::Root, &["mcp"]);
+    Client::start(
+        palisade.env("PALISADE_WALL_DEFAULT", wall).env("PALISADE_STATE_DIR", state.to_str().unwrap()),
+    )
+}
+
+fn files_last_over_a_restart(wall: &str) {
+    if !is_here(wall) {
+        return;
+    }
+    let folder = TestFolder::new();
+    let mut first = server(&folder, wall);
+    let sandbox = first.open(json!({}));
+    let written = first.run(
+        &sandbox,
+        "python",
+        "x = 5\nopen('kept', 'w').write('of before')\nprint(open('kept').read())",
+    );
+    assert_eq!(stdout(&written), "of before\n");
+    let alive = first.begin_run(&sandbox, "python", "print(x + 1)", json!({})).result();
+    assert_eq!(stdout(&alive), "6\n", "the interpreter lives on");
+    assert_eq!(alive["isolation"]["backend"], wall, "{alive:#}");
+    let changed = first.run(&sandbox, "bash", "cat kept; echo more >> kept");
+    assert_eq!(stdout(&changed), "of before");
+    first.kill();
+    let second = server(&folder, wall);
+    let read = second.run(&sandbox, "python", "print(open('kept').read(), 'x' in globals())");
+    assert_eq!(stdout(&read), "of beforemore\n False\n");
+    let read = second.call("read_file", json!({"sandbox_id": sandbox, "path": "kept"}));
+    assert_eq!(read["text"], "of beforemore\n", "{read:#}");
+    let closed = second.call("sandbox_close", json!({"sandbox_id": sandbox}));
+    assert_eq!(closed["closed"], true, "{closed:#}");
+}
+
+#[test]
+fn files_last_over_a_restart_behind_runc() {
+    files_last_over_a_restart("runc");
+}
+
+#[test]
+fn files_last_over_a_restart_behind_crun() {
+    files_last_over_a_restart("crun");
+}
+
+#[test]
+fn files_last_over_a_restart_behind_gvisor() {
+    files_last_over_a_restart("gvisor");
+}
+
+const FETCH: &str = r#"
+import ssl, urllib.request
+trust = ssl.create_default_context(cafile="certificate.pem")
+def fetch(url):
+    try: return urllib.request.urlopen(url, context=trust, timeout=20).read().decode().strip()
+    except Exception as error: return str(getattr(error, "reason", error))
+print(fetch("https://origin.example:@TLS/a"))
+print(fetch("http://origin.example:@PLAIN/b"))
+print("denied" if "Palisade: " in fetch("https://evil.example/") else "reached")
+"#;
+
+/// In a fresh sandbox and in a persistent one.
+fn an_allowed_host_is_reached(wall: &str) {
+    if !is_here(wall) {
+        return;
+    }
+    let Some(gate) = Gate::start("") else { return };
+    let client = Client::start(gate.palisade(User::Root, &["mcp"]).env("PALISADE_WALL_DEFAULT", wall));
+    let certificate = fs::read_to_string(gate.certificate()).unwrap();
+    let sandbox = client.open(json!({"access": ["web"]}));
+    for of in [Value::Null, json!(sandbox)] {
+        let mut call = json!({"language": "python", "code": gate.with_ports(FETCH), "access": ["web"],
+                              "timeout_ms": 60_000, "inputs": [{"path": "certificate.pem", "text": certificate}]});
+        if !of.is_null() {
+            call["sandbox_id"] = of;
+        }
+        let result = client.call("run", call);
+        assert_eq!(stdout(&result), "hello /a\nhello /b\ndenied\n");
+        assert_eq!(result["isolation"]["backend"], wall, "{result:#}");
+    }
+}
+
+#[test]
+fn an_allowed_host_is_reached_behind_runc() {
+    an_allowed_host_is_reached("runc");
+}
+
+#[test]
+fn an_allowed_host_is_reached_behind_crun() {
+    an_allowed_host_is_reached("crun");
+}
+
+#[test]
+fn an_allowed_host_is_reached_behind_gvisor() {
+    an_allowed_host_is_reached("gvisor");
+}
+
+fn a_tool_of_another_server_is_called(wall: &str) {
+    if !is_here(wall) {
+        return;
+    }
+    let folder = TestFolder::new();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../origin/upstream.py");
+    let config = format!(
+        "[tools.servers.small]\nabout = \"the test server\"\ncommand = \"python3\"\nargs = [{script:?}, {:?}]\n\
+         wall = \"none\"\n",
+        folder.path().join("pid")
+    );
+    folder.file("config/palisade/palisade.toml", config);
+    let (config, state) = (folder.path().join("config"), folder.path().join("state"));
+    let palisade = |args: &[&str]| {
+        Palisade::new(Build::Real, User::Root, args)
+            .env("XDG_CONFIG_HOME", config.to_str().unwrap())
+            .env("PALISADE_STATE_DIR", state.to_str().unwrap())
+            .env("PALISADE_WALL_DEFAULT", wall)
+    };
+    let ended = palisade(&["tools", "accept", "small"]).end();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let client = Client::start(palisade(&["mcp"]));
+    let code = "print(tools.small.echo(a=7))";
+    let result = client.call("run", json!({"language": "python", "code": code, "access": ["small"]}));
+    assert_eq!(stdout(&result), "{'a': 7}\n");
+    assert_eq!((&result["tools"]["calls"], &result["isolation"]["backend"]), (&json!(1), &json!(wall)));
+}
+
+#[test]
+fn a_tool_of_another_server_is_called_behind_runc() {
+    a_tool_of_another_server_is_called("runc");
+}
+
+#[test]
+fn a_tool_of_another_server_is_called_behind_crun() {
+    a_tool_of_another_server_is_called("crun");
+}
+
+#[test]
+fn a_tool_of_another_server_is_called_behind_gvisor() {
+    a_tool_of_another_server_is_called("gvisor");
+}
