@@ -5,7 +5,7 @@ Usage: egress.py TEST_BINARY RESULTS.json [SAMPLES]
 The test build is needed (`--features breach`), because only that reaches a loopback address. The hosts are threads of this
 program: an echo server, a source of bytes and a resolver. Samples of runs alternate over four servers: without any access
 configured (`plain` and `again`), with access configured and not asked for (`offered`), and asked for (`granted`). All
-samples are kept.
+samples are kept. Throughput is measured with several requests on their way at once, in turns.
 """
 
 import json
@@ -27,6 +27,8 @@ WARM_UP = 30
 PAUSE_S = 0.05
 TUNNELS = 300
 STREAM_MB = 512
+RATE_RUNS = 400
+IN_FLIGHT = 8
 ROUNDS = 3
 
 TUNNEL = """
@@ -152,6 +154,10 @@ def main():
             tunnel[0].extend(direct(echo))
             tunnel[1].extend(within(granted, TUNNEL.replace("COUNT", str(TUNNELS)).replace("PORT", str(echo))))
         streams = [within(granted, STREAM.replace("PORT", str(source))) for _ in range(ROUNDS)]
+        rates = {"plain": [], "granted": []}
+        for _ in range(ROUNDS):
+            rates["plain"].append(plain.rate(RATE_RUNS, IN_FLIGHT))
+            rates["granted"].append(granted.rate(RATE_RUNS, IN_FLIGHT, access=["web"]))
         for one in (plain, offered, granted, again):
             one.close()
     middle = {name: statistics.median(ones) for name, ones in samples.items()}
@@ -163,9 +169,10 @@ def main():
         "runs_p50_ms": middle,
         "runs_more_us": more,
         "runs_more_us_of_pairs": pairs,
+        "runs_per_s": {name: statistics.median(ones) for name, ones in rates.items()},
         "connect_more_us": connect,
         "stream_mb_per_s": statistics.median(streams),
-        "samples": {"runs_ms": samples, "direct_us": tunnel[0], "tunnel_us": tunnel[1], "streams_mb_per_s": streams},
+        "samples": {"runs_ms": samples, "direct_us": tunnel[0], "tunnel_us": tunnel[1], "streams_mb_per_s": streams, "runs_per_s": rates},
     }
     os.makedirs(os.path.dirname(results) or ".", exist_ok=True)
     with open(results, "w", encoding="utf-8") as file:
@@ -173,6 +180,8 @@ def main():
         file.write("\n")
     for name in middle:
         print(f"{name:8} p50 {middle[name]:.3f} ms, {more[name]:+.0f} us, {pairs[name]:+.0f} us in the middle pair")
+    for name, ones in rates.items():
+        print(f"{name:8} {statistics.median(ones):.0f} runs/s with {IN_FLIGHT} on their way")
     print(f"tunnel: {connect:.0f} us over direct ({statistics.median(tunnel[0]):.0f} us)")
     print(f"stream: {statistics.median(streams):.0f} MB/s")
 

@@ -52,6 +52,24 @@ class Server:
             raise RuntimeError(f"the run ended {result}")
         return elapsed
 
+    def rate(self, count, in_flight, code="print(1)", **options):
+        """Runs per second with that many requests on their way."""
+        params = {"name": "run", "arguments": {"language": "python", "code": code, **options}}
+        sent = answered = 0
+        started = time.perf_counter()
+        while answered < count:
+            while sent < count and sent - answered < in_flight:
+                self.number += 1
+                sent += 1
+                self.write({"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params})
+            answer = json.loads(self.process.stdout.readline())
+            if "id" not in answer:
+                continue
+            if answer["result"]["structuredContent"]["outcome"] != "completed":
+                raise RuntimeError(f"a run ended {answer['result']}")
+            answered += 1
+        return count / (time.perf_counter() - started)
+
     def close(self):
         self.process.stdin.close()
         self.process.wait(timeout=30)
