@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::store::StoreError;
+use crate::store::{StoreError, write_ahead};
 
 /// How long other servers may hold a database.
 pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(5);
@@ -196,7 +196,7 @@ fn connect(path: &Path, form: &Form) -> rusqlite::Result<(Connection, i64)> {
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    write_ahead(&connection, BUSY_PATIENCE)?;
     connection.pragma_update(None, "synchronous", form.synchronous)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

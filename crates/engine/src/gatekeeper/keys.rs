@@ -21,7 +21,7 @@ use policy::{Caller, Claims, Scopes};
 use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
 use super::key_text::{KeyDigest, KeyId, KeyText};
-use crate::store::StoreError;
+use crate::store::{StoreError, write_ahead};
 
 const FOLDER: &str = "gate";
 const FILE: &str = "keys.db";
@@ -479,7 +479,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_PATIENCE)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    write_ahead(&connection, BUSY_PATIENCE)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "trusted_schema", false)?;
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

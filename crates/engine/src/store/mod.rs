@@ -14,6 +14,7 @@ mod rows;
 mod sandboxes;
 mod schema;
 mod servers;
+mod write_ahead;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub(crate) use rows::{NewRun, StoredRun};
 pub(crate) use sandboxes::{Opened, SandboxUse};
 pub(crate) use schema::KNOWN as LAYOUT;
 pub(crate) use servers::Servers;
+pub(crate) use write_ahead::write_ahead;
 
 use self::keeper::{Answer, Database, Health, Kind, Request};
 use crate::Principal;

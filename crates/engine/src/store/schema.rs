@@ -100,7 +100,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY_PATIENCE)?;
     // This takes effect only while the file is empty, so it comes before any write.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    super::write_ahead(&connection, BUSY_PATIENCE)?;
     // Acknowledged data is on the disk: https://sqlite.org/pragma.html#pragma_synchronous.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! every 250 ms: did the database change? -> read -> table; what was revoked, replaced or has expired ends
-//! a request:    id -> table -> secret, in constant time -> state -> caller; not found -> look once more
+//! a request:    id -> table -> secret, in constant time -> state -> caller; not found -> a look that begins after the
+//!               request, at most one look in 20 ms
 //! ```
 //! Every server of a state directory does this on its own, so a revocation reaches all of them within a second. The
 //! table answers only while it is fresh. When the keys could not be read for a second, a request reads them first, and
@@ -27,7 +28,7 @@ use crate::reload::Replaceable;
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Older knowledge does not decide about a request.
 const FRESH: Duration = Duration::from_secs(1);
-/// After a look, an unknown key causes no other look for so long: wrong keys cannot keep the database busy.
+/// The least time between two looks that unknown keys cause: wrong keys cannot keep the database busy. They wait meanwhile.
 const LOOK_AGAIN_MS: u64 = 20;
 /// Interval of writing down when keys were used.
 const NOTE_PAUSE: Duration = Duration::from_secs(60);
@@ -147,12 +148,26 @@ impl KeyRing {
         if !self.is_fresh() && !self.look_aside(on_end).await {
             return Some(Err(Unidentified::unavailable(UNREADABLE)));
         }
+        let came_ms = self.age_ms();
         let found = self.find(&shown, unix_ms());
         // The key may have been made a moment ago.
-        if found.is_err() && self.confirmed_ago_ms() >= LOOK_AGAIN_MS && self.look_aside(on_end).await {
+        if found.is_err() && self.look_after(came_ms, on_end).await {
             return Some(self.find(&shown, unix_ms()));
         }
         Some(found)
+    }
+
+    /// Waits for a look that began after that moment. Says whether the keys could be read.
+    async fn look_after(self: &Arc<Self>, came_ms: u64, on_end: &Arc<super::OnEnd>) -> bool {
+        let pause_ms = LOOK_AGAIN_MS.saturating_sub(self.confirmed_ago_ms()).max(1);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let (ring, on_end) = (Arc::clone(self), Arc::clone(on_end));
+        let look = move || {
+            let mut looking = ring.looking.lock().unwrap_or_else(PoisonError::into_inner);
+            // One look serves all who waited for it.
+            ring.confirmed_ms.load(Ordering::Acquire) > came_ms || ring.look_with(&mut looking, &on_end)
+        };
+        tokio::task::spawn_blocking(look).await.unwrap_or(false)
     }
 
     fn find(&self, shown: &ShownKey, now_ms: u64) -> Result<Identified, Unidentified> {
@@ -222,6 +237,10 @@ impl KeyRing {
     /// Looks for changes, and ends what does not count any more. Says whether the keys could be read.
     pub(super) fn look(&self, on_end: &super::OnEnd) -> bool {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look_with(&mut looking, on_end)
+    }
+
+    fn look_with(&self, looking: &mut Looking, on_end: &super::OnEnd) -> bool {
         // A change after this moment is seen the next time.
         let began_ms = self.age_ms().max(1);
         let before = self.table.get();
