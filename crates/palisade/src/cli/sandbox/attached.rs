@@ -105,7 +105,7 @@ impl Attached<'_> {
                     }
                 }
                 size = next_size(&mut sizes) => match size {
-                    Some(size) => progress.attachment.send(&ToRun::Resize(size)).await?,
+                    Some(size) => progress.tell(&ToRun::Resize(size)).await,
                     None => sizes = None,
                 },
                 piece = input(progress.is_input_wanted), if wants_input => {
@@ -115,27 +115,30 @@ impl Attached<'_> {
                     is_over = piece.is_none();
                     match piece {
                         Some(piece) => progress.unsent = piece,
-                        None => progress.attachment.send(&ToRun::StdinEnd).await?,
+                        None => progress.tell(&ToRun::StdinEnd).await,
                     }
                 }
             }
-            progress.send_input().await?;
+            progress.send_input().await;
         }
     }
 }
 
 impl Progress {
+    /// Sends a message. The run may be over, or refused: its result follows, and a broken connection is told by reading.
+    async fn tell(&mut self, message: &ToRun) {
+        self.attachment.send(message).await.ok();
+    }
+
     /// Sends as much input as the window allows.
-    async fn send_input(&mut self) -> Result<(), ClientError> {
+    async fn send_input(&mut self) {
         while !self.unsent.is_empty() && self.window > 0 {
             let count = self.unsent.len().min(self.window).min(PIECE_BYTES_MAX);
             let rest = self.unsent.split_off(count);
             let piece = std::mem::replace(&mut self.unsent, rest);
             self.window -= count;
-            // The run may be over: its result follows.
-            self.attachment.send(&ToRun::Stdin(piece)).await.ok();
+            self.tell(&ToRun::Stdin(piece)).await;
         }
-        Ok(())
     }
 
     /// Handles a message. Returns the result, if it is the last one.
