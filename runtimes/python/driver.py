@@ -441,17 +441,19 @@ class Session:
         self.handler = None
         self.stdin = None
         self.environ, self.before = None, {}
+        # Why the environment could not be set.
+        self.ungiven = None
         self.tools = None
         sys.modules["__main__"] = self.module
 
     # -- one run ------------------------------------------------------------------------------------
 
-    def run(self, mode, source, code, stdin_path, variables, args, given):
+    def run(self, mode, source, code, stdin_path, variables, args):
         report = Report()
         keep = mode == "keep"
         try:
-            if given:
-                self.give(given, keep)
+            if self.ungiven is not None:
+                raise self.ungiven
             self.prepare(source, stdin_path, variables, args)
             if keep and stdin_path:
                 self.hide(stdin_path)
@@ -552,23 +554,31 @@ class Session:
 
     # -- around a run -------------------------------------------------------------------------------
 
-    def give(self, given, keep):
-        """Sets the environment of one run, and remembers what was there for the next one."""
-        # Python without -S has loaded it, so a program cannot tell.
-        from os import environ
+    def give(self, given):
+        """Sets the environment of the next run, and remembers what was there. The order may still be on its way."""
+        try:
+            # Python without -S has loaded it, so a program cannot tell.
+            from os import environ
 
-        self.environ = environ
-        for name, value in zip(given[::2], given[1::2]):
-            if keep:
-                self.before[name] = environ.get(name)
-            environ[name] = value
-            if name == TOOLS_VARIABLE:
-                import builtins
+            self.environ = environ
+            # Few names are there before, and to ask for one that is not there takes long.
+            known = getattr(environ, "_data", None)
+            for name, value in zip(given[::2], given[1::2]):
+                if name not in self.before:
+                    is_unknown = type(known) is dict and name.encode() not in known
+                    self.before[name] = None if is_unknown else environ.get(name)
+                environ[name] = value
+                if name == TOOLS_VARIABLE:
+                    import builtins
 
-                self.tools = builtins.tools = LateTools(value)
+                    self.tools = builtins.tools = LateTools(value)
+        except Exception as exc:
+            # The run tells it.
+            self.ungiven = exc
 
     def take_back(self):
         """After a kept run: every given name is what it was before, whatever the program did with it."""
+        self.ungiven = None
         if self.tools is not None:
             import builtins
 
@@ -1027,7 +1037,7 @@ def drive(dunders, packages):
 
 
 def serve(session, channel):
-    leave_with, given = None, ()
+    leave_with = None
     while True:
         message = channel.receive()
         if message is not None and message[0] == "rehearse":
@@ -1036,16 +1046,15 @@ def serve(session, channel):
             sys.modules["__main__"] = session.module
             continue
         if message is not None and message[0] == "given":
-            given = message[1:]
+            session.give(message[1:])
             continue
         if message is None or message[0] != "run":
             return leave_with
         _, run_id, mode, source, code, stdin_path, count, *rest = message
         split = int(count)
         variables = rest[0] if split else ""
-        report = session.run(mode, source, code, stdin_path, variables, rest[split:], given)
+        report = session.run(mode, source, code, stdin_path, variables, rest[split:])
         del message, code, rest, variables
-        given = ()
         if mode != "keep" and report.status == "ok" and nothing_waits(session.names):
             channel.held = message_bytes(report.fields(run_id), FIELD_BYTES_MAX)
         else:

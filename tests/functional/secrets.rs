@@ -325,3 +325,27 @@ fn a_missing_secret_refuses_the_run_and_a_removed_one_is_gone() {
     let result = client.call("run", json!({"language": "python", "code": "1", "access": ["gone"]}));
     assert_eq!((outcome(&result), result["error"]["code"].as_str()), ("refused", Some("secret_unavailable")));
 }
+
+#[test]
+fn a_program_cannot_keep_a_secret_in_the_environment_of_its_sandbox() {
+    let Some(gate) = Gate::start(CONFIG) else { return };
+    set(&gate, User::Root);
+    let client = gate.client(User::Root);
+    let sandbox = client.open(json!({"access": ["token"]}));
+    // What a program can replace only pretends to take the variable away.
+    let keep = r#"
+import os
+class Kept(dict):
+    def pop(self, *rest): return None
+    def __delitem__(self, name): pass
+    def __setitem__(self, name, value): pass
+print(len(os.environ["API_TOKEN"]))
+os.environ = Kept(os.environ)
+os.unsetenv = os.putenv = lambda *rest: None
+"#;
+    let result = client.run_with(&sandbox, "python", keep, json!({"access": ["token"]}));
+    assert_eq!(result["stdout"], format!("{}\n", VALUE.len()), "{result:#}");
+    let look = "import subprocess\nprint(subprocess.run(['sh', '-c', 'echo ${API_TOKEN-none}'], capture_output=True, text=True).stdout)";
+    let result = client.run_with(&sandbox, "python", look, json!({}));
+    assert_eq!(result["stdout"], "none\n\n", "{result:#}");
+}

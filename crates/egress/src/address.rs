@@ -50,8 +50,9 @@ fn kind_v6(address: Ipv6Addr) -> Kind {
     if address == Ipv6Addr::LOCALHOST {
         return Kind::Loopback;
     }
-    // The metadata service of AWS over IPv6.
-    if parts[..4] == [0xfd00, 0xec2, 0, 0] {
+    // Metadata services over IPv6: AWS, Google Cloud, Oracle Cloud.
+    let metadata: [[u16; 4]; 3] = [[0xfd00, 0xec2, 0, 0], [0xfd20, 0xce, 0, 0], [0xfd00, 0xc1, 0, 0]];
+    if metadata.iter().any(|prefix| parts.starts_with(prefix)) {
         return Kind::Never("a metadata address");
     }
     match parts {
@@ -125,6 +126,8 @@ mod tests {
             "100::1",
             "4000::1",
             "fd00:ec2::254",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
             "2001:10::1",
             "5f00::1",
         ] {

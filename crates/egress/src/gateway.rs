@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::access::{
-    AccessBook, AccessCall, AccessRecord, Offered, Opened, ReachLog, Reached, SecretRef, Secrets,
+    AccessBook, AccessCall, AccessRecord, Offered, Opened, ReachLog, Reached, Redactor, SecretRef, Secrets,
 };
 use engine::links::{Grant, ListenAt};
 use engine::{Proxies, Proxy, RunError, Secret};
@@ -85,6 +85,11 @@ impl Gateway {
 
     /// The web of one run, without its secrets.
     pub fn session(&self, call: &AccessCall<'_>) -> Arc<Session> {
+        self.session_without(call, None)
+    }
+
+    /// The same. Secrets that the redactor finds are taken out of what is recorded.
+    fn session_without(&self, call: &AccessCall<'_>, redactor: Option<Arc<Redactor>>) -> Arc<Session> {
         let openings = self.bundles(call.names).map(|(name, bundle)| Opening {
             access: name.clone(),
             rules: bundle.rules.clone(),
@@ -96,7 +101,7 @@ impl Gateway {
             resolver: self.config.resolver,
             upstream: self.config.upstream.clone(),
             pins: Pins::default(),
-            record: Arc::new(Record::new(caller, run_id, Arc::clone(&self.config.log))),
+            record: Arc::new(Record::new(caller, run_id, Arc::clone(&self.config.log), redactor)),
         })
     }
 
@@ -104,17 +109,17 @@ impl Gateway {
         self.config.bundles.iter().filter(|(name, _)| names.contains(name))
     }
 
-    fn secrets(&self, names: &[String]) -> Result<Vec<(String, Secret)>, RunError> {
+    fn secrets(&self, call: &AccessCall<'_>) -> Result<Vec<(String, Secret)>, RunError> {
+        let names = call.names;
         let reaches: Vec<&Rule> = self.bundles(names).flat_map(|(_, bundle)| &bundle.rules).collect();
         let mut secrets: Vec<(String, Secret)> = Vec::new();
         for grant in self.bundles(names).flat_map(|(_, bundle)| &bundle.secrets) {
             let is_bound = !grant.hosts.is_empty();
             if let Some(other) = reaches.iter().find(|rule| is_bound && !rule.is_within(&grant.hosts)) {
-                let message =
-                    format!("the secret in {} is not given to a run that reaches {other}", grant.variable);
-                return Err(
-                    RunError::new("secret_hosts", message).remedy("ask for fewer names of access in one run")
-                );
+                return Err(secret_hosts(grant, &format!("reaches {other}")));
+            }
+            if is_bound && call.calls_tools {
+                return Err(secret_hosts(grant, "calls tools of other servers"));
             }
             if secrets.iter().any(|(variable, _)| *variable == grant.variable) {
                 let message = format!("two of the names of access set {}", grant.variable);
@@ -134,27 +139,36 @@ impl Gateway {
     }
 }
 
+/// The refusal of a secret that is bound to hosts, to a run that could pass it on elsewhere.
+fn secret_hosts(grant: &SecretGrant, what: &str) -> RunError {
+    let message = format!("the secret in {} is not given to a run that {what}", grant.variable);
+    RunError::new("secret_hosts", message).remedy("ask for fewer names of access in one run")
+}
+
 impl AccessBook for Gateway {
     fn offered(&self) -> &[Offered] {
         &self.offered
     }
 
     fn open(&self, call: &AccessCall<'_>) -> Result<Opened, RunError> {
-        let secrets = self.secrets(call.names)?;
-        let session = self.session(call);
+        let secrets = self.secrets(call)?;
+        let redactor = Redactor::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)))?;
+        let redactor = redactor.map(Arc::new);
+        let session = self.session_without(call, redactor.clone());
         let rules: Vec<String> =
             session.openings.iter().flat_map(|opening| &opening.rules).map(Rule::to_string).collect();
         let record = Arc::clone(&session) as Arc<dyn AccessRecord>;
         if rules.is_empty() {
             let summary = "no host".to_owned();
             let (grants, proxies) = (Vec::new(), Proxies::default());
-            return Ok(Opened { grants, proxies, secrets, summary, has_tools: false, record });
+            return Ok(Opened { grants, proxies, secrets, redactor, summary, has_tools: false, record });
         }
         let proxy = || Some(Proxy { host: "127.0.0.1".to_owned(), port: PROXY_PORT });
         let no_proxy = NO_PROXY.map(str::to_owned).to_vec();
         let proxies = Proxies { http: proxy(), https: proxy(), no_proxy };
         let grants = vec![Grant { at: ListenAt::Loopback(PROXY_PORT), broker: session }];
-        Ok(Opened { grants, proxies, secrets, summary: rules.join(", "), has_tools: false, record })
+        let summary = rules.join(", ");
+        Ok(Opened { grants, proxies, secrets, redactor, summary, has_tools: false, record })
     }
 }
 
@@ -189,8 +203,8 @@ impl Gateway {
         let rule = found.ok_or(Refusal::HostDenied)?;
         let names = [name.to_owned()];
         let caller = engine::Caller::local();
-        let session =
-            self.session(&AccessCall { caller: &caller, run_id: None, sandbox: None, names: &names });
+        let (caller, names, calls_tools) = (&caller, &names, false);
+        let session = self.session(&AccessCall { caller, run_id: None, sandbox: None, names, calls_tools });
         let addresses = session.addresses(&host, rule).await?;
         match &self.config.upstream {
             Some(upstream) => drop(upstream.dial(&host, port).await?),

@@ -11,6 +11,7 @@ use crate::tunnel::Meter;
 /// The longest line with the size of a chunk: 15 digits and CR LF.
 const SIZE_LINE_BYTES_MAX: u64 = 17;
 const PIECE_BYTES: usize = 16 << 10;
+const CHUNK_END: &[u8; 2] = b"\r\n";
 
 /// Sends a body to the origin. Chunks are written anew. The connection stays open for the answer.
 pub(crate) async fn send_body(
@@ -23,15 +24,18 @@ pub(crate) async fn send_body(
         Body::Length(length) => send_bytes(meter, length, &mut from, &mut to).await,
         Body::Chunked => loop {
             let size = read_size(&mut from).await?;
-            to.write_all(format!("{size:x}\r\n").as_bytes()).await?;
+            let line = format!("{size:x}\r\n");
+            // Many small chunks are mostly frame: it leaves as well, and counts.
+            meter.pass(Way::Out, line.len() + CHUNK_END.len())?;
+            to.write_all(line.as_bytes()).await?;
             send_bytes(meter, size, &mut from, &mut to).await?;
             let mut end = [0; 2];
             from.read_exact(&mut end).await?;
             // Behind the last chunk this refuses trailers, too.
-            if end != *b"\r\n" {
+            if end != *CHUNK_END {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            to.write_all(b"\r\n").await?;
+            to.write_all(CHUNK_END).await?;
             if size == 0 {
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::Caller;
-use engine::access::{ALLOWED, AccessRecord, ReachEvent, ReachLog, Reached, Stage};
+use engine::access::{ALLOWED, AccessRecord, ReachEvent, ReachLog, Reached, Redactor, Stage};
 
 use crate::budget::Way;
 use crate::refusal::Refusal;
@@ -19,19 +19,35 @@ pub(crate) struct Record {
     caller: Caller,
     run_id: Option<String>,
     log: Arc<ReachLog>,
+    /// Takes the secrets of the run out of the names of hosts, of which a program chooses labels.
+    redactor: Option<Arc<Redactor>>,
     /// By host and verdict.
     entries: Mutex<BTreeMap<(String, String), Reached>>,
 }
 
 impl Record {
-    pub(crate) fn new(caller: Caller, run_id: Option<String>, log: Arc<ReachLog>) -> Self {
-        Self { caller, run_id, log, entries: Mutex::default() }
+    pub(crate) fn new(
+        caller: Caller,
+        run_id: Option<String>,
+        log: Arc<ReachLog>,
+        redactor: Option<Arc<Redactor>>,
+    ) -> Self {
+        Self { caller, run_id, log, redactor, entries: Mutex::default() }
+    }
+
+    /// The place as it is recorded.
+    fn shown(&self, place: &str) -> String {
+        let mut place = place.to_owned();
+        if let Some(redactor) = &self.redactor {
+            redactor.redact_text(&mut place);
+        }
+        place
     }
 
     /// Notes a connection that was refused before it was counted.
     pub(crate) fn refused(&self, place: &str, refusal: Refusal) {
         let reached = Reached {
-            host: place.to_owned(),
+            host: self.shown(place),
             address: None,
             connections: 1,
             bytes_out: 0,
@@ -95,9 +111,9 @@ impl Connection {
         place: &str,
         address: Option<IpAddr>,
     ) -> Result<Self, Refusal> {
-        let address = address.map(|address| address.to_string());
+        let (address, place) = (address.map(|address| address.to_string()), record.shown(place));
         let decided = Reached {
-            host: place.to_owned(),
+            host: place.clone(),
             address: address.clone(),
             connections: 1,
             bytes_out: 0,
@@ -108,7 +124,7 @@ impl Connection {
         Ok(Self {
             record: Arc::clone(record),
             access: access.to_owned(),
-            place: place.to_owned(),
+            place,
             address,
             out: AtomicU64::new(0),
             into: AtomicU64::new(0),
@@ -146,5 +162,28 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.record.end(&self.reached(), Some(&self.access));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Secret;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_in_the_name_of_a_host_is_not_recorded() {
+        let folder = harness::TestFolder::new();
+        let secret = Secret::new("0123456789ABCDEF".to_owned());
+        let redactor = Redactor::new([("KEY", &secret)].into_iter()).unwrap().map(Arc::new);
+        let log = Arc::new(ReachLog::new(folder.path()));
+        let record = Arc::new(Record::new(Caller::local(), None, log, redactor));
+        record.refused("0123456789abcdef.evil.example:443", Refusal::HostDenied);
+        drop(Connection::decided(&record, "web", "0123456789abcdef.api.example:443", None).unwrap());
+        let logged = ReachLog::read(folder.path(), 9).unwrap();
+        let hosts: Vec<&str> = logged.iter().map(|line| line.reached.host.as_str()).collect();
+        assert_eq!(hosts, ["[redacted:KEY].evil.example:443", "[redacted:KEY].api.example:443"]);
+        let told: Vec<String> = record.reached().into_iter().map(|reached| reached.host).collect();
+        assert!(told.iter().all(|host| host.starts_with("[redacted:KEY].")), "{told:?}");
     }
 }

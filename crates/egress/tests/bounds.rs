@@ -38,6 +38,18 @@ async fn bytes_beyond_the_maximum_do_not_leave() {
 }
 
 #[tokio::test]
+async fn the_frames_of_chunks_count_as_bytes_that_leave() {
+    let rules = ["plain.example:PORT http loopback"];
+    let stage = Stage::with(&rules, loopback, Maxima { mb_out: 1, ..Maxima::default() }).await;
+    let head = "POST http://plain.example:PORT/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    // One byte of content in six.
+    let chunks = "1\r\nx\r\n".repeat(300_000);
+    stage.talk(format!("{head}{chunks}0\r\n\r\n")).await;
+    stage.verdict("bytes_limit").await;
+    assert!(stage.origin.received().concat().len() <= 1 << 20);
+}
+
+#[tokio::test]
 async fn bytes_beyond_the_maximum_do_not_enter() {
     static LARGE: [u8; 3 << 20] = [9; 3 << 20];
     let (origin, names) =

@@ -173,3 +173,69 @@ async fn fields_for_the_proxy_do_not_reach_the_origin() {
         assert!(!received.contains(field), "{field}: {received}");
     }
 }
+
+#[tokio::test]
+async fn a_tunnel_with_a_body_or_in_another_form_is_refused() {
+    for line in [
+        "CONNECT tls.example:PORT HTTP/1.1\r\nContent-Length: 5",
+        "CONNECT tls.example:PORT HTTP/1.1\r\nTransfer-Encoding: chunked",
+        "CONNECT tls.example:PORT HTTP/2.0",
+        "CONNECT  tls.example:PORT HTTP/1.1",
+        "CONNECT\ttls.example:PORT HTTP/1.1",
+        "CONNECT tls.example:PORT HTTP/1.1 ",
+        "CONNECT http://tls.example:PORT/ HTTP/1.1",
+        "CONNECT tls.example HTTP/1.1",
+        "connect tls.example:PORT HTTP/1.1",
+        "\r\nCONNECT tls.example:PORT HTTP/1.1",
+    ] {
+        is_bad(&format!("{line}\r\n\r\n")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_length_in_another_notation_is_refused() {
+    for length in ["+3", "-0", "0x3", "3, 3", "3 3", "3.0", "\u{663}", "9999999999999999999", ""] {
+        let head = "POST http://plain.example:PORT/ HTTP/1.1";
+        is_bad(&format!("{head}\r\nContent-Length: {length}\r\n\r\nabc")).await;
+    }
+    for (version, coding) in
+        [("1.1", "\"chunked\""), ("1.1", "chunked, identity"), ("1.1", "xchunked"), ("1.0", "chunked")]
+    {
+        let head = format!("POST http://plain.example:PORT/ HTTP/{version}");
+        is_bad(&format!("{head}\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_two_readers_split_differently_is_refused() {
+    for (address, code) in [
+        ("http://plain.example:PORT\\@evil.example/", "bad_request"),
+        ("http://evil.example\\@plain.example:PORT/", "bad_host"),
+        ("http://plain.example:PORT@evil.example/", "bad_host"),
+        ("http://evil.example:80@plain.example:PORT/", "bad_host"),
+        ("http://plain.example:PORT:80/", "bad_host"),
+        ("http://plain.example;evil.example:PORT/", "bad_host"),
+        ("http://plain.example%2f.evil.example:PORT/", "bad_host"),
+        ("http:/plain.example:PORT/", "bad_request"),
+        ("http:\\\\plain.example:PORT/", "bad_request"),
+        ("http:///plain.example:PORT/", "bad_host"),
+        ("http://plain.example:PORT#@evil.example/", "bad_request"),
+    ] {
+        let stage = Stage::new(&RULES).await;
+        stage.is_refused(&format!("GET {address} HTTP/1.1\r\n\r\n"), code).await;
+        assert!(stage.names.asked().is_empty(), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn the_fields_that_frame_a_request_cannot_be_named_as_options_of_a_connection() {
+    let stage = Stage::new(&RULES).await;
+    let options = "Connection: close, content-length, host, transfer-encoding";
+    let head = "POST http://plain.example:PORT/ HTTP/1.1\r\nContent-Length: 3";
+    stage.talk(format!("{head}\r\n{options}\r\n\r\nabc")).await;
+    stage.verdict("allowed").await;
+    let received = stage.origin.received().concat();
+    let host = format!("Host: plain.example:{}\r\n", stage.origin.port);
+    assert!(received.contains(&host) && received.contains("content-length: 3\r\n"), "{received}");
+    assert_eq!(received.matches("onnection:").count(), 1, "{received}");
+}

@@ -6,6 +6,7 @@
 mod bounds;
 mod heads;
 mod names;
+mod secrets;
 mod servers;
 mod stage;
 mod truncated;

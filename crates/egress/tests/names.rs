@@ -71,6 +71,13 @@ async fn a_name_with_the_metadata_address_is_refused() {
 }
 
 #[tokio::test]
+async fn a_name_with_a_metadata_address_of_ipv6_is_refused_where_private_ones_are_allowed() {
+    is_refused_by_address(|_, _| vec!["fd00:ec2::254".parse().unwrap()], " private").await;
+    is_refused_by_address(|_, _| vec!["fd20:ce::254".parse().unwrap()], " private").await;
+    is_refused_by_address(|_, _| vec!["fd00:c1::a9fe:a9fe".parse().unwrap()], " private").await;
+}
+
+#[tokio::test]
 async fn a_name_with_a_carriers_address_is_refused() {
     is_refused_by_address(|_, _| vec!["100.64.0.1".parse().unwrap()], " private").await;
 }

@@ -56,9 +56,15 @@ impl Stage {
             secrets: Secrets::new(folder.path()),
             log: Arc::new(ReachLog::new(folder.path())),
         });
-        let (caller, opened) = (Caller::local(), ["web".to_owned()]);
-        let session =
-            gateway.session(&AccessCall { caller: &caller, run_id: None, sandbox: None, names: &opened });
+        let (caller, names_asked) = (Caller::local(), ["web".to_owned()]);
+        let call = AccessCall {
+            caller: &caller,
+            run_id: None,
+            sandbox: None,
+            names: &names_asked,
+            calls_tools: false,
+        };
+        let session = gateway.session(&call);
         Self { origin, names, session, _folder: folder }
     }
 

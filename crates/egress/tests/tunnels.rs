@@ -125,3 +125,44 @@ async fn a_refused_tls_client_gets_an_alert() {
     let heard = stage.tunnel("a.example:PORT", &hello(&["evil.example"], 9999)).await;
     assert_eq!(heard, [21, 3, 3, 0, 2, 2, 49]);
 }
+
+#[tokio::test]
+async fn records_of_other_kinds_before_or_inside_of_a_hello_are_refused() {
+    let whole = hello(&["a.example"], 9999);
+    let halves = hello(&["a.example"], 60);
+    let (one, rest) = halves.split_at(65);
+    let (alert, change) = ([21, 3, 1, 0, 2, 1, 0], [20, 3, 1, 0, 1, 1]);
+    let (data, empty) = ([23, 3, 1, 0, 1, 0], [22, 3, 1, 0, 0]);
+    for other in [&alert[..], &change, &data, &empty] {
+        is_refused(&[other, &whole].concat(), "not_tls").await;
+        is_refused(&[one, other, rest].concat(), "not_tls").await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_name_of_another_type_is_refused() {
+    let mut bytes = hello(&["a.example"], 9999);
+    let at = bytes.windows(9).position(|part| part == b"a.example").unwrap();
+    bytes[at - 3] = 1;
+    is_refused(&bytes, "not_tls").await;
+}
+
+#[tokio::test]
+async fn a_hello_in_the_form_of_ssl_2_is_refused() {
+    let old = [&[0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10][..], &[7; 37]].concat();
+    is_refused(&old, "not_tls").await;
+}
+
+#[tokio::test]
+async fn a_server_name_that_is_an_address_or_unicode_is_refused() {
+    for name in ["127.0.0.1", "[::1]", "a.example:443", "\u{ff41}.example", "a\u{3002}example", ""] {
+        let stage = Stage::new(&RULES).await;
+        stage.tunnel("a.example:PORT", &hello(&[name], 9999)).await;
+        let verdicts = stage.verdicts();
+        assert!(
+            verdicts.iter().all(|verdict| ["sni_mismatch", "not_tls"].contains(&verdict.as_str())),
+            "{name}"
+        );
+        assert!(!verdicts.is_empty() && stage.origin.received().concat().is_empty(), "{name}");
+    }
+}

@@ -66,8 +66,9 @@ fn order(run: &DriverRun<'_>, id: &str, mode: &str, stdin_path: &str) -> Vec<u8>
     bytes
 }
 
-/// The message that precedes the order of a run that is given something. It applies to that run only.
-fn given(pairs: &[(String, String)]) -> Vec<u8> {
+/// The message that precedes the order of a run that is given something. It applies to that run only. No bytes for a run
+/// that is given nothing.
+pub(crate) fn given(pairs: &[(String, String)]) -> Vec<u8> {
     if pairs.is_empty() {
         return Vec::new();
     }

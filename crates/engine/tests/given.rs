@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Folder, PATIENCE, program, say};
 use engine::{
-    AdmissionLimits, Caller, Durability, Engine, EngineConfig, Given, PoolConfig, Proxies, Proxy, RunRequest,
-    Runs, RunsConfig, Secret, Store, StoreConfig,
+    AdmissionLimits, Caller, Durability, Engine, EngineConfig, Given, InputFile, PoolConfig, Proxies, Proxy,
+    RunRequest, Runs, RunsConfig, Secret, Store, StoreConfig,
 };
 use policy::Policy;
 use sandbox::Outcome;
@@ -170,6 +170,43 @@ async fn proxies_are_variables_in_both_letter_cases() {
     assert!(
         order.contains("\0https_proxy\0http://127.0.0.1:8000\0") && order.contains("\0no_proxy\0localhost\0")
     );
+}
+
+/// Waits until a guest was told something.
+async fn until_told(told: &Told, is_it: fn(&ToGuest) -> bool) -> Vec<ToGuest> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let all = told.lock().unwrap().concat();
+        if all.iter().any(is_it) {
+            return all;
+        }
+        assert!(Instant::now() < deadline, "{all:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_run_is_given_goes_ahead_of_its_files() {
+    let (folder, told) = (Folder::new(), Told::default());
+    let runs = registry(&folder, &told);
+    complete(&runs, with_secret("TOKEN")).await;
+    let all = until_told(&told, |message| matches!(message, ToGuest::PutFile { .. })).await;
+    let given = all.iter().position(|message| has_marker(&message)).unwrap();
+    let file = all.iter().position(|message| matches!(message, ToGuest::PutFile { .. })).unwrap();
+    assert!(given < file && matches!(all[given], ToGuest::Control { .. }), "{all:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_given_while_an_archive_is_unpacked() {
+    let (folder, told) = (Folder::new(), Told::default());
+    let runs = registry(&folder, &told);
+    let archive = InputFile { path: "a.tar".to_owned(), content: Vec::new(), unpack: true };
+    let request = RunRequest { inputs: vec![archive], ..with_secret("TOKEN") };
+    // This guest never ends the command that unpacks.
+    let _started = runs.start(&Caller::local(), request).unwrap();
+    let is_unpacking = |message: &ToGuest| matches!(message, ToGuest::Open(open) if open.process != MAIN);
+    let all = until_told(&told, is_unpacking).await;
+    assert!(!all.iter().any(|message| has_marker(&message)), "{all:?}");
 }
 
 /// Everything that is logged on this thread, at every level, with the fields of the spans.

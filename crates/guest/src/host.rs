@@ -17,12 +17,14 @@ pub(crate) struct Host {
     waiting: Vec<u8>,
     /// How many of the queued bytes are sent.
     sent: usize,
+    /// Frames that leave with the next one, see [`Self::hold`].
+    held: Vec<u8>,
 }
 
 impl Host {
     pub(crate) fn new(stream: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
-        Ok(Self { stream, incoming: FrameBuffer::default(), waiting: Vec::new(), sent: 0 })
+        Ok(Self { stream, incoming: FrameBuffer::default(), waiting: Vec::new(), sent: 0, held: Vec::new() })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -39,7 +41,18 @@ impl Host {
 
     /// Queues a message. The messages of one turn are sent together, see [`Self::flush`].
     pub(crate) fn send(&mut self, message: &FromGuest) -> io::Result<()> {
+        self.release();
         wire::encode_into(message, &mut self.waiting).map_err(io::Error::other)
+    }
+
+    /// Queues a message that the host need not be woken for: it leaves before the next one, in the same turn.
+    pub(crate) fn hold(&mut self, message: &FromGuest) -> io::Result<()> {
+        wire::encode_into(message, &mut self.held).map_err(io::Error::other)
+    }
+
+    /// Sends the held messages with this turn.
+    pub(crate) fn release(&mut self) {
+        self.waiting.append(&mut self.held);
     }
 
     /// Sends as much as the host accepts now.
@@ -74,5 +87,33 @@ impl Host {
 
     pub(crate) fn next(&mut self) -> io::Result<Option<ToGuest>> {
         self.incoming.next().map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_held_message_leaves_before_the_next_one_and_wakes_no_host() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut host = Host::new(ours.into()).unwrap();
+        let (held, next) = (FromGuest::Listening { request: 1, listener: 0 }, FromGuest::Done { request: 2 });
+        host.hold(&held).unwrap();
+        host.flush().unwrap();
+        assert!(!host.has_waiting(), "poll would report the stream at once");
+        let mut bytes = [0; 4096];
+        assert_eq!(theirs.read(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        host.send(&next).unwrap();
+        host.flush().unwrap();
+        let count = theirs.read(&mut bytes).unwrap();
+        let mut frames = FrameBuffer::default();
+        frames.extend(&bytes[..count]);
+        assert_eq!(frames.next::<FromGuest>().unwrap(), Some(held));
+        assert_eq!(frames.next::<FromGuest>().unwrap(), Some(next));
     }
 }

@@ -236,10 +236,20 @@ impl Guest {
         if !self.host.fill()? {
             self.ending = true;
         }
+        // An order is answered by a program, and what is held leaves with that.
+        let mut has_order = false;
         while !self.is_copy
             && let Some(message) = self.host.next()?
         {
+            match &message {
+                ToGuest::Open(_) | ToGuest::Control { .. } => has_order = true,
+                ToGuest::Listen { .. } => has_order = false,
+                _ => {}
+            }
             self.obey(message)?;
+        }
+        if !has_order {
+            self.host.release();
         }
         Ok(())
     }
@@ -318,15 +328,15 @@ impl Guest {
 
     /// Listens for programs. If that fails, the orders that need it are dropped as those that lack a file.
     fn listen(&mut self, request: u32, listener: u32, at: &ListenAt) -> io::Result<()> {
-        let answer = match self.links.listen(listener, at) {
-            Ok(()) => FromGuest::Listening { request, listener },
+        match self.links.listen(listener, at) {
+            // The host waits for the program, not for this.
+            Ok(()) => self.host.hold(&FromGuest::Listening { request, listener }),
             Err(error) => {
                 self.refused_files = request;
                 let errno = error.raw_os_error().unwrap_or(0);
-                FromGuest::Failed { request, kind: FailureKind::Listen, errno }
+                self.host.send(&FromGuest::Failed { request, kind: FailureKind::Listen, errno })
             }
-        };
-        self.host.send(&answer)
+        }
     }
 
     fn open(&mut self, open: &OpenProcess) -> io::Result<()> {

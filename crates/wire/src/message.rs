@@ -123,7 +123,8 @@ pub enum ToGuest {
         process: u32,
     },
     /// Listen inside the sandbox. Each accepted connection becomes a link. The guest answers by `Listening`, or by
-    /// `Failed` with the kind `Listen`; it then drops the orders that name this number in `after`.
+    /// `Failed` with the kind `Listen`; it then drops the orders that name this number in `after`. With an order behind it,
+    /// `Listening` may come together with the next message.
     Listen {
         /// Number of the answer: that of the files that the order needs.
         request: u32,

@@ -23,7 +23,8 @@ use sandbox::{Enforcement, Guarantee};
 use serde::{Deserialize, Serialize};
 
 pub use self::reach_log::{LoggedReach, ReachCounts, ReachEvent, ReachLog, Stage};
-pub(crate) use self::redaction::{Redaction, Redactor};
+pub(crate) use self::redaction::Redaction;
+pub use self::redaction::Redactor;
 pub use self::secrets::{SECRET_BYTES_MAX, SecretError, SecretRef, Secrets, is_secret_name};
 pub use self::tool_index::{FoundTools, ListedServer, ListedTool, Notation, ToolIndex, ToolQuery};
 use crate::Engine;
@@ -87,6 +88,8 @@ pub struct AccessCall<'a> {
     pub sandbox: Option<&'a str>,
     /// The names.
     pub names: &'a [String],
+    /// Whether the run also calls tools of other servers, which could pass on what it is given.
+    pub calls_tools: bool,
 }
 
 /// What one run was opened.
@@ -97,6 +100,8 @@ pub struct Opened {
     pub proxies: Proxies,
     /// Secrets, by environment variable.
     pub secrets: Vec<(String, Secret)>,
+    /// Finds these secrets, if the book has made it already.
+    pub redactor: Option<Arc<Redactor>>,
     /// What the program reaches, in words.
     pub summary: String,
     /// Whether the program may call tools of other servers, by a grant at [`crate::links::TOOLS_SOCKET`].
@@ -226,15 +231,25 @@ impl Engine {
         names.sort();
         names.dedup();
         let sandbox = request.sandbox.as_ref().map(|address| address.id.as_str());
-        let call = AccessCall { caller, run_id: request.run_id.as_deref(), sandbox, names: &names };
-        let Opened { grants, proxies, secrets, summary, has_tools, record } = book.open(&call)?;
+        let call = AccessCall {
+            caller,
+            run_id: request.run_id.as_deref(),
+            sandbox,
+            names: &names,
+            calls_tools: false,
+        };
+        let Opened { grants, proxies, secrets, redactor, summary, has_tools, record } = book.open(&call)?;
         if has_tools {
             request.given.set_own(TOOLS_VARIABLE, TOOLS_SOCKET.to_owned());
         }
         request.grants.extend(grants);
         request.given.set_proxies(proxies);
-        let redactor = Redactor::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)))?;
-        let redactor = redactor.map(Arc::new);
+        let redactor = match redactor {
+            Some(made) => Some(made),
+            None => {
+                Redactor::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)))?.map(Arc::new)
+            }
+        };
         for (name, secret) in secrets {
             request.given.set_secret(&name, secret);
         }

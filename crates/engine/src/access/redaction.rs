@@ -1,8 +1,9 @@
 //! Takes the values of secrets out of what a program reports: its streams, value, displays and error.
 //!
 //! This protects against accidents, such as a program that prints its environment. It is no wall: a program that wants to
-//! tell a secret can write it in a form that is not searched for. Searched for are the exact value, base64 in its three
-//! alignments and both alphabets, hexadecimal, percent-encoding and JSON escapes.
+//! tell a secret can write it in a form that is not searched for. Searched for are the exact value, also in lower case and
+//! with line ends of a terminal, base64 in its three alignments and both alphabets, base64 of the value alone in lines of
+//! 64 and 76 characters, hexadecimal, percent-encoding and JSON escapes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,7 +22,7 @@ use crate::result::{RunError, RunPhase, RunResult, Value};
 const VALUE_BYTES_LEAST: usize = 8;
 
 /// Finds the forms of some secrets.
-pub(crate) struct Redactor {
+pub struct Redactor {
     searcher: AhoCorasick,
     needles: Vec<Vec<u8>>,
     /// What replaces each needle.
@@ -37,9 +38,7 @@ impl fmt::Debug for Redactor {
 
 impl Redactor {
     /// A redactor for these secrets, by the names of their variables; `None` if there is nothing to search for.
-    pub(crate) fn new<'a>(
-        secrets: impl Iterator<Item = (&'a str, &'a Secret)>,
-    ) -> Result<Option<Self>, RunError> {
+    pub fn new<'a>(secrets: impl Iterator<Item = (&'a str, &'a Secret)>) -> Result<Option<Self>, RunError> {
         let (mut needles, mut masks) = (Vec::new(), Vec::new());
         for (name, secret) in secrets.filter(|(_, secret)| secret.expose().len() >= VALUE_BYTES_LEAST) {
             for needle in forms(secret.expose()) {
@@ -87,7 +86,8 @@ impl Redactor {
         (first..bytes.len()).find(is_beginning).unwrap_or(bytes.len())
     }
 
-    fn redact_text(&self, text: &mut String) {
+    /// Takes the secrets out of a text.
+    pub fn redact_text(&self, text: &mut String) {
         if self.searcher.is_match(text.as_bytes()) {
             // Masks are text, and needles that are no text do not match inside of a character.
             *text = String::from_utf8_lossy(&self.redact(text.as_bytes())).into_owned();
@@ -130,6 +130,8 @@ impl Redactor {
             self.redact_error(error);
         }
         result.warnings.iter_mut().for_each(|warning| self.redact_text(warning));
+        // A program chooses labels of names beneath a wildcard.
+        result.egress.iter_mut().for_each(|reached| self.redact_text(&mut reached.host));
         if let RunPhase::Finished(execution) = &mut result.phase {
             if let Some(value) = &mut execution.value {
                 self.redact_value(value);
@@ -184,6 +186,14 @@ fn index(stream: Stream) -> usize {
 fn forms(value: &str) -> BTreeSet<Vec<u8>> {
     let bytes = value.as_bytes();
     let mut forms = BTreeSet::from([bytes.to_vec()]);
+    // As a terminal shows its lines, and as it stands in the name of a host.
+    forms.insert(value.replace('\n', "\r\n").into_bytes());
+    forms.insert(value.to_ascii_lowercase().into_bytes());
+    // As base64(1), MIME (RFC 2045) and PEM (RFC 7468) break their lines.
+    for width in [76, 64] {
+        let encoded = &STANDARD_NO_PAD.encode(bytes).into_bytes()[..bytes.len() * 8 / 6];
+        forms.insert(encoded.chunks(width).collect::<Vec<_>>().join(&b'\n'));
+    }
     for offset in 0..3 {
         let padded = [&vec![0; offset][..], bytes].concat();
         // Characters that depend on the bytes around the value are left out.
@@ -297,6 +307,46 @@ mod tests {
             assert!(text.contains("[redacted:TOKEN]"), "{around}: {text}");
         }
         assert_eq!(redacted("nothing of it: s3cr"), "nothing of it: s3cr");
+    }
+
+    #[test]
+    fn a_long_value_of_several_lines_is_found_as_tools_show_it() {
+        let value = format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", "Zm9v".repeat(20));
+        let secret = Secret::new(value.clone());
+        let redactor = Redactor::new([("KEY", &secret)].into_iter()).unwrap().unwrap();
+        let encoded = base64::engine::general_purpose::STANDARD.encode(&value);
+        let lines = |width: usize| {
+            let lines: Vec<&[u8]> = encoded.as_bytes().chunks(width).collect();
+            String::from_utf8(lines.join(&b'\n')).unwrap()
+        };
+        for (shown, form) in [
+            ("terminal", value.replace('\n', "\r\n")),
+            ("base64(1)", lines(76)),
+            ("openssl", lines(64)),
+            ("lower case", value.to_lowercase()),
+        ] {
+            let text = String::from_utf8(redactor.redact(form.as_bytes())).unwrap();
+            assert!(text.starts_with("[redacted:KEY]") && text.len() < 24, "{shown}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_name_of_a_host_is_taken_out_of_the_result() {
+        let secret = Secret::new("0123456789ABCDEF".to_owned());
+        let redactor = Redactor::new([("KEY", &secret)].into_iter()).unwrap().unwrap();
+        let mut result = RunResult::finished(sandbox::Outcome::Completed, "x", crate::Execution::default());
+        let host = "0123456789abcdef.api.example:443".to_owned();
+        let verdict = crate::access::ALLOWED.to_owned();
+        result.egress = vec![crate::access::Reached {
+            host,
+            address: None,
+            connections: 1,
+            bytes_out: 0,
+            bytes_in: 0,
+            verdict,
+        }];
+        redactor.redact_result(&mut result);
+        assert_eq!(result.egress[0].host, "[redacted:KEY].api.example:443");
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Conversation<'_> {
         self.queue_after_files(ToGuest::Open(open))
     }
 
+    /// Queues what the driver is given for its next run. Nothing is sent if that is nothing.
+    pub(crate) fn give(&mut self, given: &[(String, String)]) -> Result<(), GuestError> {
+        self.channel.writer.control(self.process, self.placed, &driver::given(given))
+    }
+
     /// Queues the order for the driver.
     pub(crate) fn order(&mut self, order: Vec<u8>) -> Result<(), GuestError> {
         self.order_after_files(&order)?;

@@ -21,11 +21,17 @@ impl Prepared {
         let mut conversation =
             Conversation::once(guest, self.terms.limits.output_bytes, Overflow::EndsProgram);
         conversation.redact(request.given.redactor());
+        let unpack = unpack::command(&request.inputs);
+        let given = self.given_by_message(request);
+        // Ahead of everything: a waiting interpreter takes it over while the guest works on the rest. An archive is
+        // unpacked first, with nothing given to any process.
+        let (ahead, with_order) = if unpack.is_none() { (given, Vec::new()) } else { (Vec::new(), given) };
+        conversation.give(&ahead)?;
         conversation.grant(self.reach.as_ref())?;
         for input in &request.inputs {
             conversation.place(&input.path, &input.content).await?;
         }
-        conversation.unpack(unpack::command(&request.inputs), &self.runtime)?;
+        conversation.unpack(unpack, &self.runtime)?;
         if self.built.is_some() {
             // A driver is already open at this point. A compiled program has no driver.
             let argv = self.runtime.run_command(&request.args, &request.given, &self.terms.limits);
@@ -52,13 +58,22 @@ impl Prepared {
             if self.giving == Giving::AtStart {
                 self.start_with_given(&mut conversation, &request.given)?;
             }
-            self.order(&mut conversation, request).await?;
+            self.order(&mut conversation, request, &with_order).await?;
         }
         if stdin.is_over() {
             conversation.end_input()?;
         }
         conversation.send().await?;
         Ok(conversation)
+    }
+
+    /// What the driver is given by a message. A program without a driver, and an interpreter that starts with it, get none.
+    fn given_by_message(&self, request: &RunRequest) -> Vec<(String, String)> {
+        let has_driver = self.built.is_none() && request.terminal.is_none();
+        match self.giving {
+            Giving::ByMessage if has_driver => request.given.pairs(),
+            Giving::ByMessage | Giving::AtStart => Vec::new(),
+        }
     }
 
     /// Starts the interpreter with what the run is given, and the preparer without it.
@@ -78,22 +93,19 @@ impl Prepared {
     }
 
     /// Sends the program to its driver. Where the language needs a preparer, the preparer gets the program
-    /// first.
+    /// first. `given` goes with it.
     async fn order(
         &mut self,
         conversation: &mut Conversation<'_>,
         request: &RunRequest,
+        given: &[(String, String)],
     ) -> Result<(), GuestError> {
         conversation.place(&self.source, request.code.as_bytes()).await?;
         let path = in_workspace(&self.source);
         let variables = variables::fields(self.runtime.variable_style(), &request.variables);
         // The code is also in the file: some drivers read it from the file much faster than from the channel.
         let code = self.runtime.told(&request.code);
-        let given = match self.giving {
-            Giving::ByMessage => request.given.pairs(),
-            Giving::AtStart => Vec::new(),
-        };
-        let (variables, args, given) = (&variables, &request.args, &given);
+        let (variables, args) = (&variables, &request.args);
         let run = DriverRun { source: &path, code, variables, args, given };
         let order = driver::fresh_run(&run);
         match self.runtime.preparing(&DriverCall { mode: FRESH, source: &path }) {

@@ -97,7 +97,8 @@ impl Walled {
                 RunError::new("access_unknown", "no access is configured").remedy("add [access.NAME]")
             );
         };
-        let opened = web.open(&AccessCall { caller, run_id: None, sandbox: None, names })?;
+        let opened =
+            web.open(&AccessCall { caller, run_id: None, sandbox: None, names, calls_tools: false })?;
         given.set_proxies(opened.proxies);
         for (name, secret) in opened.secrets {
             given.set_secret(&name, secret);

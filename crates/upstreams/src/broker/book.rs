@@ -99,14 +99,15 @@ impl AccessBook for ToolBook {
             let is_known = |name: &&String| web.offered().iter().any(|one| one.name == **name);
             call.names.iter().filter(is_known).cloned().collect()
         };
+        let servers = self.servers(call.names);
+        let calls_tools = !servers.is_empty();
         let web = match &self.web {
             Some(web) => match known(&**web) {
                 names if names.is_empty() => None,
-                names => Some(web.open(&AccessCall { names: &names, ..*call })?),
+                names => Some(web.open(&AccessCall { names: &names, calls_tools, ..*call })?),
             },
             None => None,
         };
-        let servers = self.servers(call.names);
         if servers.is_empty()
             && let Some(web) = web
         {
@@ -130,6 +131,7 @@ impl AccessBook for ToolBook {
                 grants: vec![grant],
                 proxies: Proxies::default(),
                 secrets: Vec::new(),
+                redactor: None,
                 summary: told,
                 has_tools: true,
                 record: Arc::new(Record { web: None, session }),
@@ -162,5 +164,50 @@ impl AccessRecord for Record {
 
     fn warnings(&self) -> Vec<String> {
         self.session.warnings()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Caller;
+    use policy::Book;
+
+    use super::super::fake::FakeHost;
+    use super::*;
+
+    /// A web that tells whether it was opened for a run that calls tools.
+    struct Web([Offered; 1]);
+
+    impl AccessBook for Web {
+        fn offered(&self) -> &[Offered] {
+            &self.0
+        }
+
+        fn open(&self, call: &AccessCall<'_>) -> Result<Opened, RunError> {
+            Err(RunError::new(if call.calls_tools { "with_tools" } else { "alone" }, "only asked"))
+        }
+    }
+
+    #[test]
+    fn the_web_is_told_of_a_run_that_calls_tools() {
+        let (folder, host) = (harness::TestFolder::new(), Arc::new(FakeHost::default()));
+        let gatekeeper = Arc::new(Gatekeeper::new(folder.path(), Book::default()));
+        let (name, about) = ("deploy".to_owned(), String::new());
+        let (hosts, secrets, tools, tools_without_wall) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let web = Web([Offered { name, about, hosts, secrets, tools, tools_without_wall }]);
+        let parts = ToolBookParts { web: Some(Arc::new(web)), host, gatekeeper };
+        let book = ToolBook::new(parts, folder.path());
+        let caller = Caller::local();
+        for (asked, code) in [(&["deploy", "x"][..], "with_tools"), (&["deploy"], "alone")] {
+            let names: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+            let call = AccessCall {
+                caller: &caller,
+                run_id: None,
+                sandbox: None,
+                names: &names,
+                calls_tools: false,
+            };
+            assert_eq!(book.open(&call).err().unwrap().code, code);
+        }
     }
 }

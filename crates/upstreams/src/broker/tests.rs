@@ -491,7 +491,7 @@ fn a_server_in_no_bundle_is_a_name_of_its_own() {
     let names: Vec<&str> = book.offered().iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["mail", "odd-server", "sink", "x", "y"]);
     let (caller, asked) = (Caller::local(), ["x".to_owned()]);
-    let call = AccessCall { caller: &caller, run_id: None, sandbox: None, names: &asked };
+    let call = AccessCall { caller: &caller, run_id: None, sandbox: None, names: &asked, calls_tools: false };
     let Opened { grants, summary, has_tools, record, .. } = book.open(&call).unwrap();
     assert_eq!((grants.len(), summary.as_str(), has_tools), (1, "tools of x", true));
     assert_eq!(record.tools(), Some(ToolsUse::default()));
