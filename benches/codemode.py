@@ -6,12 +6,14 @@
 Needs the servers that tests/upstreams/install.sh installs. Parts:
 
 - `calls`: everything.echo 1,000 times, one after the other and 16 at a time, by a program in a run and by a direct client of
-  a second process of the server, in turns.
+  a second process of the server, in turns, with the processor time of each program. A run has at most 8 calls with one
+  server at the same time, so the direct client also makes 8 at a time.
 - `runs`: a run of a server without tool servers (twice), of one with some that the run does not ask for, and of one whose run
   asks for them, in turns.
 - `search`: `find_tools` over 10,000 tools of one server, the time and the memory to load them, and the size of the list of
   tools beside that without any.
-- `tokens`: the definitions of the real servers beside what code mode adds to the list of tools.
+- `tokens`: the definitions of the real servers, which list them without a network, beside what code mode adds to the list of
+  tools.
 - `task`: examples/tools/survey.py in one run beside the same calls by a direct client, and with an image.
 
 Tokens are counted by `js-tiktoken` (o200k_base). All samples are kept in DIR/results.json.
@@ -29,14 +31,15 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mcp_stdio
+from codemode_servers import MANY, OFFLINE, PROGRAMS, ROOT, SERVERS, Direct, command_of, cpu_ms, section, shown, tokens
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SERVERS = os.path.join(ROOT, "target/upstreams")
-NODE = "/usr/bin/node"
 CALLS = 1000
 IN_FLIGHT = 16
+# Of one server. Further calls of a run wait in Palisade.
+IN_FLIGHT_OF_SERVER = 8
 # A principal makes at most 6,000 calls a minute, and a round makes 2,000.
 ROUNDS_A_MINUTE = 2
+SETTLE_S = 8
 TOOLS_MANY = 10_000
 SEARCHES = 300
 COMMITS = 20
@@ -65,121 +68,6 @@ for _ in range(COUNT - 1):
 while flying: flying.popleft().result()
 print(json.dumps({"all_ms": (time.perf_counter() - begun) * 1e3 * COUNT / (COUNT - 1)}))
 """
-
-# The upstream with many tools.
-MANY = '''
-import json, sys
-COUNT, PAGE = int(sys.argv[1]), 200
-VERBS = "list create update delete search get merge export import sync render watch".split()
-NOUNS = "issue repository invoice calendar message dashboard customer deployment image document ticket pipeline".split()
-def tool(n):
-    verb, noun = VERBS[n % 12], NOUNS[n // 12 % 12]
-    text = lambda about: {"type": "string", "description": about}
-    return {"name": f"{verb}_{noun}_{n}", "annotations": {"readOnlyHint": True},
-        "description": f"{verb}s a {noun} of the account number {n}. Takes filters, sorts by date and returns pages with a cursor.",
-        "inputSchema": {"type": "object", "required": ["id"], "properties": {"id": text("The identifier of the object"),
-            "cursor": text("Where the last page ended"), f"{noun}_filter": text("A filter")}}}
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked: continue
-    method, params, answer = asked["method"], asked.get("params") or {}, {"jsonrpc": "2.0", "id": asked["id"]}
-    if method == "initialize":
-        answer["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "many", "version": "1"}}
-    elif method == "tools/list":
-        at = int(params.get("cursor") or 0)
-        answer["result"] = {"tools": [tool(n) for n in range(at, min(at + PAGE, COUNT))]}
-        if at + PAGE < COUNT: answer["result"]["nextCursor"] = str(at + PAGE)
-    else:
-        answer["error"] = {"code": -32601, "message": "unknown method"}
-    print(json.dumps(answer), flush=True)
-'''
-
-COUNT_TOKENS = """
-const { getEncoding } = require('js-tiktoken');
-const encoding = getEncoding('o200k_base');
-const texts = JSON.parse(require('fs').readFileSync(0));
-console.log(JSON.stringify(texts.map((text) => encoding.encode(text, [], []).length)));
-"""
-
-
-def command_of(name, *args):
-    """The command of a real server."""
-    program = {"git": "py/bin/mcp-server-git", "time": "py/bin/mcp-server-time", "fetch": "py/bin/mcp-server-fetch"}.get(name)
-    return [os.path.join(SERVERS, program or f"js/node_modules/.bin/mcp-server-{name}"), *args]
-
-
-class Direct:
-    """A client of one server, over its standard streams: one object a line, nothing in between."""
-
-    def __init__(self, command, env=None):
-        environment = {**mcp_stdio.ENVIRONMENT, **(env or {})}
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        self.number = 0
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
-        self.request("initialize", hello)
-        self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-    def write(self, message):
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def send(self, method, params):
-        self.number += 1
-        self.write({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
-        return self.number
-
-    def receive(self):
-        while True:
-            answer = json.loads(self.process.stdout.readline())
-            if "method" not in answer:
-                return answer
-
-    def request(self, method, params):
-        number = self.send(method, params)
-        while (answer := self.receive())["id"] != number:
-            pass
-        return answer["result"]
-
-    def call(self, tool, **arguments):
-        return self.request("tools/call", {"name": tool, "arguments": arguments})
-
-    def tools(self):
-        return self.request("tools/list", {})["tools"]
-
-    def sequential(self):
-        samples, begun = [], time.perf_counter()
-        for _ in range(CALLS):
-            at = time.perf_counter()
-            self.call("echo", message="x")
-            samples.append((time.perf_counter() - at) * 1e6)
-        return {"each_us": samples, "all_ms": (time.perf_counter() - begun) * 1e3}
-
-    def at_once(self):
-        begun, sent, heard = time.perf_counter(), 0, 0
-        while heard < CALLS:
-            while sent < CALLS and sent - heard < IN_FLIGHT:
-                self.send("tools/call", {"name": "echo", "arguments": {"message": "x"}})
-                sent += 1
-            self.receive()
-            heard += 1
-        return {"all_ms": (time.perf_counter() - begun) * 1e3}
-
-    def close(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def section(name, command, env=None):
-    """A server in the configuration. The programs of the benchmark run without the wall, as the direct client's do."""
-    text = f'[tools.servers.{name}]\ncommand = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n'
-    pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in (env or {}).items())
-    return text + f'env = {{ {pairs} }}\nwall = "none"\nallow = ["*"]\n'
 
 
 class Palisade(mcp_stdio.Server):
@@ -214,14 +102,6 @@ class Palisade(mcp_stdio.Server):
             return int(next(line for line in file if line.startswith("VmRSS:")).split()[1])
 
 
-def tokens(texts):
-    """How many tokens each text has."""
-    script = subprocess.run(
-        [NODE, "-e", COUNT_TOKENS], cwd=os.path.join(SERVERS, "js"), input=json.dumps(texts).encode(), capture_output=True, check=True
-    )
-    return json.loads(script.stdout)
-
-
 def quantile(values, share):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
@@ -232,29 +112,49 @@ def calls(arguments):
     command = command_of("everything")
     direct, nested = Direct(command), Palisade(arguments.binary, section("everything", command))
     access = {"access": ["everything"]}
-    one, many = NESTED.replace("COUNT", "50"), str(CALLS)
-    nested.within(one, **access)
-    direct.sequential()
-    found = {"direct": [], "nested": [], "direct_at_once": [], "nested_at_once": []}
+    nested.within(NESTED.replace("COUNT", "50"), **access)
+    direct.sequential(CALLS)
+    # A server prepares sandboxes of all languages after its start, by their compilers too.
+    time.sleep(SETTLE_S)
+    one_by_one = NESTED.replace("COUNT", str(CALLS))
+    at_once = NESTED_AT_ONCE.replace("COUNT", str(CALLS)).replace("WIDTH", str(IN_FLIGHT))
+    sides = {
+        "direct": lambda: direct.sequential(CALLS),
+        "nested": lambda: nested.within(one_by_one, **access),
+        "direct_8_at_once": lambda: direct.at_once(CALLS, IN_FLIGHT_OF_SERVER),
+        "direct_at_once": lambda: direct.at_once(CALLS, IN_FLIGHT),
+        "nested_at_once": lambda: nested.within(at_once, **access),
+    }
+    found = {name: [] for name in sides}
     for number in range(arguments.rounds):
         if number and number % ROUNDS_A_MINUTE == 0:
             time.sleep(61)
-        at_once = NESTED_AT_ONCE.replace("COUNT", many).replace("WIDTH", str(IN_FLIGHT))
-        sides = [
-            ("direct", direct.sequential),
-            ("nested", lambda: nested.within(NESTED.replace("COUNT", many), **access)),
-            ("direct_at_once", direct.at_once),
-            ("nested_at_once", lambda: nested.within(at_once, **access)),
-        ]
-        for name, side in sides if number % 2 == 0 else reversed(sides):
-            found[name].append(side())
+        for name in sides if number % 2 == 0 else reversed(sides):
+            root = (nested if name.startswith("nested") else direct).process.pid
+            before = cpu_ms(root)
+            found[name].append(sides[name]())
+            found[name][-1]["cpu_ms"] = {program: used - before.get(program, 0) for program, used in cpu_ms(root).items()}
     direct.close()
     nested.close()
+    return told(found)
+
+
+def told(found):
+    """Prints what calls took, and the ratio to the direct client, whose time is the server's own and two pipes."""
     p50 = {side: statistics.median(one for round in found[side] for one in round["each_us"]) for side in ("direct", "nested")}
     whole = {side: statistics.median(round["all_ms"] for round in rounds) for side, rounds in found.items()}
-    print(f"echo p50: direct {p50['direct']:.0f} us, nested {p50['nested']:.0f} us (target 400)")
-    print(f"1,000 one after the other: direct {whole['direct']:.0f} ms, nested {whole['nested']:.0f} ms (target 450)")
-    print(f"1,000, 16 at a time: direct {whole['direct_at_once']:.0f} ms, nested {whole['nested_at_once']:.0f} ms (target 200)")
+
+    def beside(side, direct, unit, values, target):
+        return f"direct {values[direct]:.0f} {unit}, nested {values[side]:.0f} {unit}, {values[side] / values[direct]:.2f} times (target {target})"
+
+    print(f"echo p50: {beside('nested', 'direct', 'us', p50, 400)}")
+    print(f"1,000 one after the other: {beside('nested', 'direct', 'ms', whole, 450)}")
+    print(f"1,000, 16 at a time: {beside('nested_at_once', 'direct_at_once', 'ms', whole, 200)}")
+    print(f"1,000, 8 at a time, as one server gets them: {beside('nested_at_once', 'direct_8_at_once', 'ms', whole, 200)}")
+    for side, rounds in found.items():
+        names = sorted({name for round in rounds for name in round["cpu_ms"]})
+        spent = {name: statistics.median(round["cpu_ms"].get(name, 0) for round in rounds) for name in names}
+        print(f"processor time of {side}: " + ", ".join(f"{name} {used:.0f} ms" for name, used in spent.items() if used >= 1))
     return {"samples": found, "p50_us": p50, "all_ms": whole}
 
 
@@ -331,29 +231,18 @@ def reopened(server, binary):
     return server
 
 
-def shown(tools):
-    """A list of tools as a model gets it."""
-    kept = ("name", "description", "inputSchema")
-    listed = [{key: tool[key] for key in kept if key in tool} for tool in tools]
-    return json.dumps(listed, separators=(",", ":"), ensure_ascii=False)
-
-
 def definitions(arguments):
     """The definitions of the real servers, beside what code mode adds to the list."""
     with tempfile.TemporaryDirectory() as folder:
         given = {"filesystem": [folder], "time": ["--local-timezone", "UTC"]}
-        names = [
-            name
-            for name in ("everything", "filesystem", "memory", "sequential-thinking", "git", "time", "fetch")
-            if os.path.exists(command_of(name)[0])
-        ]
-        commands = {name: command_of(name, *given.get(name, [])) for name in names}
+        names = [name for name in PROGRAMS if os.path.exists(command_of(name)[0])]
         listed, config = {}, ""
-        for name, command in commands.items():
-            client = Direct(command)
+        for name in names:
+            command, env = command_of(name, *given.get(name, [])), PROGRAMS[name][1]
+            client = Direct([*OFFLINE, *command], env)
             listed[name] = client.tools()
             client.close()
-            config += section(name, command)
+            config += section(name, command, env, wall="own")
         without, with_servers = Palisade(arguments.binary), Palisade(arguments.binary, config)
         found = with_servers.call("find_tools", words="read a file")["structuredContent"]
         texts = [shown(one) for one in listed.values()] + [shown(without.tools()), shown(with_servers.tools()), json.dumps(found)]
@@ -363,7 +252,8 @@ def definitions(arguments):
     own, (plain, offered, answer) = dict(zip(names, counted)), counted[-3:]
     total, tools_count = sum(own.values()), sum(map(len, listed.values()))
     added = offered - plain
-    print(f"{tools_count} tools of {len(names)} servers: {total} tokens of definitions {own}")
+    each = ", ".join(f"{name} {len(listed[name])} tools {own[name]}" for name in names)
+    print(f"{tools_count} tools of {len(names)} servers: {total} tokens of definitions ({each})")
     print(f"code mode adds {added} tokens to the list ({plain} -> {offered}): {100 * (1 - added / total):.1f} % fewer (target 93)")
     print(f"with one answer of find_tools ({answer} tokens): {100 * (1 - (added + answer) / total):.1f} % fewer")
     return {"servers": own, "tools": tools_count, "definitions": total, "list_without": plain, "list_with": offered, "one_search": answer}

@@ -350,8 +350,9 @@ fn every_command_about_tools_works() {
     refused(&["tools", "list"], "no tool server is configured");
     assert!(ok(&["tools", "import", "claude-code"]).starts_with("1 servers"));
     refused(&["tools", "import", "emacs"], "no client that is known");
-    assert!(ok(&["tools", "list"]).contains("hostile-one  0 tools, behind the wall"));
+    assert!(ok(&["tools", "list"]).contains("hostile-one  not listed yet, behind the wall"));
     assert!(ok(&["tools", "find", "read"]).contains("hostile_one.read"));
+    assert!(!ok(&["tools", "list"]).contains("not listed yet"));
     assert!(ok(&["tools", "show", "hostile-one.read"]).contains("\"access\": \"allow\""));
     assert!(ok(&["tools", "show", "hostile-one", "--stubs", "typescript"]).contains("environment"));
     assert_eq!(ok(&["tools", "diff"]).trim(), "nothing is held");

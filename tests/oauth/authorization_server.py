@@ -10,6 +10,9 @@ Prints {"issuer": URL} and serves until standard input ends, over TLS if it gets
   /mint        POST {claims, header}: a token with these claims over the usual ones; null removes one
   /rotate      POST: another key replaces the one in force
   /approve     POST {scopes}: what the next authorizations are granted at most, one text each; then everything
+  /documents   POST {URL: document}: the metadata of clients at these addresses (client ID metadata documents). From then on
+               the metadata says that such clients are taken. Nothing is fetched
+  /spoil       POST {name: value}: over the fields of the next answer of /token; null removes one
   /counters    how often each path was asked
 """
 
@@ -82,6 +85,12 @@ class Key:
                 return f"{message}.{base64url(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
+def without_port(url):
+    """An address whose port does not count: that of a client on loopback (RFC 8252, section 7.3)."""
+    parts = urllib.parse.urlsplit(url)
+    return (parts.scheme, parts.hostname, parts.path) if parts.hostname == "127.0.0.1" else url
+
+
 class State:
     def __init__(self):
         self.lock = threading.Lock()
@@ -89,6 +98,7 @@ class State:
         self.key = Key()
         self.clients, self.codes, self.refresh = {}, {}, {}
         self.approvals = collections.deque()
+        self.documents, self.spoiled = {}, {}
         self.counters = collections.Counter()
 
     def token(self, claims, header=None):
@@ -128,7 +138,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.serve({"/register": self.register, "/token": self.exchange, "/mint": self.mint, "/rotate": self.rotate,
-                    "/approve": self.approve})
+                    "/approve": self.approve, "/documents": self.document, "/spoil": self.spoil})
 
     def serve(self, routes):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
@@ -153,6 +163,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none"],
             "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": bool(state.documents),
         })
 
     def jwks(self):
@@ -167,8 +178,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def authorize(self):
         asked = dict(urllib.parse.parse_qsl(self.query))
-        client = state.clients.get(asked.get("client_id"))
-        if client is None or asked.get("redirect_uri") not in client["redirect_uris"]:
+        if not self.is_known(asked.get("client_id"), asked.get("redirect_uri")):
             raise Refused("invalid_client")
         if asked.get("code_challenge_method") != "S256" or not asked.get("code_challenge"):
             raise Refused("invalid_request")
@@ -184,6 +194,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "state" in asked:
             answer["state"] = asked["state"]
         self.answer(302, {}, Location=f"{asked['redirect_uri']}?{urllib.parse.urlencode(answer)}")
+
+    def is_known(self, client_id, redirect):
+        if client_id in state.clients:
+            return redirect in state.clients[client_id]["redirect_uris"]
+        document = state.documents.get(client_id)
+        # The document must be about its own address, and the client is one without a secret.
+        if document is None or document.get("client_id") != client_id or document.get("token_endpoint_auth_method") != "none":
+            return False
+        return any(without_port(redirect) == without_port(one) for one in document.get("redirect_uris", []))
 
     def exchange(self):
         asked = dict(urllib.parse.parse_qsl(self.body))
@@ -204,8 +223,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             more["refresh_token"] = secrets.token_urlsafe(16)
             state.refresh[more["refresh_token"]] = granted
         claims = {"aud": granted["resource"], "client_id": granted["client_id"], "scope": granted["scope"]}
-        self.answer(200, {"access_token": state.token(claims), "token_type": "Bearer", "expires_in": LIFETIME_S,
-                          "scope": granted["scope"], **more}, **{"Cache-Control": "no-store"})
+        answer = {"access_token": state.token(claims), "token_type": "Bearer", "expires_in": LIFETIME_S,
+                  "scope": granted["scope"], **more, **state.spoiled}
+        state.spoiled = {}
+        answer = {name: value for name, value in answer.items() if value is not None}
+        self.answer(200, answer, **{"Cache-Control": "no-store"})
 
     def mint(self):
         asked = json.loads(self.body)
@@ -214,6 +236,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def rotate(self):
         state.key = Key()
         self.answer(200, {"kid": state.key.id})
+
+    def document(self):
+        state.documents.update(json.loads(self.body))
+        self.answer(200, {})
+
+    def spoil(self):
+        state.spoiled = json.loads(self.body)
+        self.answer(200, {})
 
     def approve(self):
         state.approvals.extend(json.loads(self.body)["scopes"])

@@ -82,7 +82,7 @@ pub use gatekeeper::{
     ApprovalState, ApprovalStore, Approvals, Approver, Choice, Claim, ClaimEnd, Decided, Decision, Fold,
     Gatekeeper, IDEMPOTENCY_CONFLICT, IDEMPOTENCY_INTERRUPTED, IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_RUNNING, IdempotencyKey, JudgedCall, Key, KeyDigest, KeyError, KeyId, KeyState, KeyText,
-    KeyedCall, Keys, KeysSeen, Listed, NESTED_APPROVAL_PATIENCE, NewKey, NotAKey, OpenQuestion,
+    KeyedCall, Keys, KeysSeen, Listed, NESTED_APPROVAL_PATIENCE, NO_HANDLE, NewKey, NotAKey, OpenQuestion,
     POLICY_DENIED, QUOTA_EXCEEDED, QuotaUse, RULE_TOOL_ASKS, Recalled, Record, Shown, ShownKey, counted,
     decisions, shown_arguments, visible,
 };

@@ -15,7 +15,7 @@ use packages::Packages;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use upstreams::Upstreams;
 
-use crate::config::Settings;
+use crate::config::{LogLevel, Origin, Settings};
 use crate::options::Options;
 use crate::upkeep::Upkeep;
 use crate::{config, log, state, walls, zygote};
@@ -75,7 +75,7 @@ where
         }
         ServerMode::Http => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
     };
-    let (mut config, host, settings) = config(options)?;
+    let (mut config, host, settings) = config(options, mode)?;
     // Watched from before they are read, so that no change is missed.
     let watch = config::policies::Watch::new(options, &settings);
     let book = config::policies::load(&settings).map_err(unusable)?;
@@ -159,10 +159,15 @@ pub(crate) fn gateway(settings: &Settings, state_dir: &Path, log: &Arc<ReachLog>
 }
 
 /// The parts of the engine and of its walls.
-fn config(options: &Options) -> io::Result<(EngineConfig, HostParts, Settings)> {
+fn config(options: &Options, mode: ServerMode) -> io::Result<(EngineConfig, HostParts, Settings)> {
     let loaded = config::load(options).map_err(unusable)?;
     let settings = loaded.settings;
-    log::configure(settings.log_level.value, settings.log_format.value);
+    // A command shows its result; ordinary events belong to the log of a server.
+    let level = match (mode, &settings.log_level.origin) {
+        (ServerMode::OneShot, Origin::Default) => LogLevel::Warn,
+        _ => settings.log_level.value,
+    };
+    log::configure(level, settings.log_format.value);
     let (mut policy, _) = config::built_in();
     settings.fill_policy(&mut policy);
     if matches!(options.walls, walls::Named::Examined(_)) {

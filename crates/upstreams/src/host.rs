@@ -71,6 +71,8 @@ pub struct ServerInfo {
     pub state: ServerState,
     /// How many tools are known, without those that are denied.
     pub tools: usize,
+    /// Whether its tools were ever listed. Otherwise none are known.
+    pub is_listed: bool,
     /// How many of them are held.
     pub held: usize,
     /// What its results are marked with.

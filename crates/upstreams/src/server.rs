@@ -302,7 +302,7 @@ impl Server {
         let listed = self.list(&session, Some(hello)).await;
         if let Err(error) = listed {
             session.connection.close().await;
-            return Err(error);
+            return Err(redact::error(error, &session.secrets()));
         }
         self.subscribe(&session).await;
         Ok(Arc::new(session))
@@ -322,7 +322,7 @@ impl Server {
             Err(mut error) => {
                 started.connection.close().await;
                 error.may_have_run = false;
-                Err(error)
+                Err(redact::error(error, &started.secrets))
             }
         }
     }
@@ -391,6 +391,8 @@ impl Server {
             drop(opened);
             match outcome {
                 Err(error) if error.code == ToolErrorCode::ServerEnded => {
+                    // What a server said last may hold its credentials.
+                    let error = redact::error(error, &session.secrets());
                     self.drop_session(&session, &error).await;
                     if error.may_have_run || attempt == ATTEMPTS {
                         return Err(error);

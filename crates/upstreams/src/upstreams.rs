@@ -330,6 +330,7 @@ impl ToolHost for Upstreams {
                 about,
                 state: server.state(),
                 tools: catalogue.tools.iter().filter(is_offered).count(),
+                is_listed: catalogue.header.is_listed,
                 held: catalogue.held(),
                 labels: spec.labels.clone(),
                 refuses: spec.refuses.clone(),

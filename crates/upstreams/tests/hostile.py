@@ -64,6 +64,13 @@ def tools(request):
 def call(request):
     name = request["params"]["name"]
     text = request["params"].get("arguments", {}).get("text", "")
+    if MODE == "secret" and request["params"]["arguments"].get("text") == "refuse":
+        error = {"code": -32000, "message": "the token " + os.environ["TOKEN"] + " has expired"}
+        send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+        return
+    if MODE == "secret" and request["params"]["arguments"].get("text") == "die":
+        print("cannot use " + os.environ["TOKEN"], file=sys.stderr, flush=True)
+        os._exit(1)
     if MODE == "crash":
         count()
         sys.exit(3)

@@ -191,6 +191,14 @@ pub(crate) async fn a_credential_is_taken_out_of_results() {
     stdio.env.insert("TOKEN".to_owned(), Template::parse(&template).unwrap());
     let host = host(&folder, spec);
     assert_eq!(text(&call(&host, "echo", "").await.unwrap()), "[redacted]");
+    let refused = call(&host, "echo", "refuse").await.unwrap_err();
+    assert!(refused.message.contains("the token [redacted] has expired"), "{refused}");
+    // What a server said before it ended is told, and so is why it cannot be used now.
+    let ended = call(&host, "echo", "die").await.unwrap_err();
+    assert!(!ended.message.contains("tok-0123456789"), "{ended}");
+    for info in host.servers() {
+        assert!(!format!("{:?}", info.state).contains("tok-0123456789"), "{info:?}");
+    }
     host.close().await;
 }
 

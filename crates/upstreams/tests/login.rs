@@ -76,6 +76,21 @@ async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
     (host(folder, server(Transport::Http(HttpSpec { url, headers: Vec::new() }))), seen)
 }
 
+async fn post(url: &str, body: &Value) {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (authority, path) = rest.split_once('/').unwrap();
+    let mut stream = TcpStream::connect(authority).await.unwrap();
+    let body = body.to_string();
+    let length = body.len();
+    let head = format!(
+        "POST /{path} HTTP/1.1\r\nHost: {authority}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("200 OK"), "{answer}");
+}
+
 async fn get(url: &str) -> String {
     let rest = url.strip_prefix("http://").unwrap();
     let (authority, path) = rest.split_once('/').unwrap();
@@ -182,4 +197,134 @@ pub(crate) async fn an_authorization_server_that_cannot_be_trusted_is_refused() 
         Login { client_id: Some("https://client.example/metadata".to_owned()), ..Login::default() };
     let error = log_in(&host, document).await.unwrap_err();
     assert!(error.message.contains("metadata"), "{error}");
+}
+
+/// The address of a client's metadata, and a login of that client.
+const DOCUMENT: &str = "https://client.example/palisade.json";
+
+fn by_document(address: &str) -> Login {
+    Login { client_id: Some(address.to_owned()), ..Login::default() }
+}
+
+pub(crate) async fn a_client_is_known_by_the_address_of_its_metadata() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let document = json!({"client_id": DOCUMENT, "client_name": "Palisade", "token_endpoint_auth_method": "none",
+        "redirect_uris": ["http://127.0.0.1/callback"], "grant_types": ["authorization_code", "refresh_token"]});
+    post(&format!("{}/documents", authorization.issuer), &json!({ DOCUMENT: document })).await;
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    log_in(&host, by_document(DOCUMENT)).await.unwrap();
+    assert_eq!(text(&call(&host, "echo", "x").await.unwrap()), "x");
+    // A refresh is of the same client, and nothing was registered.
+    let first = seen.tokens.lock().unwrap().last().unwrap().clone();
+    seen.refused.lock().unwrap().push(first.clone());
+    assert_eq!(text(&call(&host, "echo", "y").await.unwrap()), "y");
+    assert_ne!(*seen.tokens.lock().unwrap().last().unwrap(), first);
+    let counters = get(&format!("{}/counters", authorization.issuer)).await;
+    assert!(!counters.contains("/register"), "{counters}");
+    host.close().await;
+}
+
+pub(crate) async fn a_client_document_that_is_not_its_own_is_refused() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let fine = json!({"client_id": DOCUMENT, "redirect_uris": ["http://127.0.0.1/callback"], "token_endpoint_auth_method": "none"});
+    let mut of_another = fine.clone();
+    of_another["client_id"] = json!("https://other.example/client.json");
+    let mut elsewhere = fine.clone();
+    elsewhere["redirect_uris"] = json!(["https://evil.example/callback"]);
+    for document in [of_another, elsewhere] {
+        post(&format!("{}/documents", authorization.issuer), &json!({ DOCUMENT: document })).await;
+        let (host, _) = guarded(&folder, &authorization.issuer).await;
+        let shown = Mutex::new(String::new());
+        let login = by_document(DOCUMENT);
+        let asked = host.login("s", &login, |url| *shown.lock().unwrap() = url.to_owned());
+        // The authorization server refuses in the browser, and the login waits for an answer that does not come.
+        assert!(tokio::time::timeout(Duration::from_millis(500), asked).await.is_err());
+        let url = shown.into_inner().unwrap();
+        assert!(get(&url).await.contains("invalid_client"));
+    }
+    let (host, _) = guarded(&folder, &authorization.issuer).await;
+    for wrong in ["https://client.example", "https://client.example/a/../b", "http://client.example/a"] {
+        let error = log_in(&host, by_document(wrong)).await.unwrap_err();
+        assert!(error.message.contains("no address of a client metadata document"), "{wrong}: {error}");
+    }
+}
+
+/// A server that is its own authorization server, with this metadata.
+async fn with_metadata(
+    folder: &Folder,
+    change: impl Fn(&str, &mut Value) + Send + Sync + 'static,
+) -> Arc<Upstreams> {
+    let player = move |request: &Request| -> Option<Reply> {
+        let authority = header(request, "host: ");
+        let origin = format!("http://{authority}");
+        let json_reply = |body: String| Some((200, "content-type: application/json\r\n".to_owned(), body));
+        if request.head.starts_with("get /.well-known/oauth-authorization-server") {
+            let mut metadata = json!({"issuer": origin, "authorization_endpoint": format!("{origin}/authorize"),
+                "token_endpoint": format!("{origin}/token"), "registration_endpoint": format!("{origin}/register"),
+                "code_challenge_methods_supported": ["S256"]});
+            change(&origin, &mut metadata);
+            return json_reply(metadata.as_str().map_or_else(|| metadata.to_string(), str::to_owned));
+        }
+        if request.head.starts_with("post /register") {
+            return json_reply(json!({"client_id": 7}).to_string());
+        }
+        Some((if request.head.starts_with("get /mcp") { 401 } else { 404 }, String::new(), String::new()))
+    };
+    let url = HttpSpec::parse_url(&play(Arc::new(player)).await).unwrap();
+    host(folder, server(Transport::Http(HttpSpec { url, headers: Vec::new() })))
+}
+
+pub(crate) async fn hostile_metadata_ends_a_login_before_a_code_is_asked_for() {
+    let set = |name: &'static str, value: Value| {
+        move |_: &str, metadata: &mut Value| metadata[name] = value.clone()
+    };
+    let folder = Folder::new();
+    type Change = Box<dyn Fn(&str, &mut Value) + Send + Sync>;
+    let cases: Vec<(Change, &str)> = vec![
+        (Box::new(|_, _| ()), "did not register"),
+        (Box::new(set("code_challenge_methods_supported", json!(["plain"]))), "PKCE"),
+        (Box::new(set("code_challenge_methods_supported", json!("S256"))), "PKCE"),
+        (Box::new(set("code_challenge_methods_supported", Value::Null)), "PKCE"),
+        (Box::new(set("issuer", json!("https://other.example"))), "another issuer"),
+        (Box::new(set("issuer", json!(["a"]))), "another issuer"),
+        (Box::new(set("authorization_endpoint", json!("http://evil.example/authorize"))), "cannot be used"),
+        (Box::new(set("authorization_endpoint", json!("javascript:alert(1)"))), "cannot be used"),
+        (Box::new(set("authorization_endpoint", json!("https://a.example/\u{1b}[2J"))), "cannot be used"),
+        (Box::new(set("authorization_endpoint", json!("https://user:word@a.example/"))), "cannot be used"),
+        (Box::new(set("token_endpoint", json!("file:///etc/passwd"))), "cannot be used"),
+        (Box::new(set("token_endpoint", Value::Null)), "token_endpoint"),
+        (Box::new(set("registration_endpoint", json!("http://evil.example/register"))), "cannot be used"),
+        (Box::new(set("registration_endpoint", Value::Null)), "registers no clients"),
+        (Box::new(|_, metadata| *metadata = json!("[".repeat(5000))), "another issuer"),
+        (Box::new(|_, metadata| *metadata = json!("x".repeat(300 << 10))), "too large"),
+    ];
+    for (change, words) in cases {
+        let host = with_metadata(&folder, change).await;
+        let error = host.login("s", &Login::default(), |url| panic!("{url} was shown")).await.unwrap_err();
+        assert_eq!(error.code, ToolErrorCode::LoginRequired, "{error}");
+        assert!(error.message.contains(words), "{words}: {error}");
+    }
+    // A support that is no boolean is none.
+    let host = with_metadata(&folder, set("client_id_metadata_document_supported", json!("yes"))).await;
+    let error = host.login("s", &by_document(DOCUMENT), |url| panic!("{url} was shown")).await.unwrap_err();
+    assert!(error.message.contains("takes no client"), "{error}");
+}
+
+pub(crate) async fn tokens_that_cannot_be_sent_are_refused() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    for spoiled in [
+        json!({"access_token": "a\r\nx-forged: 1"}),
+        json!({"access_token": ""}),
+        json!({"access_token": 7}),
+        json!({"access_token": "a".repeat(20 << 10)}),
+        json!({"token_type": "mac"}),
+        json!({ "access_token": null }),
+    ] {
+        post(&format!("{}/spoil", authorization.issuer), &spoiled).await;
+        let error = log_in(&host, Login::default()).await.unwrap_err();
+        assert!(error.message.contains("no token"), "{spoiled}: {error}");
+    }
+    assert_eq!(call(&host, "echo", "x").await.unwrap_err().code, ToolErrorCode::LoginRequired);
+    assert!(seen.tokens.lock().unwrap().is_empty());
 }

@@ -74,6 +74,10 @@ fn main() -> ExitCode {
         login::a_login_gives_tokens_that_are_refreshed_and_forgotten,
         login::tokens_belong_to_one_principal,
         login::an_authorization_server_that_cannot_be_trusted_is_refused,
+        login::a_client_is_known_by_the_address_of_its_metadata,
+        login::a_client_document_that_is_not_its_own_is_refused,
+        login::hostile_metadata_ends_a_login_before_a_code_is_asked_for,
+        login::tokens_that_cannot_be_sent_are_refused,
     );
     let of_others = trials!(
         real::everything_echoes_and_gives_an_image,

@@ -41,6 +41,24 @@ fn a_call_that_asks_is_approved_at_the_command_line_while_the_program_waits() {
     assert_eq!(upstream.noted("writes"), 1);
 }
 
+#[test]
+fn a_command_shows_the_question_of_a_call_and_no_line_of_a_log() {
+    let upstream = Upstream::new();
+    let accepted = upstream.palisade(&["tools", "accept", "small"]).end();
+    assert_eq!((accepted.status.code(), accepted.stderr.as_str()), (Some(0), ""), "{accepted:?}");
+    let called = upstream.palisade(&["tools", "call", "small.echo", "a=1"]).end();
+    assert_eq!((called.status.code(), called.stderr.as_str()), (Some(0), ""), "{called:?}");
+    let run = upstream.palisade(&["run", "--access", "small", "python", "-c", WRITES]);
+    let ended = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run.end());
+        approve(&upstream, &asked(&upstream));
+        run.join().unwrap()
+    });
+    assert_eq!(ended.stdout, "begun\n{'b': 1}\n", "{ended:?}");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert!(lines.len() == 1 && lines[0].contains("palisade approvals approve apr_"), "{ended:?}");
+}
+
 /// `palisade mcp` and a client that can show forms, in the older era or the newer one.
 struct FormClient {
     child: Child,

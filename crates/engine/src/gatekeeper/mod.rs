@@ -58,7 +58,7 @@ pub(crate) use self::leases::outcome_of;
 pub use self::leases::{QUOTA_EXCEEDED, QuotaUse};
 use self::ledger::{Ledger, NotReserved};
 use self::nested::NestedQuestions;
-pub use self::nested::{NESTED_APPROVAL_PATIENCE, OpenQuestion, RULE_TOOL_ASKS};
+pub use self::nested::{NESTED_APPROVAL_PATIENCE, NO_HANDLE, OpenQuestion, RULE_TOOL_ASKS};
 use self::prepaid::Prepaid;
 pub(crate) use self::quota::Exceeded;
 pub use self::record::{Decided, Decision, Record, decisions};

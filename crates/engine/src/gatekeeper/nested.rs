@@ -19,6 +19,9 @@ pub const RULE_TOOL_ASKS: &str = "(tools: ask)";
 /// How long a question about a nested call lasts: its program waits for the answer.
 pub const NESTED_APPROVAL_PATIENCE: Duration = Duration::from_secs(600);
 
+/// The run of a question whose run has no handle, such as that of a command.
+pub const NO_HANDLE: &str = "";
+
 /// For questions about callers that no policy binds.
 static UNBOUND: LazyLock<Arc<NamedRules>> =
     LazyLock::new(|| Arc::new(NamedRules { name: String::new(), rules: Rules::open() }));

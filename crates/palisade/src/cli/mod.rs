@@ -17,6 +17,7 @@ pub(crate) mod mcp;
 pub(crate) mod packages;
 pub(crate) mod policy;
 mod program;
+mod questions;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 mod save;

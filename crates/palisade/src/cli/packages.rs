@@ -13,16 +13,14 @@ use engine::{Caller, RunError};
 use packages::{Catalogue, ListedLayer, Removed, Transferred};
 use serde_json::{Value, json};
 use terminal::complain;
-use tokio::sync::mpsc;
 
+use super::install_progress::told_progress;
 use crate::machine::{Machine, ServerMode};
 use crate::options::Options;
 use crate::{config, machine, state};
 
 const FAILED: u8 = 1;
 const DAY_S: u64 = 24 * 60 * 60;
-/// Unread messages about the progress of an installation.
-const PROGRESS_MAX: usize = 64;
 
 /// Arguments of `packages`.
 #[derive(Debug, Args)]
@@ -133,7 +131,6 @@ async fn prepare_in(
 ) -> Result<PackageSet, RunError> {
     let off = || RunError::new("packages_off", "packages are off").remedy("set packages.enabled = true");
     let book = machine.engine.package_book().ok_or_else(off)?;
-    let (progress, mut told) = mpsc::channel(PROGRESS_MAX);
     let caller = Caller::local();
     let call = PackageCall {
         caller: &caller,
@@ -141,19 +138,9 @@ async fn prepare_in(
         ecosystem,
         requirements,
         present: &[],
-        progress: Some(progress),
+        progress: told_progress(),
     };
-    let prepare = book.prepare(call);
-    let show = async {
-        while let Some(text) = told.recv().await {
-            tracing::info!(step = %text, "installing");
-        }
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        prepared = prepare => prepared,
-        () = show => Err(off()),
-    }
+    book.prepare(call).await
 }
 
 fn set_as_json(set: &PackageSet) -> Value {

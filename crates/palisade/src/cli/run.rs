@@ -20,6 +20,7 @@ use terminal::{INTERRUPTED, OTHER_LIMIT, OUTPUT_LIMIT, OWN_FAILURE, REFUSED, TIM
 use super::inputs;
 use super::install_progress::told_progress;
 use super::program::{Program, ProgramArguments, ProgramOrigin};
+use super::questions;
 use super::save::{self, Existing};
 use super::screen::{ControlSequences, Screen};
 use super::time::parse_time_ms;
@@ -191,6 +192,8 @@ async fn run(machine: Machine, mut request: RunRequest, show: Show) -> (RunResul
     tokio::pin!(running);
     let interrupted = interruption();
     tokio::pin!(interrupted);
+    let told = questions::tell(machine.engine.gatekeeper());
+    tokio::pin!(told);
     let mut stop = Some(stop);
     let result = loop {
         tokio::select! {
@@ -199,6 +202,7 @@ async fn run(machine: Machine, mut request: RunRequest, show: Show) -> (RunResul
             () = &mut interrupted, if stop.is_some() => {
                 if let Some(stop) = stop.take() { stop.send(Stop::Cancelled).ok(); }
             }
+            () = &mut told => {}
         }
     };
     // The whole output of a program that ended by itself is shown. A run that was ended does not wait for a

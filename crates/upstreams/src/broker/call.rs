@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use engine::links::RunPause;
 use engine::{
-    APPROVAL_REQUIRED, Admitted, ApprovalId, ApprovalState, JudgedCall, NESTED_APPROVAL_PATIENCE, RunError,
+    APPROVAL_REQUIRED, Admitted, ApprovalId, ApprovalState, JudgedCall, NESTED_APPROVAL_PATIENCE, NO_HANDLE,
+    RunError,
 };
 use sandbox::Outcome;
 use serde_json::{Map, Value, json};
@@ -215,7 +216,7 @@ impl Session {
             };
             let left = NESTED_APPROVAL_PATIENCE.saturating_sub(began.elapsed());
             let held = ties.pause.hold();
-            let open = self.run_id.as_deref().map(|run| gatekeeper.open_question(run, &id));
+            let open = gatekeeper.open_question(self.run_id.as_deref().unwrap_or(NO_HANDLE), &id);
             pending.waits_for(Some(&format!("waits for approval {id}")));
             let decided = gatekeeper.approvals().until_decided(&id, left).await;
             pending.waits_for(None);

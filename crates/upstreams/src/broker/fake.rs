@@ -126,6 +126,7 @@ impl ToolHost for FakeHost {
             about: format!("the server {name}"),
             state: ServerState::Ready,
             tools: TOOLS.len(),
+            is_listed: true,
             held: 1,
             labels: labels_of(name),
             refuses: refuses_of(name),

@@ -21,6 +21,10 @@ use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
 use crate::FindQuery;
 
 const READ_BYTES: usize = 16 << 10;
+/// Answers that wait together are written together up to this length.
+const BATCH_BYTES: usize = 32 << 10;
+/// The answers of one link that wait to be written: as many as calls can be in flight.
+const ANSWERS_WAITING_MAX: usize = super::IN_FLIGHT_MAX;
 /// The libraries of languages, which their drivers ask for at the first use.
 const PYTHON: &str = include_str!("../../../../runtimes/python/tools.py");
 const JAVASCRIPT: &str = include_str!("../../../../runtimes/javascript/tools.js");
@@ -46,13 +50,21 @@ where
     S: AsyncRead + AsyncWrite + Send,
 {
     let (reader, mut writer) = tokio::io::split(stream);
-    let (answers, mut waiting) = mpsc::channel::<Answer>(1);
+    let (answers, mut waiting) = mpsc::channel::<Answer>(ANSWERS_WAITING_MAX);
     // Cancels the calls of this link when this function is left or dropped.
     let ended = CancellationToken::new();
     let _guard = ended.clone().drop_guard();
     let server = LinkServer { session, pause, ended, calls: Calls::default(), answers };
     let write = async {
-        while let Some(answer) = waiting.recv().await {
+        while let Some(mut answer) = waiting.recv().await {
+            // The places of the answers that go together are held until all of them are written.
+            let mut places = Vec::new();
+            while answer.line.len() < BATCH_BYTES
+                && let Ok(next) = waiting.try_recv()
+            {
+                answer.line.extend_from_slice(&next.line);
+                places.push(next._places);
+            }
             writer.write_all(&answer.line).await?;
         }
         writer.shutdown().await
@@ -168,8 +180,13 @@ fn closed(_: tokio::sync::AcquireError) -> io::Error {
 
 /// A line with a result.
 fn done(id: &Value, result: &Value) -> Vec<u8> {
-    let mut line = json!({ "id": id, "ok": result }).to_string().into_bytes();
-    line.push(b'\n');
+    // Written as it is: `json!` would copy a large result first.
+    let mut line = format!("{{\"id\":{id},\"ok\":").into_bytes();
+    if serde_json::to_writer(&mut line, result).is_err() {
+        let error = CallError::failed("internal", "the answer cannot be written");
+        return refusal(id, &error, None);
+    }
+    line.extend_from_slice(b"}\n");
     if line.len() > ANSWER_BYTES_MAX {
         let error = CallError::failed("answer_too_large", "the answer has more than 12 MB");
         return refusal(id, &error.remedy("ask for less"), None);

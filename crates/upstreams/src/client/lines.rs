@@ -28,6 +28,8 @@ const OPEN_MAX: usize = 256;
 /// The most messages that wait to be written.
 const QUEUE_MAX: usize = 64;
 const READ_BYTES: usize = 64 << 10;
+/// Lines that wait together are written together up to this length.
+const BATCH_BYTES: usize = 32 << 10;
 
 /// What ends with the connection: a process.
 pub(crate) trait Behind: Send + Sync {
@@ -251,8 +253,15 @@ async fn write_all<W: AsyncWrite + Unpin>(
     mut queue: mpsc::Receiver<Outgoing>,
     shared: Arc<Shared>,
 ) {
-    while let Some(Outgoing { line, begun }) = queue.recv().await {
+    while let Some(Outgoing { mut line, begun }) = queue.recv().await {
         begun.store(true, Ordering::Release);
+        // What else waits goes with it: the server wakes once, and reads several requests.
+        while line.len() < BATCH_BYTES
+            && let Ok(next) = queue.try_recv()
+        {
+            next.begun.store(true, Ordering::Release);
+            line.extend_from_slice(&next.line);
+        }
         if writer.write_all(&line).await.is_err() || writer.flush().await.is_err() {
             shared.end("the server stopped reading");
             return;

@@ -46,7 +46,13 @@ impl RpcError {
 
 /// A request as one line.
 pub(crate) fn request(id: u64, method: &str, params: Map<String, Value>) -> Vec<u8> {
-    line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+    // Moved, not copied: arguments may be large.
+    let mut message = Map::with_capacity(4);
+    message.insert("jsonrpc".to_owned(), Value::from("2.0"));
+    message.insert("id".to_owned(), Value::from(id));
+    message.insert("method".to_owned(), Value::from(method));
+    message.insert("params".to_owned(), Value::Object(params));
+    line(&Value::Object(message))
 }
 
 /// A notification as one line.

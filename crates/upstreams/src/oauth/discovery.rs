@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::failed;
 use super::fetch::{Document, Sent, address, ask};
 use crate::host::ToolError;
+use crate::spec::is_loopback;
 use crate::tls::Dialer;
 
 /// What a login needs to know.
@@ -39,8 +40,9 @@ pub(super) async fn discover(dialer: &Dialer, url: &Uri) -> Result<Discovered, T
     let issuer = metadata.get("authorization_servers").and_then(|all| all.get(0)).and_then(Value::as_str);
     // Servers of earlier revisions are their own authorization server.
     let issuer = issuer.map_or_else(|| origin(url), str::to_owned);
+    named(&issuer, url)?;
     let server = server_metadata(dialer, &issuer).await?;
-    let endpoint = |name: &str| text(&server, name).map(|text| address(&text)).transpose();
+    let endpoint = |name: &str| text(&server, name).map(|text| named(&text, url)).transpose();
     let missing = |name: &str| failed(format!("the authorization server names no {name}"));
     let methods = server.get("code_challenge_methods_supported").and_then(Value::as_array);
     if !methods.is_some_and(|all| all.iter().any(|one| one == "S256")) {
@@ -59,6 +61,15 @@ pub(super) async fn discover(dialer: &Dialer, url: &Uri) -> Result<Discovered, T
         names_issuer: flag("authorization_response_iss_parameter_supported"),
         scopes,
     })
+}
+
+/// An address that a document of a server names. A server elsewhere must not lead a login to this machine.
+fn named(text: &str, url: &Uri) -> Result<Uri, ToolError> {
+    let address = address(text)?;
+    match is_loopback(&address) && !is_loopback(url) {
+        true => Err(failed("the server names an address on this machine for the login")),
+        false => Ok(address),
+    }
 }
 
 /// What a refusal says about a login.
@@ -178,6 +189,18 @@ mod tests {
         assert_eq!(told.metadata.as_deref(), Some("https://a.example/m"));
         assert_eq!(told.scopes.unwrap(), ["read", "write"]);
         assert_eq!(Challenge::of(&HeaderMap::new()), Challenge::default());
+    }
+
+    #[test]
+    fn a_server_elsewhere_does_not_lead_a_login_to_this_machine() {
+        let (elsewhere, here): (Uri, Uri) =
+            ("https://a.example/mcp".parse().unwrap(), "http://127.0.0.1:8000/mcp".parse().unwrap());
+        for place in ["http://127.0.0.1:6379/token", "https://localhost/token", "http://[::1]/token"] {
+            assert!(named(place, &elsewhere).is_err(), "{place}");
+            named(place, &here).unwrap();
+        }
+        named("https://login.example/token", &elsewhere).unwrap();
+        assert!(named("http://login.example/token", &elsewhere).is_err());
     }
 
     #[test]

@@ -213,11 +213,14 @@ impl Credential {
     /// The client that asks: the given one, or one that is registered now.
     async fn client(&self, login: &Login, server: &Discovered, redirect: &str) -> Result<String, ToolError> {
         if let Some(client_id) = &login.client_id {
-            if client_id.starts_with("https://") && !server.takes_metadata_documents {
-                return Err(failed(
-                    "the authorization server takes no client by the address of its metadata",
-                )
-                .with_remedy("leave --client-id out, or register a client there"));
+            if is_document(client_id) {
+                check_document(client_id)?;
+                if !server.takes_metadata_documents {
+                    return Err(failed(
+                        "the authorization server takes no client by the address of its metadata",
+                    )
+                    .with_remedy("leave --client-id out, or register a client there"));
+                }
             }
             return Ok(client_id.clone());
         }
@@ -235,6 +238,32 @@ impl Credential {
         let answer = ask(&self.dialer, endpoint, Sent::Json(&client)).await?;
         let client_id = text(&answer.object(), "client_id").filter(|_| answer.status.is_success());
         client_id.ok_or_else(|| failed("the authorization server did not register this client"))
+    }
+}
+
+/// Whether a client is named by the address of its metadata.
+fn is_document(client_id: &str) -> bool {
+    let scheme = client_id.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| ["https", "http"].iter().any(|one| scheme.eq_ignore_ascii_case(one)))
+}
+
+/// Checks the address of a client's metadata (draft-ietf-oauth-client-id-metadata-document, section 3): https, with a path, and
+/// nothing that two servers could read differently.
+fn check_document(client_id: &str) -> Result<(), ToolError> {
+    let url: Option<Uri> = client_id.parse().ok();
+    let is_fine = url.is_some_and(|url| {
+        let is_plain = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        let mut parts = url.path().split('/');
+        url.scheme_str() == Some("https")
+            && is_plain
+            && url.path().len() > 1
+            && parts.all(|part| !matches!(part, "." | ".."))
+            && !client_id.contains('#')
+    });
+    match is_fine {
+        true => Ok(()),
+        false => Err(failed("--client-id is no address of a client metadata document")
+            .with_remedy("use an https address with a path, without `#`, user, `.` and `..`")),
     }
 }
 
@@ -262,5 +291,28 @@ fn random() -> Result<String, ToolError> {
     match count {
         Ok(RANDOM_BYTES) => Ok(URL_SAFE_NO_PAD.encode(bytes)),
         _ => Err(failed("this machine gives no random numbers")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_https_addresses_name_a_client() {
+        check_document("https://client.example/palisade.json").unwrap();
+        check_document("https://client.example:8443/a/b?c=d").unwrap();
+        for wrong in [
+            "http://client.example/a",
+            "https://client.example",
+            "https://client.example/",
+            "https://user@client.example/a",
+            "https://client.example/a#b",
+            "https://client.example/a/../b",
+            "HTTPS://client.example /a",
+        ] {
+            assert!(is_document(wrong) && check_document(wrong).is_err(), "{wrong}");
+        }
+        assert!(!is_document("a-registered-client") && !is_document("urn:client"));
     }
 }

@@ -26,7 +26,11 @@ pub(super) fn list(host: &Upstreams, settings: &Settings, json: bool) -> Told {
             ServerState::Failed { reason } => format!("; failed: {reason}"),
             _ => String::new(),
         };
-        format!("{}  {} tools{held}, {wall}{about}{state}", server.name, server.tools)
+        let tools = match server.is_listed {
+            true => format!("{} tools", server.tools),
+            false => "not listed yet".to_owned(),
+        };
+        format!("{}  {tools}{held}, {wall}{about}{state}", server.name)
     };
     let mut lines: Vec<String> = servers.iter().map(|server| terminal::visible(&line(server))).collect();
     for (name, bundle) in settings.access.names.value.iter().filter(|(_, bundle)| !bundle.tools.is_empty()) {
