@@ -14,7 +14,7 @@ readonly test_user=${PALISADE_TEST_USER:-palisade-test}
 readonly temporary=${TMPDIR:-/tmp}
 # The escape suite keeps its files where a build without walls does not mount over them.
 readonly bait_parent=${PALISADE_TEST_BAIT_DIR:-/var/tmp}
-readonly target_folders=(test-venv test-logs clients upstreams conformance guest-vm guest-tests real breach)
+readonly target_folders=(test-venv test-logs clients upstreams supply conformance guest-vm guest-tests real breach)
 # useradd --system takes numbers below this one.
 readonly system_uid_end=1000
 
@@ -98,19 +98,6 @@ remove_process_folders() {
     done
 }
 
-# The resolver and the packages that tests fetched once.
-remove_fetched_packages() {
-    local path
-    for path in "$temporary"/palisade-test-resolver "$temporary"/palisade-test-popular; do
-        if [ ! -d "$path" ] || [ -L "$path" ]; then continue; fi
-        if [ "$has_live" = yes ]; then
-            left "$path: in use"
-        else
-            remove "$path" rm -rf --one-file-system "$path"
-        fi
-    done
-}
-
 # Copies of the two builds, which all test processes of a user share.
 remove_builds() {
     local path
@@ -147,7 +134,6 @@ remove_target_folders
 remove_process_folders "$temporary" palisade-suite palisade-test palisade-runs palisade-engine
 remove_process_folders "$bait_parent" palisade-escape
 remove_builds
-remove_fetched_packages
 say_what_stays
 if [ "$is_dry" = yes ]; then
     echo "clean: nothing was removed (--dry-run)"

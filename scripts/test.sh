@@ -307,6 +307,14 @@ install_upstreams() {
     fi
 }
 
+# The resolver and the packages that tests/functional/supply works from: a package registry the first time. Tests fetch nothing.
+fetch_packages() {
+    if ! run_bounded packages "$setup_timeout_s" bash tests/functional/supply/fetch.sh; then
+        skipped=$((skipped + 1))
+        note packages SKIPPED "!!!! not all were fetched ($logs/packages.log): tests that install or use packages say SKIPPED and prove nothing"
+    fi
+}
+
 # nextest does not run the examples in the documentation, so those run apart.
 run_cargo_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
@@ -414,6 +422,7 @@ build_binaries
 check manifests "the files of manifests/ say what the code says" "$check_timeout_s" cargo xtask manifests --check
 run_driver_tests
 install_upstreams
+fetch_packages
 run_cargo_tests
 run_client_tests
 run_conformance_tests

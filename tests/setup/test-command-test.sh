@@ -13,12 +13,14 @@ failed=0
 copy=$(mktemp -d)
 readonly copy
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy"/{bin,tests/setup,tmp,bait}
+mkdir -p "$copy"/{bin,tests/setup,tests/functional/supply,tmp,bait}
 cp -r scripts "$copy/"
 # The copy has no dependencies to check.
 printf '#!/bin/sh\nexit 0\n' >"$copy/scripts/check-licences.py"
 cp tests/setup/packages.txt "$copy/tests/setup/"
 echo 'echo "test result: ok. 3 passed; 0 failed; 0 ignored"' >"$copy/tests/setup/self-tests.sh"
+# shellcheck disable=SC2016 # the inner shell expands it
+echo 'exit "$(cat fetch-status 2>/dev/null || echo 0)"' >"$copy/tests/functional/supply/fetch.sh"
 # Not killed by name: the files say which processes are meant.
 cat >"$copy/bin/cargo" <<'STUB'
 #!/usr/bin/env bash
@@ -94,13 +96,19 @@ verify "a stopped suite has its counts" grep -Eq '^tests +STOPPED 2 passed, 1 fa
 verify "the tests that had ended are in the sum" last_line "11 passed, 2 failed, 0 skipped"
 verify "what the suite started is ended" until_holds is_gone "$sleeper"
 
-mkdir -p "$copy"/target/{real,debug} "$copy"/tmp/palisade-{suite-$$,runs-0-1,0,builds-x-1} "$copy/bait/palisade-escape-0-a"
+# Without a registry the tests still run, and the result says what was left out.
+echo 1 >"$copy/fetch-status"
+stop_it
+verify "packages that were not fetched are told" says "packages               SKIPPED !!!! not all were fetched"
+verify "packages that were not fetched are counted" last_line "11 passed, 2 failed, 1 skipped"
+
+mkdir -p "$copy"/target/{real,debug,supply} "$copy"/tmp/palisade-{suite-$$,runs-0-1,0,builds-x-1} "$copy/bait/palisade-escape-0-a"
 clean() { (cd "$copy" && bash scripts/test.sh --clean "$@") >"$copy/out" 2>&1; }
 verify "a dry run succeeds" clean --dry-run
 verify "a dry run says what it would do" says "would remove: target/real"
 verify "a dry run removes nothing" test -d "$copy/target/real" -a -d "$copy/tmp/palisade-runs-0-1"
 verify "cleaning succeeds" clean
-verify "the tests' folders are gone" test ! -e "$copy/target/real" -a ! -e "$copy/target/test-logs"
+verify "the tests' folders are gone" test ! -e "$copy/target/real" -a ! -e "$copy/target/test-logs" -a ! -e "$copy/target/supply"
 verify "folders of test processes that are gone are removed" \
     test ! -e "$copy/tmp/palisade-runs-0-1" -a ! -e "$copy/bait/palisade-escape-0-a"
 verify "folders of a test process that runs stay" test -d "$copy/tmp/palisade-suite-$$"

@@ -15,6 +15,10 @@ use crate::session::{Note, Session};
 
 /// The most bytes of a tool's output that an error repeats.
 const SAID_BYTES_MAX: usize = 2000;
+/// The most releases of a package that an error names.
+const RELEASES_MAX: usize = 5;
+/// Lines of tools that say nothing about a failure.
+const IDLE_LINES: [&str; 2] = ["Using CPython", "npm error A complete log"];
 /// SIGXFSZ: a file grew beyond the bound of the builder's disk.
 const SIGNAL_FILE_SIZE: i32 = 25;
 
@@ -77,7 +81,7 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
     if let Some(name) = empty {
         return nothing_left(session, name, &notes);
     }
-    by_words(&said, &notes)
+    by_words(&said, &notes, &releases(session, requirements))
 }
 
 /// The builder's disk was full: by its own bound, or because the state directory's is.
@@ -92,8 +96,18 @@ fn no_room(session: &Session) -> RunError {
     error
 }
 
+/// The newest releases of packages for which a version was named.
+fn releases(session: &Session, requirements: &[Requirement]) -> String {
+    let has_version = |wanted: &&Requirement| wanted.text.contains(['=', '<', '>', '@']);
+    let newest = |wanted: &Requirement| {
+        let versions = session.newest(&wanted.name, RELEASES_MAX);
+        (!versions.is_empty()).then(|| format!("{} has {}", wanted.name, versions.join(", ")))
+    };
+    requirements.iter().filter(has_version).filter_map(newest).collect::<Vec<_>>().join("; ")
+}
+
 /// The error of a tool that gives no other sign than its words.
-fn by_words(said: &str, notes: &[Note]) -> RunError {
+fn by_words(said: &str, notes: &[Note], releases: &str) -> RunError {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let young =
         notes.iter().filter(|note| matches!(note, Note::Withheld { why: Withheld::TooYoung { .. }, .. }));
@@ -111,8 +125,12 @@ fn by_words(said: &str, notes: &[Note]) -> RunError {
             "choose another version, or a package that does the same; building from source is off here",
         )
     } else if has(&["there is no version of", "there are no versions of", "No matching version found"]) {
-        RunError::new("package_not_found", "no release has the version that was asked for")
-            .remedy("ask for another version, or for the package without one")
+        RunError::new("package_not_found", "no release has the version that was asked for").remedy(
+            match releases {
+                "" => "ask for another version, or for the package without one".to_owned(),
+                releases => format!("ask for another version ({releases}), or for the package without one"),
+            },
+        )
     } else if has(&["No solution found", "ERESOLVE", "ETARGET", "notarget", "unsatisfiable"]) {
         RunError::new("packages_conflict", "no versions of the packages fit together")
             .remedy("loosen or remove version limits, or install the packages in separate calls")
@@ -150,7 +168,8 @@ fn by_words(said: &str, notes: &[Note]) -> RunError {
 /// The end of what the tool printed.
 fn said(built: &Built) -> String {
     let text = String::from_utf8_lossy(if built.stderr.is_empty() { &built.stdout } else { &built.stderr });
-    let text = text.trim();
+    let is_told = |line: &&str| !IDLE_LINES.iter().any(|idle| line.starts_with(idle));
+    let text = text.trim().lines().filter(is_told).collect::<Vec<_>>().join("\n");
     let mut from = text.len().saturating_sub(SAID_BYTES_MAX);
     while !text.is_char_boundary(from) {
         from += 1;
@@ -168,6 +187,9 @@ fn not_found(session: &Session, name: &str) -> RunError {
     let near = nearest::names(ecosystem, name, &known.unwrap_or_default());
     let error =
         RunError::new("package_not_found", format!("there is no {} package `{name}`", title(ecosystem)));
+    if nearest::is_standard(ecosystem, name) {
+        return error.remedy(format!("leave `{name}` out: it comes with the language, import it as it is"));
+    }
     match near.is_empty() {
         true => error.remedy("check the name: a package is not always named like the module that it has"),
         false => error.remedy(format!("did you mean {}?", near.join(", "))),
@@ -223,6 +245,9 @@ fn nothing_left(session: &Session, name: &str, notes: &[Note]) -> RunError {
     let any = |wanted: fn(&Withheld) -> bool| withheld.iter().find(|(_, why)| wanted(why));
     if let Some((version, why)) = any(|why| matches!(why, Withheld::TooYoung { .. })) {
         return too_young(name, version, why);
+    }
+    if let Some(package) = nearest::by_module(session.ecosystem, name) {
+        return not_found(session, name).remedy(format!("ask for `{package}`: it has the module `{name}`"));
     }
     if any(|why| *why == Withheld::Source).is_some() {
         return RunError::new("package_no_wheel", format!("`{name}` has no ready-built files")).remedy(

@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use crate::clock::stamp;
 use crate::index::npm::digest;
 use crate::layers::{Harvested, LayerPackage, Manifest};
-use crate::requirement::normal_name;
+use crate::requirement::{is_name, normal_name};
 use crate::session::Offer;
 use crate::tools::npm::INSTALLED;
 
 /// The most packages of one layer.
 const PACKAGES_MAX: usize = 20_000;
+
+/// The version of a package inside the file of another one that npm does not list.
+pub(crate) const UNKNOWN_VERSION: &str = "unknown";
 
 /// Whether the content of a file is needed to know what was installed.
 pub(crate) fn is_noted(path: &str) -> bool {
@@ -67,7 +70,7 @@ fn javascript(made: &Harvested, taken: &BTreeMap<String, Offer>) -> Result<Vec<L
     };
     let list: Value =
         serde_json::from_slice(list).map_err(|_| "the list of packages is not JSON".to_owned())?;
-    let mut packages = Vec::new();
+    let mut packages = unlisted(made, &list["packages"])?;
     for (path, entry) in list["packages"].as_object().into_iter().flatten() {
         if path.is_empty() {
             continue;
@@ -85,6 +88,27 @@ fn javascript(made: &Harvested, taken: &BTreeMap<String, Offer>) -> Result<Vec<L
             }
             None if entry["optional"] == Value::Bool(true) && !is_there(made, path) => {}
             None => return Err(format!("it has `{path}`, which was not fetched")),
+        }
+    }
+    Ok(packages)
+}
+
+/// Packages inside the files of others that npm does not list, because no package says that it brings them. A program can
+/// import them all the same. Fails if one is at the top, where only npm puts packages.
+fn unlisted(made: &Harvested, listed: &Value) -> Result<Vec<LayerPackage>, String> {
+    let mut packages = Vec::new();
+    for place in made.entries.keys().filter_map(|path| path.strip_suffix("/package.json")) {
+        let names: Vec<&str> = place.split("/node_modules/").collect();
+        let is_package = names.iter().all(|name| is_name(Ecosystem::Npm, name));
+        if !is_package || listed.get(format!("node_modules/{place}")).is_some() {
+            continue;
+        }
+        match names.as_slice() {
+            [_, .., name] => {
+                let (name, version) = ((*name).to_owned(), UNKNOWN_VERSION.to_owned());
+                packages.push(LayerPackage { name, version, blob: None });
+            }
+            _ => return Err(format!("it has `{place}`, which was not fetched")),
         }
     }
     Ok(packages)
@@ -128,7 +152,9 @@ pub(crate) fn cyclonedx(manifest: &Manifest) -> Vec<u8> {
             Ecosystem::Pypi => package.name.clone(),
             Ecosystem::Npm => package.name.replace('@', "%40"),
         };
-        let purl = format!("pkg:{}/{name}@{}", manifest.ecosystem.name(), package.version);
+        let version = Some(&package.version).filter(|version| *version != UNKNOWN_VERSION);
+        let at = version.map(|version| format!("@{version}")).unwrap_or_default();
+        let purl = format!("pkg:{}/{name}{at}", manifest.ecosystem.name());
         let mut component = json!({
             "type": "library",
             "bom-ref": purl,
@@ -163,4 +189,66 @@ pub(crate) fn cyclonedx(manifest: &Manifest) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(&inventory).unwrap_or_default();
     text.push(b'\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blobs::{Algorithm, BlobId};
+    use crate::layers::Form;
+
+    fn served(algorithm: Algorithm, digest: &str) -> BTreeMap<String, Offer> {
+        let blob = BlobId::new(algorithm, digest).unwrap();
+        let (name, version, url) = ("good".to_owned(), "1.0.0".to_owned(), String::new());
+        BTreeMap::from([(digest.to_owned(), Offer { name, version, url, blob, metadata: None })])
+    }
+
+    #[test]
+    fn a_python_distribution_that_was_not_served_is_refused() {
+        let taken = served(Algorithm::Sha256, &"0".repeat(64));
+        let found = |folder: &str| {
+            let mut made = Harvested::default();
+            made.entries.insert(folder.to_owned(), Form::Directory);
+            packages(Ecosystem::Pypi, &made, &taken).map(|packages| packages.len())
+        };
+        assert_eq!(found("Good-1.0.0.dist-info"), Ok(1));
+        assert!(found("good-2.0.0.dist-info").is_err() && found("other-1.0.0.dist-info").is_err());
+    }
+
+    #[test]
+    fn an_npm_package_that_was_not_served_is_refused() {
+        use base64::Engine as _;
+        let taken = served(Algorithm::Sha512, &"00".repeat(64));
+        let integrity =
+            |byte: u8| format!("sha512-{}", base64::engine::general_purpose::STANDARD.encode([byte; 64]));
+        let found = |listed: Value, files: &[&str]| {
+            let mut made = Harvested::default();
+            let list = json!({"packages": listed}).to_string();
+            made.noted.insert(INSTALLED.to_owned(), list.into_bytes());
+            made.entries.extend(files.iter().map(|path| ((*path).to_owned(), Form::Directory)));
+            packages(Ecosystem::Npm, &made, &taken).map(|packages| packages.len())
+        };
+        let good = json!({"version": "1.0.0", "integrity": integrity(0)});
+        assert_eq!(found(json!({"node_modules/good": good}), &["good"]), Ok(1));
+        for entry in [
+            json!({"version": "1.0.0", "integrity": integrity(1)}),
+            json!({"version": "1.0.0"}),
+            json!({"version": "1.0.0", "optional": true}),
+        ] {
+            assert!(found(json!({"node_modules/other": entry}), &["other"]).is_err(), "{entry}");
+        }
+        let absent = json!({"version": "1.0.0", "optional": true});
+        assert_eq!(found(json!({"node_modules/other": absent}), &[]), Ok(0));
+        let mut unlisted = Harvested::default();
+        unlisted.entries.insert("other".to_owned(), Form::Directory);
+        assert!(packages(Ecosystem::Npm, &unlisted, &taken).is_err());
+        let listed = json!({"node_modules/good": good});
+        let inside = "good/node_modules/other/package.json";
+        assert_eq!(found(listed.clone(), &["good/package.json", inside]), Ok(2));
+        assert_eq!(
+            found(listed.clone(), &["good/package.json", "good/test/node_modules/x/package.json"]),
+            Ok(1)
+        );
+        assert!(found(listed, &["good/package.json", "other/package.json"]).is_err());
+    }
 }

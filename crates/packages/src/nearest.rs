@@ -6,6 +6,9 @@ use engine::packages::Ecosystem;
 /// Popular packages of each ecosystem, one in a line.
 const PYPI: &str = include_str!("popular/pypi.txt");
 const NPM: &str = include_str!("popular/npm.txt");
+/// Modules that come with the interpreters, one in a line.
+const STANDARD_PYTHON: &str = include_str!("popular/standard-python.txt");
+const STANDARD_NODE: &str = include_str!("popular/standard-node.txt");
 /// The most names that are suggested.
 const SUGGESTED_MAX: usize = 3;
 /// The longest name that is compared; the comparison is quadratic.
@@ -31,6 +34,22 @@ const BY_MODULE: [(&str, &str); 16] = [
     ("openssl", "pyopenssl"),
 ];
 
+/// Whether it is a module that needs no package.
+pub(crate) fn is_standard(ecosystem: Ecosystem, name: &str) -> bool {
+    let modules = match ecosystem {
+        Ecosystem::Pypi => STANDARD_PYTHON,
+        Ecosystem::Npm => STANDARD_NODE,
+    };
+    // The normal form of a Python package has `-` for `_`.
+    modules.lines().any(|module| module.eq_ignore_ascii_case(&name.replace('-', "_")))
+}
+
+/// The package that has a module of that name.
+pub(crate) fn by_module(ecosystem: Ecosystem, name: &str) -> Option<&'static str> {
+    let found = BY_MODULE.iter().find(|(module, _)| *module == name);
+    found.filter(|_| ecosystem == Ecosystem::Pypi).map(|(_, package)| *package)
+}
+
 /// Known names that are close to one that does not exist, the closest first.
 pub(crate) fn names(ecosystem: Ecosystem, wrong: &str, known: &[String]) -> Vec<String> {
     let popular = match ecosystem {
@@ -38,11 +57,7 @@ pub(crate) fn names(ecosystem: Ecosystem, wrong: &str, known: &[String]) -> Vec<
         Ecosystem::Npm => NPM,
     };
     let mut found: Vec<(usize, &str)> = Vec::new();
-    if ecosystem == Ecosystem::Pypi
-        && let Some((_, package)) = BY_MODULE.iter().find(|(module, _)| *module == wrong)
-    {
-        found.push((0, package));
-    }
+    found.extend(by_module(ecosystem, wrong).map(|package| (0, package)));
     let most = (wrong.len() / 3).clamp(1, 3);
     for name in popular.lines().chain(known.iter().map(String::as_str)) {
         if name.is_empty() || name == wrong || name.len().max(wrong.len()) > COMPARED_BYTES_MAX {
@@ -94,6 +109,8 @@ mod tests {
             Some("opencv-python-headless")
         );
         assert_eq!(names(Ecosystem::Npm, "lodahs", &[]).first().map(String::as_str), Some("lodash"));
+        assert!(is_standard(Ecosystem::Pypi, "json") && is_standard(Ecosystem::Npm, "fs"));
+        assert!(is_standard(Ecosystem::Pypi, "concurrent") && !is_standard(Ecosystem::Pypi, "fs"));
         assert_eq!(names(Ecosystem::Npm, "zzqqvv", &[]), Vec::<String>::new());
         assert_eq!(names(Ecosystem::Pypi, "inhous", &["inhouse".to_owned()]), ["inhouse"]);
     }

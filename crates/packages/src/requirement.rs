@@ -105,6 +105,12 @@ fn python(text: &str) -> Result<Requirement, &'static str> {
     if text.starts_with('-') {
         return Err("options are not taken");
     }
+    if is_command(text, &["pip", "pip3", "uv", "conda"]) {
+        return Err("it is a command; leave `install` and what comes before it out");
+    }
+    if text.contains('@') && !text.contains([' ', ':', '/']) {
+        return Err("Python versions are written `name==1.2`; a package of npm begins with `npm:`");
+    }
     if text.contains("://") || text.contains('@') || text.starts_with(['.', '/', '~']) {
         return Err("addresses and paths are not taken");
     }
@@ -130,12 +136,19 @@ fn python(text: &str) -> Result<Requirement, &'static str> {
     let versions = versions.trim();
     let versions = versions.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(versions);
     if !versions.is_empty() && !versions.split(',').all(|one| is_specifier(one.trim())) {
-        return Err("after the name come version specifiers such as `>=2,<3`");
+        return Err("after the name come version specifiers such as `==2.1` or `>=2,<3`");
     }
     if marker.is_some_and(|marker| !is_marker(marker)) {
         return Err("the marker after `;` is not one of PEP 508");
     }
     Ok(Requirement { name: normal_name(Ecosystem::Pypi, name), text: text.to_owned() })
+}
+
+/// Whether it is a command line that installs something.
+fn is_command(text: &str, tools: &[&str]) -> bool {
+    let mut words = text.split(' ');
+    words.next().is_some_and(|first| tools.contains(&first))
+        && words.any(|word| ["install", "add", "i"].contains(&word))
 }
 
 fn is_specifier(text: &str) -> bool {
@@ -156,6 +169,9 @@ fn is_marker(text: &str) -> bool {
 fn javascript(text: &str) -> Result<Requirement, &'static str> {
     if text.starts_with('-') {
         return Err("options are not taken");
+    }
+    if is_command(text, &["npm", "pnpm", "yarn", "bun"]) {
+        return Err("it is a command; leave `install` and what comes before it out");
     }
     let at = text.char_indices().skip(1).find(|(_, character)| *character == '@').map(|(at, _)| at);
     let (name, range) = match at {
@@ -233,6 +249,9 @@ mod tests {
             "six=1",
             "six==",
             "six==-1",
+            "pip install six",
+            "uv pip install six",
+            "six@1.15",
             "${HOME}",
         ] {
             assert_eq!(code(Ecosystem::Pypi, text), "bad_package", "{text:?}");
@@ -255,6 +274,7 @@ mod tests {
             "@/x",
             "lodash@",
             "lodash@-1",
+            "npm install lodash",
             "l\u{43e}dash",
             "lodash\nzod",
             "node_modules",

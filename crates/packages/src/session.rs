@@ -237,6 +237,17 @@ impl Session {
         held(&self.offered).insert(offer.blob.digest().to_owned(), offer);
     }
 
+    /// The newest versions of a package that were offered, the newest first. Pre-releases are left out.
+    pub(crate) fn newest(&self, name: &str, most: usize) -> Vec<String> {
+        let offered = held(&self.offered);
+        let numbered = offered.values().filter(|offer| offer.name == name).filter_map(|offer| {
+            let numbers: Result<Vec<u64>, _> = offer.version.split('.').map(str::parse).collect();
+            Some((numbers.ok()?, offer.version.clone()))
+        });
+        let sorted: std::collections::BTreeSet<_> = numbered.collect();
+        sorted.into_iter().rev().take(most).map(|(_, version)| version).collect()
+    }
+
     /// A file that was offered, after its digest was compared.
     pub(crate) async fn file(self: &Arc<Self>, digest: &str) -> Result<std::fs::File, NoAnswer> {
         let offer = held(&self.offered).get(digest).cloned().ok_or(NoAnswer::NotFound)?;
@@ -280,5 +291,63 @@ impl Session {
             self.note(Note::Failed { name, error });
             NoAnswer::Failed
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An installation whose mirror does not answer.
+    fn session(folder: &harness::TestFolder) -> Arc<Session> {
+        let mut config = PackagesConfig::new(folder.path().to_owned());
+        config.mirrors.insert(Ecosystem::Pypi, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
+        let fetcher = Arc::new(crate::fetch::Fetcher::new(&config));
+        let documents = Documents::new(folder.path().join("index"), Arc::clone(&fetcher), &config);
+        let blobs = Blobs::new(folder.path().join("blobs"));
+        let supply = Supply { config, fetcher, documents, blobs };
+        Arc::new(Session::new(Arc::new(supply), Ecosystem::Pypi, None))
+    }
+
+    async fn is_given_up(session: &Arc<Session>, name: &str) -> bool {
+        assert_eq!(session.page(name, "").await, Err(NoAnswer::Failed), "nothing answers");
+        session.notes().contains(&Note::Failed { name: name.to_owned(), error: FetchError::Endless })
+    }
+
+    #[tokio::test]
+    async fn one_installation_reads_the_index_of_at_most_4096_packages() {
+        let folder = harness::TestFolder::new();
+        let session = session(&folder);
+        session.pages.store(PAGES_MAX - 1, Ordering::Relaxed);
+        assert!(!is_given_up(&session, "last").await);
+        assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn one_installation_is_offered_at_most_500_000_files() {
+        let folder = harness::TestFolder::new();
+        let session = session(&folder);
+        let blob = BlobId::new(crate::blobs::Algorithm::Sha256, &"0".repeat(64)).unwrap();
+        let text = String::new;
+        let offer = Offer { name: text(), version: text(), url: text(), blob, metadata: None };
+        let offers = (0..OFFERS_MAX).map(|number| (number.to_string(), offer.clone()));
+        held(&session.offered).extend(offers);
+        assert!(!is_given_up(&session, "last").await);
+        held(&session.offered).insert("more".to_owned(), offer);
+        assert!(is_given_up(&session, "more").await);
+    }
+
+    /// The names are also names of files in the store.
+    #[tokio::test]
+    async fn a_builder_asks_for_names_of_packages_and_for_nothing_else() {
+        let folder = harness::TestFolder::new();
+        let session = session(&folder);
+        for name in ["", "..", "../../layers", "a/b", "a%2fb", ".hidden", "a\u{0}b", "\u{261}ood"] {
+            assert_eq!(session.page(name, "").await, Err(NoAnswer::NotFound), "{name:?}");
+        }
+        assert_eq!(session.notes(), [], "the mirror is not asked");
+        let unknown = "0".repeat(64);
+        assert!(matches!(session.file(&unknown).await, Err(NoAnswer::NotFound)), "it was not offered");
+        assert!(matches!(session.metadata(&unknown).await, Err(NoAnswer::NotFound)));
     }
 }

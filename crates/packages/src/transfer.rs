@@ -313,3 +313,7 @@ fn parts(content: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>)
         take(&buffer[..count])?;
     }
 }
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;

@@ -52,40 +52,14 @@ pub(super) struct Supply {
     mirror: Mirror,
 }
 
-/// The folder with the resolver's layer, which all tests share. `None` if the registry cannot be reached.
-fn resolver() -> Option<PathBuf> {
-    let shared = std::env::temp_dir().join("palisade-test-resolver");
-    fs::create_dir_all(&shared).unwrap();
-    let lock = fs::File::create(shared.join("lock")).unwrap();
-    lock.lock().unwrap();
-    let ready = shared.join("state");
-    let is_ready = || fs::read_dir(ready.join("packages/sets")).is_ok_and(|mut sets| sets.next().is_some());
-    if !is_ready() {
-        let fetching = shared.join("fetching");
-        fs::remove_dir_all(&fetching).ok();
-        let prepare = Palisade::new(Build::Real, users()[0], &["packages", "prepare", "six"])
-            .env("PALISADE_STATE_DIR", fetching.to_str().unwrap())
-            .within(harness::patience(PATIENCE));
-        let ended = with_registry(prepare).end();
-        if !ended.status.success() {
-            eprintln!(
-                "SKIPPED: the resolver cannot be fetched from this machine's registry: {}",
-                ended.stderr
-            );
-            return None;
-        }
-        fs::rename(&fetching, &ready).unwrap();
+/// A state directory that `fetch.sh` made, which tests only read. `None` if it is not there.
+pub(super) fn fetched(name: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/supply").join(name);
+    let found = fs::canonicalize(folder).ok().filter(|folder| folder.join("stamp").is_file());
+    if found.is_none() {
+        eprintln!("SKIPPED: target/supply/{name} is not there: run tests/functional/supply/fetch.sh");
     }
-    Some(ready)
-}
-
-/// Lets a command use this machine's registries, by the settings of their ordinary clients.
-pub(super) fn with_registry(command: Palisade) -> Palisade {
-    let names = ["PIP_INDEX_URL", "PIP_CERT", "npm_config_registry", "HOME", "HTTPS_PROXY", "NO_PROXY"];
-    let set = names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?)));
-    set.fold(command.env("PALISADE_PACKAGES_ENABLED", "true"), |command, (name, value)| {
-        command.env(name, &value)
-    })
+    found
 }
 
 impl Drop for Supply {
@@ -97,7 +71,7 @@ impl Drop for Supply {
 impl Supply {
     /// A fresh state directory with the resolver, and a mirror. `None` if there is no resolver.
     pub(super) fn new(name: &str) -> Option<Self> {
-        let ready = resolver()?;
+        let ready = fetched("resolver")?;
         let user = users()[0];
         let folder = own_folder(user, &format!("supply-{name}"));
         let state_dir = folder.join("state");
@@ -110,16 +84,17 @@ impl Supply {
             .unwrap();
         let entry: Value = serde_json::from_slice(&fs::read(&set).unwrap()).unwrap();
         let layer = Path::new("packages/layers").join(entry["digest"].as_str().unwrap());
-        let copied = |how: &str, from: &Path, to: &Path| {
-            let status = Command::new("cp").arg(how).arg(from).arg(to).status().unwrap();
-            assert!(status.success());
+        let copy = |how: &str, from: &Path, to: &Path| {
+            Command::new("cp").arg(how).arg(from).arg(to).output().unwrap().status.success()
         };
-        // The files are shared, because they are large. The manifest is not, because it is locked while in use.
+        // The files are shared, because they are large. The manifest is not, because it is locked while in use. On another
+        // file system they cannot be shared.
         fs::create_dir_all(state_dir.join(&layer)).unwrap();
-        copied("-al", &ready.join(&layer).join("files"), &state_dir.join(&layer));
-        copied("-a", &ready.join(&layer).join("manifest.json"), &state_dir.join(&layer));
+        let files = ready.join(&layer).join("files");
+        assert!(["-al", "-a"].iter().any(|how| copy(how, &files, &state_dir.join(&layer))));
+        assert!(copy("-a", &ready.join(&layer).join("manifest.json"), &state_dir.join(&layer)));
         fs::create_dir_all(state_dir.join("packages/sets")).unwrap();
-        copied("-a", &set, &state_dir.join("packages/sets"));
+        assert!(copy("-a", &set, &state_dir.join("packages/sets")));
         let mirror = Mirror::start(&folder, &state_dir);
         Some(Self { user, state_dir, folder, mirror })
     }
@@ -141,14 +116,19 @@ impl Supply {
         self.with_mirror(Palisade::new(Build::Real, self.user, args))
     }
 
+    /// The setting of the mirrors, with a user and a password if there are some.
+    pub(super) fn mirrors(&self, user: &str) -> String {
+        let place = format!("{user}127.0.0.1:{}", self.mirror.port);
+        format!("pypi=http://{place}/simple,npm=http://{place}/npm")
+    }
+
     /// The same for a command that exists.
     pub(super) fn with_mirror(&self, command: Palisade) -> Palisade {
         let port = self.mirror.port;
-        let mirrors = format!("pypi=http://127.0.0.1:{port}/simple,npm=http://127.0.0.1:{port}/npm");
         command
             .env("PALISADE_PACKAGES_ENABLED", "true")
             .env("PALISADE_STATE_DIR", self.state_dir.to_str().unwrap())
-            .env("PALISADE_PACKAGES_MIRRORS", &mirrors)
+            .env("PALISADE_PACKAGES_MIRRORS", &self.mirrors(""))
             // Nothing of these tests may reach a real registry, whatever the settings are.
             .env("PIP_INDEX_URL", &format!("http://127.0.0.1:{port}/simple"))
             .env("npm_config_registry", &format!("http://127.0.0.1:{port}/npm"))

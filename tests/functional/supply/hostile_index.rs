@@ -57,6 +57,35 @@ fn an_index_does_not_lead_the_server_to_other_hosts() {
 }
 
 #[test]
+fn the_password_of_a_mirror_is_sent_to_the_mirror_alone() {
+    let Some(supply) = Supply::new("password") else { return };
+    let prepare = supply.prepare("pypi", &["elsewhere"]).env("PALISADE_PACKAGES_FILE_HOSTS", "localhost");
+    let set = prepare.env("PALISADE_PACKAGES_MIRRORS", &supply.mirrors("user:word@")).end();
+    assert_eq!(versions(&good(set)), ["elsewhere 1.0"]);
+    assert_eq!(supply.requests("/simple/elsewhere/ with a password"), 1);
+    assert_eq!(supply.requests("/files/elsewhere"), 1);
+    assert_eq!(supply.requests("/files/elsewhere-1.0-py3-none-any.whl with a password"), 0);
+}
+
+#[test]
+fn a_resolver_that_is_not_the_pinned_one_is_never_executed() {
+    let Some(supply) = Supply::new("resolver") else { return };
+    let packages = supply.state_dir.join("packages");
+    let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+    let pinned = std::fs::read_dir(packages.join("sets")).unwrap().map(|entry| name(entry.unwrap())).next();
+    let digest = pinned.unwrap().replace("uv-", "").replace(".json", "");
+    std::fs::remove_dir_all(&packages).unwrap();
+    std::fs::create_dir_all(packages.join("layers")).unwrap();
+    // The index has another resolver of that version.
+    let told = supply.refused("pypi", &["good"], "packages_failed");
+    assert!(told.contains("the mirror does not have uv"), "{told}");
+    // The index says that it has the pinned one, and the file is another.
+    std::fs::remove_dir_all(packages.join("index")).unwrap();
+    std::fs::write(supply.beside("uv-digest"), digest).unwrap();
+    supply.refused("pypi", &["good"], "package_hash_mismatch");
+}
+
+#[test]
 fn a_host_that_the_operator_names_may_have_files() {
     let Some(supply) = Supply::new("file-hosts") else { return };
     let set = supply.prepare("pypi", &["elsewhere"]).env("PALISADE_PACKAGES_FILE_HOSTS", "localhost").end();
@@ -95,6 +124,10 @@ fn a_name_that_does_not_exist_is_told_with_near_names_and_without_asking_for_the
     assert!(told.contains("did you mean pandas?"), "{told}");
     assert_eq!(supply.requests("/simple/pandas/"), 0);
     supply.refused("npm", &["lodahs"], "package_not_found");
+    for (from, name) in [("pypi", "json"), ("npm", "fs")] {
+        let told = supply.refused(from, &[name], "package_not_found");
+        assert!(told.contains("it comes with the language"), "{told}");
+    }
 }
 
 #[test]
@@ -104,4 +137,16 @@ fn versions_that_do_not_fit_together_are_told_as_a_conflict() {
     // npm tells a version that a dependency wants and that no release has.
     supply.refused("npm", &["conflictjs"], "package_not_found");
     supply.refused("pypi", &["otherplatform"], "package_no_wheel");
+}
+
+#[test]
+fn a_version_that_no_release_has_is_told_with_those_that_are_there() {
+    let Some(supply) = Supply::new("versions") else { return };
+    for (from, wanted, there) in
+        [("pypi", "good==9.9", "good has 2.0, 1.0"), ("npm", "goodjs@9", "goodjs has 2.0.0, 1.0.0")]
+    {
+        let told = supply.refused(from, &[wanted], "package_not_found");
+        assert!(told.contains(there), "{told}");
+        assert!(!told.contains("Using CPython") && !told.contains("_logs"), "{told}");
+    }
 }

@@ -20,6 +20,7 @@ STATE = sys.argv[2]
 OLD = "2020-01-01T00:00:00Z"
 NOW = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 STALLED = threading.Event()
+UV = "0.13.8"
 FILES = {}
 
 
@@ -179,6 +180,15 @@ def pypi():
     }
 
 
+def other_uv():
+    """A resolver that is not the pinned one. With the file `uv-digest` beside the log, the index lies about it."""
+    entry, place = py("uv", UV, files={"uv-0.data/scripts/uv": "#!/bin/sh\n"}), os.path.join(os.path.dirname(LOG), "uv-digest")
+    if os.path.exists(place):
+        with open(place) as told:
+            entry["hashes"]["sha256"] = told.read()
+    return entry
+
+
 SCRIPTS = """[console_scripts]
 ../../../../tmp/evil-script = scriptpath:main
 ../../escaped = scriptpath:main
@@ -209,6 +219,8 @@ const link = require("net").connect(PORT, "127.0.0.1", () => { done("reached"); 
         "goodjs": lambda: [js("goodjs"), js("goodjs", "2.0.0")],
         "@scope/goodjs": lambda: [js("@scope/goodjs")],
         "postinstall": lambda: [js("postinstall", fields=run)],
+        "agelessjs": lambda: [js("agelessjs", at=None)],
+        "smugglejs": lambda: [js("smugglejs", entries=bundled)],
         "youngjs": lambda: [js("youngjs", at=NOW)],
         "partly-youngjs": lambda: [js("partly-youngjs"), js("partly-youngjs", "2.0.0", at=NOW)],
         "wrongjs": lambda: [js("wrongjs", integrity="sha512-" + base64.b64encode(b"\0" * 64).decode())],
@@ -244,7 +256,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         with open(LOG, "a") as log:
-            log.write(self.path + "\n")
+            log.write(self.path + (" with a password" if self.headers["Authorization"] else "") + "\n")
         path = self.path.replace("%2f", "/")
         if path.startswith("/simple/"):
             return self.simple(path.split("/")[2])
@@ -316,7 +328,11 @@ class Mirror(http.server.BaseHTTPRequestHandler):
             entry = py("html")
             old = f'<a href="../../files/{entry["filename"]}#sha256={entry["hashes"]["sha256"]}" data-upload-time="{OLD}">x</a>'
             return self.answer(old.encode(), "text/html")
-        files = files_of(name)
+        if name == "html-withdrawn":
+            entry = py("html-withdrawn")
+            old = f'<a href="../../files/{entry["filename"]}#sha256={entry["hashes"]["sha256"]}" data-upload-time="{OLD}" data-yanked="broken">x</a>'
+            return self.answer(old.encode(), "text/html")
+        files = [other_uv()] if name == "uv" else files_of(name)
         if files is None:
             return self.send(404)
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": files}

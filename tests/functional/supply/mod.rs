@@ -1,7 +1,7 @@
 //! Installing packages from a hostile mirror: what a package, an index or a requirement may try, and what comes of it.
 //!
-//! The mirror is a Python program on loopback (`mirror.py`). The resolver comes from the machine's own registry at
-//! set-up, once; without it these tests are skipped loudly.
+//! The mirror is a Python program on loopback (`mirror.py`). The resolver and the packages of `popular` come
+//! from the machine's registries before the tests (`fetch.sh`). Without them these tests are skipped loudly; they fetch nothing.
 
 mod environment;
 mod hostile_files;

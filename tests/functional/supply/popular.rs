@@ -1,16 +1,16 @@
 //! The packages that agents ask for most: each is imported from a layer and used, while no mirror answers.
 //!
-//! The layers come from the machine's own registries at the first use, once for all tests. Where no registry answers, the
-//! tests say so and prove nothing.
+//! The layers are those that `fetch.sh` made from the machine's registries. Where it could not, the tests say so and prove
+//! nothing.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use harness::{Build, Ended, Palisade, User, users};
+use harness::{Build, Ended, Palisade, users};
 use serde_json::Value;
 
-use super::environment::{PATIENCE, with_registry};
+use super::environment::fetched;
+
+// The sets that fetch.sh asks for.
 
 const PYTHON: [&str; 10] = [
     "httpx",
@@ -34,34 +34,15 @@ const FROM_LAYER: &str = "import importlib, sys\ndef layer(name):\n    module = 
 const REQUIRED: &str = "function layer(name) { const file = require.resolve(name);\n\
                         if (!file.startsWith('/node_modules/')) throw new Error(file); return require(name); }\n";
 
-/// The state directory with the layers of a set, which all tests share.
-fn state(from: &str, packages: &[&str]) -> Option<(User, PathBuf)> {
-    let user = users()[0];
-    let shared = std::env::temp_dir().join("palisade-test-popular");
-    fs::create_dir_all(&shared).unwrap();
-    let lock = fs::File::create(shared.join(format!("lock-{from}"))).unwrap();
-    lock.lock().unwrap();
-    let state_dir = shared.join("state");
-    let prepare = Palisade::new(Build::Real, user, &["packages", "prepare", "--json", "--from", from, "--"]);
-    let prepare = prepare.args(packages).env("PALISADE_STATE_DIR", state_dir.to_str().unwrap());
-    let ended = with_registry(prepare).within(harness::patience(PATIENCE)).end();
-    if ended.status.success() {
-        return Some((user, state_dir));
-    }
-    assert!(ended.stderr.contains("(mirror_unreachable)"), "{}", ended.stderr);
-    eprintln!("SKIPPED: this machine's registry does not answer: {}", ended.stderr);
-    None
-}
-
 fn run(language: &str, code: &str) -> Option<Ended> {
     let (from, packages) = match language {
         "python" => ("pypi", &PYTHON[..]),
         _ => ("npm", &JAVASCRIPT[..]),
     };
-    let (user, state_dir) = state(from, packages)?;
+    let state_dir = fetched(from)?;
     let named: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
     let mirrors = format!("pypi={NO_MIRROR}/simple,npm={NO_MIRROR}/npm");
-    let run = Palisade::new(Build::Real, user, &["run", language, "--json", "--timeout", "60s"]);
+    let run = Palisade::new(Build::Real, users()[0], &["run", language, "--json", "--timeout", "60s"]);
     let run = run.args(&named).args(&["-c", code]);
     let ended = run
         .env("PALISADE_PACKAGES_ENABLED", "true")

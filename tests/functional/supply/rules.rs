@@ -22,6 +22,7 @@ fn a_release_of_unknown_age_is_too_young_unless_it_is_allowed() {
     let set = supply.prepare("pypi", &["ageless"]).env("PALISADE_PACKAGES_ALLOW_UNKNOWN_AGE", "true").end();
     assert_eq!(versions(&good(set)), ["ageless 1.0"]);
     assert_eq!(versions(&supply.installed("pypi", &["legacy-age"])), ["legacy-age 1.0"]);
+    supply.refused("npm", &["agelessjs"], "package_too_young");
 }
 
 #[test]
@@ -30,6 +31,7 @@ fn yanked_releases_are_passed_over() {
     supply.refused("pypi", &["withdrawn"], "package_not_found");
     assert_eq!(versions(&supply.installed("pypi", &["partly-withdrawn"])), ["partly-withdrawn 1.0"]);
     supply.refused("pypi", &["partly-withdrawn==2.0"], "package_not_found");
+    supply.refused("pypi", &["html-withdrawn"], "package_not_found");
 }
 
 #[test]
@@ -65,6 +67,12 @@ fn a_denied_package_is_refused_inside_the_file_of_another_one() {
         "package_denied",
     );
     assert_eq!(supply.layers(), before);
+    // Also if the package does not say that it brings another one.
+    refusal(
+        supply.prepare("npm", &["smugglejs"]).env("PALISADE_PACKAGES_DENY", "npm:hidden").end(),
+        "package_denied",
+    );
+    assert_eq!(supply.layers(), before);
     assert_eq!(versions(&supply.installed("npm", &["bundlejs"])), ["bundlejs 1.0.0", "hidden 1.0.0"]);
 }
 
@@ -83,6 +91,10 @@ fn names_that_look_like_another_one_are_refused_before_anything_is_asked() {
 fn a_deny_rule_holds_for_layers_that_are_there() {
     let Some(supply) = Supply::new("deny-later") else { return };
     supply.installed("pypi", &["needs-denied"]);
+    let run = || supply.palisade(&["run", "python", "--package", "needs-denied", "-c", "import good"]);
+    assert!(run().end().status.success());
+    let ended = run().env("PALISADE_PACKAGES_DENY", "good").end();
+    assert!(!ended.status.success() && ended.stderr.contains("does not install `good`"), "{}", ended.stderr);
     refusal(
         supply.prepare("pypi", &["needs-denied"]).env("PALISADE_PACKAGES_DENY", "good").end(),
         "package_denied",

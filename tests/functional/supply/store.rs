@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use functional::files_beneath;
 use harness::{Build, binary};
 
 use super::environment::{Supply, files, good, versions};
@@ -79,6 +80,19 @@ fn an_archive_that_was_changed_is_refused() {
     let ended = supply.palisade(&["packages", "import", archive.to_str().unwrap()]).end();
     assert!(!ended.status.success());
     assert!(ended.stderr.contains("digest"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_stored_file_that_was_damaged_is_fetched_again() {
+    let Some(supply) = Supply::new("damaged") else { return };
+    supply.installed("pypi", &["good"]);
+    let blobs = supply.state_dir.join("packages/blobs");
+    for path in files_beneath(&blobs).into_iter().filter(|path| blobs.join(path).is_file()) {
+        fs::write(blobs.join(path), "damaged").unwrap();
+    }
+    assert_eq!(supply.requests("/files/good-2.0"), 1);
+    assert_eq!(versions(&supply.installed("pypi", &["good==2.0"])), ["good 2.0"]);
+    assert_eq!(supply.requests("/files/good-2.0"), 2);
 }
 
 #[test]

@@ -352,6 +352,9 @@ mod tests {
             assert!(harvest.entry(&file(path)).is_err(), "{path:?}");
         }
         assert!(harvest.entry(&file(&format!("{}x", "d/".repeat(60)))).is_err());
+        for target in ["/etc/passwd", "../x"] {
+            assert!(harvest.entry(&TreeEntry { path: "link", kind: TreeKind::Link { target } }).is_err());
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
+#[cfg(test)]
+pub(crate) use self::harvest::Form;
 pub(crate) use self::harvest::{Harvest, Harvested};
 pub(crate) use self::manifest::{FORMAT, LayerPackage, Manifest, SetEntry};
 pub(crate) use self::room::{bytes_beneath, make_room};

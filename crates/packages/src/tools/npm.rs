@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Job, TMP_MARK, variables};
 use crate::broker;
+use crate::inventory::UNKNOWN_VERSION;
 use crate::requirement::Requirement;
 
 /// The list of what npm installed, in its product.
@@ -52,7 +53,7 @@ pub(crate) fn install(
     }
     let overrides: Map<String, Value> = present
         .iter()
-        .filter(|one| !dependencies.contains_key(&one.name))
+        .filter(|one| !dependencies.contains_key(&one.name) && one.version != UNKNOWN_VERSION)
         .map(|one| (one.name.clone(), json!(one.version)))
         .collect();
     let manifest = json!({"private": true, "dependencies": dependencies, "overrides": overrides});
