@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What tests/guest/run.sh runs inside the guest, as root: tests/guest/inside.sh FOLDER
+# What tests/guest/run.sh runs inside the guest, as root: tests/guest/inside.sh FOLDER [all|walls]
 #
-# FOLDER has the programs: palisade, palisade-breach, conformance, oci_walls, escape, filter-ends. One line per check, and at the end
-# N passed, M failed, K skipped.
+# FOLDER has the programs: palisade, palisade-breach, conformance, oci_walls, daemon_walls, escape, filter-ends. One line per
+# check, and at the end N passed, M failed, K skipped.
 if [ -z "${BASH_VERSION:-}" ]; then exec bash "$0" "$@"; fi
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 readonly programs=${1:?}
+readonly part=${2:-all}
 readonly user=palisade-test
 readonly work=/tmp/guest-tests
 readonly check_timeout_s=600
@@ -114,10 +115,27 @@ contract() (
     "$1" -i PATH=/usr/bin:/bin PALISADE_PATIENCE="$patience" "$work/conformance"
 )
 
-# runc_wall TEST: one test of the wall with runc, as root.
-runc_wall() (
-    as_root -i PATH=/usr/sbin:/usr/bin:/sbin:/bin PALISADE_PATIENCE="$patience" "$work/oci_walls" --exact "$1_runc"
+# wall_test PROGRAM TEST: one test of a wall with a container runtime, as root.
+wall_test() (
+    as_root -i PATH=/usr/sbin:/usr/bin:/sbin:/bin PALISADE_PATIENCE="$patience" "$work/$1" --exact "$2"
 )
+
+# walls_of PROGRAM COMMAND
+walls_of() {
+    if ! command -v "$2" >/dev/null; then
+        skip "$2" "it is not installed"
+        return 0
+    fi
+    check "contract of $2" wall_test "$1" "the_contract_is_kept_by_$2"
+    check "one attack of each family behind $2" wall_test "$1" "attacks_fail_behind_$2"
+    check "a killed server leaves nothing of $2" wall_test "$1" "a_killed_server_leaves_nothing_of_$2"
+}
+
+walls() {
+    walls_of oci_walls runc
+    walls_of oci_walls crun
+    walls_of daemon_walls podman
+}
 
 attacks() {
     env PALISADE_BIN="$work/palisade" PALISADE_BREACH_BIN="$work/palisade-breach" PALISADE_PATIENCE="$patience" \
@@ -127,12 +145,18 @@ attacks() {
 mkdir -p "$work"/{languages,state-as_root,state-as_user,state-as_user_with_group}
 chmod 755 "$work"
 chown "$user" "$work"/state-as_user*
-cp "$programs"/{palisade,palisade-breach,conformance,oci_walls,escape,filter-ends} "$work/"
+cp "$programs"/{palisade,palisade-breach,conformance,oci_walls,daemon_walls,escape,filter-ends} "$work/"
 ln -s /usr/bin/python3 /usr/bin/bash /usr/bin/env "$work/languages/"
 
 kernel=$(uname -r)
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then layout="pure cgroup v2"; else layout="cgroup v1"; fi
 echo "kernel $kernel, $layout, security modules $(cat /sys/kernel/security/lsm)"
+if [ "$part" = walls ]; then
+    walls
+    echo
+    echo "$passed passed, $failed failed, $skipped skipped"
+    if [ "$failed" -eq 0 ]; then exit 0; else exit 1; fi
+fi
 check "doctor as root" doctor_names_cgroups as_root
 check "doctor as an ordinary user" doctor as_user
 if [ "$layout" = "pure cgroup v2" ]; then
@@ -141,13 +165,7 @@ if [ "$layout" = "pure cgroup v2" ]; then
 fi
 check "contract as root" contract as_root
 check "contract as an ordinary user" contract as_user
-if command -v runc >/dev/null; then
-    check "contract of runc" runc_wall the_contract_is_kept_by
-    check "one attack of each family behind runc" runc_wall attacks_fail_behind
-    check "a killed server leaves nothing of runc" runc_wall a_killed_server_leaves_nothing_of
-else
-    skip "runc" "it is not installed"
-fi
+walls
 suite "escape suite, representatives" attacks
 check "4,096 filters, ended 64 at a time" "$work/filter-ends" staggered
 echo

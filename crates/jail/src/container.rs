@@ -86,6 +86,8 @@ pub fn stage(stage: &Stage) -> Result<(), JailError> {
     let mut steps = Steps::start();
     // Kept over execve(2): a runtime that outlives its server would finish a container that the next server has swept.
     steps.take("parent death", privileges::die_with_parent)?;
+    // Inherited by gVisor's processes, which outlive the runtime's command: a crash starts no handler of the host.
+    steps.take("limits", privileges::leave_no_core)?;
     steps.take("mount namespace", sys::unshare_mount_namespace)?;
     steps.take("mount namespace", || {
         Ok(rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)

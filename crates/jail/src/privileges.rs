@@ -86,6 +86,13 @@ pub(crate) fn limit_on(kernel: Kernel, limits: &Rlimits) -> io::Result<()> {
     limit_stack(limits.stack_bytes)
 }
 
+/// Sets the core limit alone.
+pub(crate) fn leave_no_core() -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Core).maximum;
+    let limit = Some(maximum.map_or(CORE_BYTES, |maximum| maximum.min(CORE_BYTES)));
+    Ok(rustix::process::setrlimit(Resource::Core, Rlimit { current: limit, maximum: limit })?)
+}
+
 /// Sets the stack of programs to a known size, whatever the server was started with. A stack counts as memory, so
 /// the hard limit stays.
 fn limit_stack(bytes: u64) -> io::Result<()> {

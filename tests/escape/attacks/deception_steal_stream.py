@@ -5,5 +5,8 @@
 from attack import *
 
 GETFD = 438
-first = os.pidfd_open(1)
+PIDFD_OPEN = 434
+first = call(PIDFD_OPEN, 1, 0)
+if isinstance(first, str):
+    held("pidfd_open %s" % first)
 judge([("descriptor %d" % n, lambda n=n: call(GETFD, first, n, 0)) for n in range(3, 9)])

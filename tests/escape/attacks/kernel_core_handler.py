@@ -5,8 +5,7 @@
 from attack import *
 import resource
 
-line = next(line for line in open("/proc/self/limits") if line.startswith("Max core file size"))
-soft, hard = line.split()[4:6]
+soft, hard = (str(limit) for limit in resource.getrlimit(resource.RLIMIT_CORE))
 if (soft, hard) != ("1", "1"):
     escaped("the core limit is %s; only 1 keeps a piped handler from starting" % soft)
 try:

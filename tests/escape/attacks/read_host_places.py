@@ -14,8 +14,8 @@ def is_own(path):
 def listed(place):
     names = os.listdir(place)
     foreign = [name for name in names if not is_own(os.path.join(place, name))]
-    if names and not foreign:
-        raise FileNotFoundError(errno.ENOENT, "nothing but its own link", place)
+    if not foreign:
+        raise FileNotFoundError(errno.ENOENT, "it is empty, or has nothing but its own link", place)
     return len(foreign)
 
 

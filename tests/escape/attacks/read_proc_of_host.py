@@ -5,10 +5,14 @@
 from attack import *
 
 names = "cmdline config.gz kallsyms keys key-users timer_list interrupts modules sched_debug latency_stats"
-seen = []
-for name in names.split():
-    result = attempt(lambda: len(open("/proc/" + name, "rb").read()))
-    if not isinstance(result, str) and result > 0:
-        escaped("/proc/%s has %d bytes" % (name, result))
-    seen.append("%s %s" % (name, result))
-held(", ".join(seen))
+
+
+def content(path):
+    with open(path, "rb") as file:
+        words = file.read()
+    if not words:
+        raise FileNotFoundError(errno.ENOENT, "it is empty", path)
+    return words[:200]
+
+
+judge([("/proc/" + name, lambda name=name: content("/proc/" + name)) for name in names.split()])

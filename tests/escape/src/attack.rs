@@ -6,6 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
+use crate::bait::Bait;
+
 /// The families of attacks; each has a test of its own.
 pub const FAMILIES: [&str; 9] = [
     "file reads",
@@ -93,6 +97,19 @@ pub struct Attack {
 }
 
 impl Attack {
+    /// What it is told about the host, and which successes are of a kernel that belongs to its sandbox.
+    pub fn told(&self, bait: &Bait) -> Value {
+        let mut host = bait.host.clone();
+        host["own"] = json!(self.excused);
+        host
+    }
+
+    /// A number of its limits, or the server's default.
+    pub fn limit(&self, option: &str, default: u64) -> u64 {
+        let pair = self.limits.chunks(2).find(|pair| pair[0] == option);
+        pair.and_then(|pair| pair.get(1)?.parse().ok()).unwrap_or(default)
+    }
+
     /// Whether its output says that it got out.
     pub fn escaped_by(&self, stdout: &str) -> bool {
         let is_excused = |line: &str| self.excused.iter().any(|words| line.contains(words.as_str()));

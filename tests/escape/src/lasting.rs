@@ -132,7 +132,7 @@ pub(crate) fn program(attack: &Attack, bait: &Bait, has_more_processes: bool) ->
         }
         other => panic!("{}: no way to start {other:?}", attack.name),
     };
-    json!({"language": language, "code": code, "inputs": inputs, "variables": {"HOST": bait.host}})
+    json!({"language": language, "code": code, "inputs": inputs, "variables": {"HOST": attack.told(bait)}})
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -16,8 +16,8 @@ pub struct Nature {
     pub attack: &'static str,
     /// Its outcomes there, besides its own.
     pub outcomes: &'static [&'static str],
-    /// The words of a verdict that reaches nothing of the host; empty if there is none.
-    pub says: &'static str,
+    /// The words of verdicts that reach nothing of the host.
+    pub says: &'static [&'static str],
     /// Why.
     pub reason: &'static str,
 }
@@ -25,80 +25,76 @@ pub struct Nature {
 const fn gvisor(
     attack: &'static str,
     outcomes: &'static [&'static str],
-    says: &'static str,
+    says: &'static [&'static str],
     reason: &'static str,
 ) -> Nature {
     Nature { wall: "gvisor", attack, outcomes, says, reason }
 }
 
 /// Every difference.
-pub const NATURE: [Nature; 16] = [
-    gvisor(
-        "deception_steal_stream.py",
-        &["failed"],
-        "",
-        "there is no pidfd_open, so the attack cannot begin",
-    ),
+pub const NATURE: [Nature; 12] = [
     gvisor(
         "exhaust_connections.py",
-        &["failed"],
-        "",
-        "there is no /proc/net/sockstat, so the attack cannot count",
+        &[],
+        &[" connections at once"],
+        "the connections are in gVisor's network stack, within the memory limit; the host has none",
     ),
     gvisor(
         "exhaust_locks.py",
         &[],
-        " locks, of an open file description",
+        &[" locks, of an open file description"],
         "the locks are in gVisor's kernel; no file of the host is locked",
     ),
     gvisor(
         "exhaust_pipes_named.py",
         &["killed"],
-        "",
+        &[],
         "the host refuses threads to gVisor itself, which ends the sandbox",
     ),
     gvisor(
         "exhaust_processes.py",
         &["killed"],
-        "",
+        &[],
         "the host refuses a process to gVisor itself, which ends the sandbox",
     ),
     gvisor(
         "exhaust_terminals.py",
         &[],
-        "terminals of one process",
+        &["600 terminals of one process"],
         "the terminals are in gVisor's kernel, within the memory limit",
     ),
     gvisor(
         "exhaust_threads.py",
         &["killed"],
-        "threads at once",
+        &[" threads at once"],
         "the control group has an allowance for gVisor, so a program may have more than its limit",
     ),
-    gvisor("exhaust_timers.py", &[], " timers", "the timers are in gVisor's kernel, within the memory limit"),
-    gvisor("exhaust_zombies.py", &["killed"], "zombies at once", "zombies are no processes of the host"),
     gvisor(
-        "kernel_core_handler.py",
-        &["failed"],
-        "",
-        "there is no /proc/self/limits, so the attack cannot look",
+        "exhaust_timers.py",
+        &[],
+        &["3000 timers"],
+        "the timers are in gVisor's kernel, within the memory limit",
     ),
-    gvisor("kernel_devices.py", &[], "fuse gave", "/dev/fuse is gVisor's own"),
-    gvisor("kernel_sysfs.py", &[], "/sys gave", "/sys is gVisor's own"),
+    gvisor("exhaust_zombies.py", &["killed"], &[" zombies at once"], "zombies are no processes of the host"),
+    gvisor("kernel_devices.py", &[], &["fuse gave", "net/tun gave"], "both devices are gVisor's own"),
     gvisor(
         "process_kill_first.py",
         &["killed"],
-        "",
+        &[],
         "process 1 can be killed, which ends this sandbox and nothing else",
     ),
     gvisor(
         "read_guest_environment.py",
         &[],
-        "environ gave 17",
-        "it is HOME=/home/agent, which gVisor sets for process 1",
+        &["environ gave 17", "fd gave ", "auxv gave "],
+        "it is HOME=/home/agent and what process 1 of the same sandbox has; its descriptors cannot be opened",
     ),
-    gvisor("read_host_places.py", &[], "/sys gave", "/sys is gVisor's own"),
-    gvisor("read_proc_of_host.py", &[], "/proc/cmdline has", "the command line is that of gVisor's kernel"),
+    gvisor(
+        "read_proc_of_host.py",
+        &[],
+        &["/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet"],
+        "the command line is that of gVisor's kernel, the same on every machine",
+    ),
 ];
 
 /// The attack with the outcomes that it may have behind that wall.
@@ -108,8 +104,7 @@ pub fn behind(wall: &str, attack: &Attack) -> Attack {
     let own: Vec<&Nature> = own.collect();
     let more: Vec<String> =
         own.iter().flat_map(|nature| nature.outcomes).map(|word| (*word).to_owned()).collect();
-    let says = own.iter().map(|nature| nature.says).filter(|words| !words.is_empty());
-    attack.excused = says.map(str::to_owned).collect();
+    attack.excused = own.iter().flat_map(|nature| nature.says).map(|words| (*words).to_owned()).collect();
     attack.silent.clone_from(&more);
     if !more.is_empty() && attack.outcomes.is_empty() {
         attack.outcomes.push("completed".to_owned());

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::attack::{self, Attack, Without};
 use crate::bait::Bait;
+use crate::host_view::HostView;
 use crate::nature;
 
 /// The longest limit of any attack is far below.
@@ -59,12 +60,15 @@ pub fn judge_with_access(attack: &Attack, user: User, bait: &Bait) -> Result<(),
 
 /// Runs an attack as root behind that wall, in a fresh sandbox; the error says what was not as it should be.
 pub fn judge_behind(wall: &'static str, attack: &Attack, bait: &Bait) -> Result<(), String> {
-    let shown = run_on(attack, Ground { wall: Some(wall), ..Ground::of(Build::Real) }, User::Root, bait);
+    let attack = nature::behind(wall, attack);
+    let view = HostView::begin();
+    let shown = run_on(&attack, Ground { wall: Some(wall), ..Ground::of(Build::Real) }, User::Root, bait);
+    let seen = view.end();
     if shown.result["isolation"]["backend"] != wall {
         return Err(format!("{}: it ran elsewhere: {}", attack.name, shown.result));
     }
-    judge_real(&nature::behind(wall, attack), &shown, bait)
-        .map_err(|problem| format!("{} behind {wall}: {problem}", attack.name))
+    let judged = judge_real(&attack, &shown, bait).and_then(|()| seen.judge(&attack));
+    judged.map_err(|problem| format!("{} behind {wall}: {problem}", attack.name))
 }
 
 /// Where and how an attack runs.
@@ -165,7 +169,7 @@ fn run_on(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
 fn once(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
     let Ground { build, reach, wall } = ground;
     let module = support();
-    let host = format!("HOST={}", bait.host);
+    let host = format!("HOST={}", attack.told(bait));
     let limits: Vec<&str> = attack.limits.iter().map(String::as_str).collect();
     let access: &[&str] = if reach == Reach::AHost { &["--access", "web"] } else { &[] };
     let start = |language: &str, input: String, code: &str| {

@@ -51,12 +51,19 @@ def attempt(work):
 
 
 def judge(tries):
-    """Tries each (label, work) once: anything but the name of an error is a way out."""
+    """Tries each (label, work) once: anything but the name of an error is a way out.
+
+    The first one ends the attack, unless the runner says that it is of a kernel that belongs to the sandbox: then it
+    is told, and the rest is tried, too.
+    """
     seen = []
     for label, work in tries:
         result = attempt(work)
         if not isinstance(result, str):
-            escaped("%s gave %r" % (label, result))
+            detail = "%s gave %r" % (label, result)
+            if not any(words in detail for words in HOST.get("own", [])):
+                escaped(detail)
+            say("ESCAPED: %s" % detail)
         seen.append("%s %s" % (label, result))
     held(", ".join(seen))
 

@@ -9,6 +9,11 @@
 //! They are found by inspecting every file descriptor, which is expensive. It is therefore done rarely, and
 //! not in the first moments of a run. A sandbox with more descriptors than one look can process counts as
 //! beyond its limit.
+//!
+//! No kernel limit replaces this look: `RLIMIT_LOCKS` has had no effect since Linux 2.4.25 (getrlimit(2)), the
+//! range of a lock is behind a pointer that a system-call filter cannot read, and SQLite needs such locks. What a
+//! program can place between two looks is therefore bounded by the pause alone, which must not grow with the load
+//! of the machine.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,8 +25,9 @@ use std::time::{Duration, Instant};
 use super::kernel_file;
 use super::tree::{self, Budget};
 
-/// Minimum pause between two looks, and the pause as a multiple of the duration of the last look.
+/// Minimum and maximum pause between two looks, and the pause as a multiple of the processor time of the last look.
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 const LOOKING_SHARE: u32 = 20;
 /// How much processor time one look may take, and how much it may read.
 const LOOK_MAX: Duration = Duration::from_millis(200);
@@ -53,11 +59,11 @@ impl Descriptors {
         if started < *self.next.get_or_insert(started + PAUSE) {
             return;
         }
-        let mut look = Look::default();
-        let is_done = look.at_all(first, &Budget::new(LOOK_MAX)).is_some();
+        let (mut look, budget) = (Look::default(), Budget::new(LOOK_MAX));
+        let is_done = look.at_all(first, &budget).is_some();
         self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
         self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
-        self.next = Some(Instant::now() + PAUSE.max(started.elapsed() * LOOKING_SHARE));
+        self.next = Some(Instant::now() + pause_after(budget.taken()));
     }
 
     /// What the descriptors held at the last look.
@@ -69,6 +75,12 @@ impl Descriptors {
     pub(super) fn are_too_many(&self) -> bool {
         self.are_too_many
     }
+}
+
+/// The pause after a look that took this much processor time. The time that a look waited for a processor does not
+/// count: on a machine with much to do, the pause would become longer than a program needs to do harm.
+fn pause_after(taken: Duration) -> Duration {
+    (taken * LOOKING_SHARE).clamp(PAUSE, PAUSE_MAX)
 }
 
 struct Look {
@@ -137,6 +149,21 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn the_pause_between_looks_is_bounded() {
+        assert_eq!(pause_after(Duration::ZERO), PAUSE);
+        assert_eq!(pause_after(Duration::from_millis(10)), Duration::from_millis(200));
+        assert_eq!(pause_after(LOOK_MAX), PAUSE_MAX);
+    }
+
+    #[test]
+    fn a_look_that_waits_for_a_processor_does_not_delay_the_next() {
+        let budget = Budget::new(LOOK_MAX);
+        // As if another process had the processor.
+        std::thread::sleep(PAUSE);
+        assert_eq!(pause_after(budget.taken()), PAUSE);
+    }
 
     #[test]
     fn pipes_watches_and_locks_are_found() {

@@ -50,7 +50,7 @@ pub(crate) struct NativeSandbox {
     /// What a container runtime keeps for it, which removes itself when it is dropped.
     container: Option<Box<dyn Send + Sync>>,
     /// The process that opens files for a kernel of its own, if one is between its programs and the host.
-    gofer: Option<i32>,
+    gofer: Option<Gofer>,
     /// Its processes, if it is a spare.
     inhabitants: Inhabitants,
     /// The usage, once nothing runs in it any more.
@@ -61,6 +61,13 @@ pub(crate) struct NativeSandbox {
     mortal: Option<Mortal>,
     /// What attaches layers to it, if it has places for them.
     attaching: Option<Attaching>,
+}
+
+/// A process that opens files for gVisor's kernel. It is in no process namespace of the sandbox, so it does not die with
+/// process 1, and a request that it has read may still change a file.
+struct Gofer {
+    pid: i32,
+    process: AsyncFd<OwnedFd>,
 }
 
 /// What a sandbox leaves in the kernel.
@@ -183,16 +190,17 @@ impl NativeSandbox {
     }
 
     /// Its programs run on a kernel of their own, for which that process opens files.
-    pub(crate) fn note_kernel(&mut self, gofer: i32) {
-        self.gofer = Some(gofer);
+    pub(crate) fn note_kernel(&mut self, (pid, pidfd): (i32, OwnedFd)) -> Result<(), BackendError> {
+        self.gofer = Some(Gofer { pid, process: watched(pidfd).map_err(at("pidfd"))? });
+        Ok(())
     }
 
     /// Watches how much a workspace on disk holds.
     pub(crate) fn watch_workspace(&mut self, path: PathBuf) {
         let sentry = self.watch.watched().0;
-        let holders = match self.gofer {
+        let holders = match &self.gofer {
             None => Holders::Programs { first: sentry },
-            Some(gofer) => Holders::Kernel { sentry, gofer },
+            Some(gofer) => Holders::Kernel { sentry, gofer: gofer.pid },
         };
         self.watch.add_workspace(path, holders);
     }
@@ -228,10 +236,17 @@ impl NativeSandbox {
 
     /// Killing process 1 of a process namespace kills all of it in one step. See pid_namespaces(7).
     fn kill(&self) -> io::Result<()> {
-        match rustix::process::pidfd_send_signal(self.process.get_ref(), Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.processes().try_for_each(|process| {
+            match rustix::process::pidfd_send_signal(process.get_ref(), Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Those whose death is the end of everything in it, process 1 first.
+    fn processes(&self) -> impl Iterator<Item = &AsyncFd<OwnedFd>> {
+        std::iter::once(&self.process).chain(self.gofer.iter().map(|gofer| &gofer.process))
     }
 
     fn take_remains(&mut self) -> Remains {
@@ -308,10 +323,12 @@ impl NativeSandbox {
         }
         self.begin_end().await?;
         // Process 1 is reported dead only when everything in its namespace is dead.
-        match tokio::time::timeout(DESTROY_PATIENCE, self.process.readable()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(at("wait")(error)),
-            Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
+        for process in self.processes() {
+            match tokio::time::timeout(DESTROY_PATIENCE, process.readable()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(at("wait")(error)),
+                Err(_) => return Err(at("wait")(io::Error::from(io::ErrorKind::TimedOut))),
+            }
         }
         let usage = self.used.unwrap_or_else(|| self.watch.usage(&self.cgroups));
         self.take_remains().retire(&usage, &self.limits);

@@ -44,6 +44,11 @@ pub(super) fn state(pid: i32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// Whether a process has ended, though its parent may not have waited for it yet.
+pub(crate) fn has_ended(pid: i32) -> bool {
+    matches!(state(pid), None | Some('Z' | 'X'))
+}
+
 /// Whether a thread could execute another instruction of its program: it exists and has memory. A thread
 /// whose `stat` does not have the format of proc(5) counts as able to run.
 pub(super) fn may_run(thread: i32) -> bool {

@@ -49,8 +49,13 @@ impl Budget {
         Duration::try_from(time).unwrap_or_default()
     }
 
+    /// How much of it is used.
+    pub(super) fn taken(&self) -> Duration {
+        Self::used().saturating_sub(self.started)
+    }
+
     pub(super) fn is_used_up(&self) -> bool {
-        Self::used().saturating_sub(self.started) > self.most
+        self.taken() > self.most
     }
 }
 

@@ -25,8 +25,10 @@ const FIRST: Duration = Duration::from_millis(2);
 /// Then this often. A full disk can be seen only while it is full. Without control groups, memory may exceed
 /// its limit by what can be allocated in this time.
 const CALM: Duration = Duration::from_millis(10);
-/// A look at many processes takes a while. The pause until the next is this many times its duration.
+/// A look at many processes takes a while. The pause until the next is this many times its duration, up to a maximum: on
+/// a machine with much to do, a look mostly waits for a processor.
 const LOOKING_SHARE: u32 = 4;
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(300);
 /// Minimum pause between two requests to the kernel to release the memory of a group.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
 /// How long the watch waits for a dying process to release its memory before it kills another one.
@@ -149,7 +151,7 @@ impl Watch {
     /// A sandbox near its limit is checked again soon, however long a look takes.
     fn pause_after(&self, look: Duration) -> Duration {
         let is_near = self.memory_now_bytes > self.limits.memory_bytes / 2;
-        if is_near { CALM } else { look * LOOKING_SHARE }
+        if is_near { CALM } else { (look * LOOKING_SHARE).min(LOOK_PAUSE_MAX) }
     }
 
     /// Whether a limit is exceeded now.

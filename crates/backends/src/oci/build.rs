@@ -56,7 +56,8 @@ impl OciBackend {
         prepared.cgroups.limit_again(&spec.limits).map_err(at("cgroup"))?;
         let (pid, pidfd) = process_of(&prepared.container).map_err(at("pid"))?;
         let has_kernel = runtime.kind == OciRuntime::Gvisor;
-        let opener = if has_kernel { gofer_of(&prepared.cgroups, pid).map_err(at("gofer"))? } else { pid };
+        let gofer = has_kernel.then(|| gofer_of(&prepared.cgroups, pid)).transpose().map_err(at("gofer"))?;
+        let opener = gofer.as_ref().map_or(pid, |(gofer, _)| *gofer);
         if !has_kernel {
             network::make_small(pid).map_err(at("network settings"))?;
         }
@@ -67,8 +68,8 @@ impl OciBackend {
         // From here on dropping the sandbox kills the process and removes groups and container.
         let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, scratch, &self.local.deaths)?;
         sandbox.keep_container(Box::new(Arc::clone(&container)));
-        if has_kernel {
-            sandbox.note_kernel(opener);
+        if let Some(gofer) = gofer {
+            sandbox.note_kernel(gofer)?;
         }
         if let Some((path, _)) = &plan.workspace {
             sandbox.watch_workspace(path.clone());
@@ -222,13 +223,21 @@ fn with_words(error: io::Error, report: &UnixStream) -> io::Error {
 fn process_of(container: &Container) -> io::Result<(i32, OwnedFd)> {
     let told = fs::read_to_string(container.file("pid"))?;
     let pid = told.trim().parse::<i32>().map_err(io::Error::other)?;
+    Ok((pid, pidfd_of(pid)?))
+}
+
+fn pidfd_of(pid: i32) -> io::Result<OwnedFd> {
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-    Ok((pid, rustix::process::pidfd_open(process, PidfdFlags::empty())?))
+    Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
 }
 
 /// The process of gVisor that has the sandbox's files.
-fn gofer_of(cgroups: &CgroupSet, sentry: i32) -> io::Result<i32> {
-    sentry::gofer(&cgroups.processes().ok_or(io::ErrorKind::NotFound)??, sentry)
+fn gofer_of(cgroups: &CgroupSet, sentry: i32) -> io::Result<(i32, OwnedFd)> {
+    let listed = || cgroups.processes().ok_or(io::ErrorKind::NotFound)?;
+    let pid = sentry::gofer(&listed()?, sentry)?;
+    let pidfd = pidfd_of(pid)?;
+    // The number may have been another process's when it was opened, but not while it is in these groups.
+    if listed()?.contains(&pid) { Ok((pid, pidfd)) } else { Err(io::Error::other("it has ended")) }
 }
 
 /// The writable space. No program runs inside yet that could put another directory in its place.

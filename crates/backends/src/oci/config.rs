@@ -73,6 +73,8 @@ impl Bundle<'_> {
         match self.runtime {
             OciRuntime::Gvisor => {
                 mounts.extend(self.writable("/"));
+                // In place of gVisor's own, which tells of the machine's processors and of its model.
+                mounts.push(mount("/sys", "tmpfs", Path::new("tmpfs"), &["ro", "nosuid", "noexec", "nodev"]));
                 // A mount of its own, whose files gVisor does not take for unchanged by others.
                 mounts.extend(self.plan.workspace.iter().map(|(_, inside)| {
                     let staged = self.root.join(inside.strip_prefix("/").unwrap_or(inside));

@@ -17,7 +17,7 @@ use jail::Wall;
 
 use crate::native::kernel_file;
 use crate::native::sandbox::NativeSandbox;
-use crate::native::status::Status;
+use crate::native::status::{self, Status};
 use crate::native::verify::{Mount, NAMESPACES, Seen, WATCHED_WORKSPACE, incomplete, own_namespaces};
 
 /// The sentry and the gofer have threads of their own, and a helper process for each address space.
@@ -58,8 +58,12 @@ pub(super) fn enforced(seen: &Seen<'_>, gofer: i32) -> Result<Enforced, BackendE
     let pids = listed.map_err(|error| incomplete(format!("its processes cannot be listed: {error}")))?;
     for pid in pids {
         let may_have = if pid == gofer { GOFER_CAPABILITIES } else { SENTRY_CAPABILITIES };
-        privileges(pid, may_have)?;
-        namespaces(pid)?;
+        let examined = privileges(pid, may_have).and_then(|()| namespaces(pid));
+        // The sentry ends the helper of an address space when a program ends or executes another one.
+        let may_end = pid != seen.pid && pid != gofer;
+        if examined.is_err() && !(may_end && status::has_ended(pid)) {
+            return examined.map(|()| report(seen));
+        }
     }
     mounts(seen, gofer)?;
     seen.network()?;
