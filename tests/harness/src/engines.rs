@@ -16,6 +16,7 @@ pub const PODMAN: &str = "podman";
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// A running engine with a data directory of its own.
+#[derive(Debug)]
 pub struct Running {
     folder: PathBuf,
     process: Child,

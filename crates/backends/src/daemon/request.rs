@@ -85,6 +85,8 @@ pub(super) struct Wanted<'a> {
     pub(super) limits: &'a Limits,
     /// The directory that holds the writable space.
     pub(super) space: &'a Path,
+    /// Where a persistent workspace is mounted.
+    pub(super) files: &'a Path,
     /// The file with [`seccomp_profile`], for engines that read it from a file.
     pub(super) profile: &'a Path,
 }
@@ -169,7 +171,7 @@ impl Wanted<'_> {
         let read_only = binds.map(|bind| mount(&bind.path, &bind.target, true));
         let writable = self.plan.scratch.directories.iter();
         let writable = writable.map(|(name, inside, _)| mount(&self.space.join(name), inside, false));
-        let lasting = self.plan.workspace.iter().map(|(path, inside)| mount(path, inside, false));
+        let lasting = self.plan.workspace.iter().map(|(_, inside)| mount(self.files, inside, false));
         read_only.chain(writable).chain(lasting).collect()
     }
 }
