@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases, WORKSPACE};
 use jail::{Bind, JailPlan, Message, Wall, container_plan, container_report};
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
+use rustix::mount::{FsPickFlags, MountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -29,6 +29,8 @@ use crate::native::{at, micros};
 const GUEST_PATIENCE: Duration = Duration::from_secs(15);
 /// How often the engine is asked whether the container has ended, while the guest does not connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The terminals of a sandbox.
+pub(super) const TERMINALS_MAX: &str = "16";
 /// Longest line with which the guest reports.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 
@@ -67,6 +69,7 @@ impl DaemonBackend {
             cgroups.check_asked(&spec.limits).map_err(crate::native::verify::incomplete)?;
         }
         cgroups.limit_again(&spec.limits).map_err(at("cgroup"))?;
+        limit_terminals(pid).map_err(at("terminals"))?;
         // Visible inside only from now on.
         withdraw(&container, &plan).map_err(at("scratch"))?;
         let scratch = space.try_clone().map_err(at("scratch"))?;
@@ -289,6 +292,17 @@ fn withdraw(container: &Container, plan: &JailPlan) -> io::Result<()> {
         rustix::mount::unmount(container.file(FILES), UnmountFlags::DETACH)?;
     }
     Ok(())
+}
+
+/// Lets the sandbox have a few terminals. Their number is limited for the whole host, and engines mount the file system
+/// of a container's terminals without a limit.
+fn limit_terminals(pid: i32) -> io::Result<()> {
+    let place = format!("/proc/{pid}/root/dev/pts");
+    let mounted = rustix::mount::fspick(CWD, place, FsPickFlags::FSPICK_CLOEXEC)?;
+    for (name, value) in [("mode", "0620"), ("ptmxmode", "0666"), ("max", TERMINALS_MAX)] {
+        rustix::mount::fsconfig_set_string(mounted.as_fd(), name, value)?;
+    }
+    Ok(rustix::mount::fsconfig_reconfigure(mounted.as_fd())?)
 }
 
 /// The process at the other end. It is alive: it reports on this stream afterwards.

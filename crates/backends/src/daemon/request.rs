@@ -157,7 +157,8 @@ impl Wanted<'_> {
         let values = [
             ("nofile", Resource::Nofile, limits.open_files),
             ("nproc", Resource::Nproc, limits.processes),
-            ("core", Resource::Core, 0),
+            // With 0 the kernel would still start a core handler that is a program (core(5)).
+            ("core", Resource::Core, 1),
         ];
         let one = |(name, resource, value): (&str, Resource, u64)| {
             let value = getrlimit(resource).maximum.map_or(value, |own| own.min(value));
