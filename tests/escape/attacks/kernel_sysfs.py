@@ -4,4 +4,12 @@
 # without: escaped
 from attack import *
 
-judge([(p, lambda p=p: len(os.listdir(p))) for d in ("/sys", "/sys/kernel", "/sys/fs/cgroup") for p in places(d)])
+
+def listed(place):
+    names = os.listdir(place)
+    if not names:
+        raise FileNotFoundError(errno.ENOENT, "an empty directory", place)
+    return len(names)
+
+
+judge([(p, lambda p=p: listed(p)) for d in ("/sys", "/sys/kernel", "/sys/fs/cgroup") for p in places(d)])

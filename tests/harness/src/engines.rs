@@ -65,6 +65,8 @@ impl Running {
         }
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
         let errors = log.try_clone().unwrap();
+        // Podman's monitors leave files where they are started.
+        command.current_dir(folder);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap()
     }
 
