@@ -34,7 +34,7 @@ readonly build_timeout_s=2400
 readonly driver_timeout_s=300
 readonly suite_timeout_s=4200
 readonly guest_timeout_s=3600
-readonly walls_timeout_s=5400
+readonly walls_timeout_s=10800
 readonly newer_release=trixie
 readonly kill_after_s=20
 readonly failure_lines_max=120
@@ -358,13 +358,15 @@ run_attacks_with_access() {
         env PALISADE_LONG=1 cargo test -p escape --test escape -- --test-threads=1 access
 }
 
-# The walls with an OCI runtime: every attack, 500 runs, and 150 kills of server, runtime and processes inside. The default
-# run takes one attack of each family and fewer runs and kills.
+# The walls with an OCI runtime or an engine: every attack, 500 runs, and 150 or 60 kills of server, runtime or engine, shim and
+# processes inside. The default run takes one attack of each family and fewer runs and kills.
 run_walls() {
-    suite attacks-on-walls libtest "all attacks behind runc, crun and gVisor, in fresh and in persistent sandboxes" "$walls_timeout_s" \
+    suite attacks-on-walls libtest "all attacks behind runc, crun, gVisor, Docker and Podman, in fresh and in persistent sandboxes" "$walls_timeout_s" \
         env PALISADE_LONG=1 cargo test -p escape --test escape -- --test-threads=1 other_walls::
     suite walls-many-times libtest "500 runs and 150 kills leave nothing of runc, crun and gVisor" "$walls_timeout_s" \
         env PALISADE_LONG=1 cargo test -p backends --test oci_walls -- leave
+    suite engines-many-times libtest "500 runs and 60 kills leave nothing of Docker and Podman" "$walls_timeout_s" \
+        env PALISADE_LONG=1 cargo test -p backends --test daemon_walls -- leave
 }
 
 # The grade that a public scanner gives the tools. It is built through the Go module proxy.

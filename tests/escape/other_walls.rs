@@ -1,4 +1,4 @@
-//! The attacks behind walls with an OCI runtime, as root: in fresh sandboxes and in persistent ones. One hole in each wall is
+//! The attacks behind walls with an OCI runtime or an engine, as root: in fresh sandboxes and in persistent ones. One hole in each wall is
 //! seen to be used, and to be noticed.
 //!
 //! One attack of each family and more by default; all of them with PALISADE_LONG. What differs by a wall's nature is in
@@ -11,18 +11,24 @@ use std::time::Instant;
 use escape::attack::{self, Attack, FAMILIES, REPRESENTATIVES};
 use escape::bait::{Bait, Tidy};
 use escape::{lasting, nature, trial};
+use harness::behind::Behind;
 use harness::mcp::Client;
 use harness::{Build, Palisade, TestFolder, User};
 use serde_json::Value;
 
-/// The attacks of this run; none where they cannot be tried.
-fn attacks(wall: &str) -> Vec<Attack> {
+/// The wall of that name, where the attacks can be tried.
+fn behind(wall: &'static str) -> Option<Behind> {
     if std::env::consts::ARCH != "x86_64" {
         eprintln!("SKIPPED {wall}: the attacks are written for x86_64");
-        return Vec::new();
+        return None;
     }
-    if !nature::is_here(wall) {
-        return Vec::new();
+    Behind::new(wall)
+}
+
+/// The attacks of this run. `PALISADE_ATTACKS` names some of them, separated by commas.
+fn attacks() -> Vec<Attack> {
+    if let Ok(names) = std::env::var("PALISADE_ATTACKS") {
+        return names.split(',').map(attack::named).collect();
     }
     let is_long = std::env::var_os("PALISADE_LONG").is_some();
     if is_long { attack::chosen(&FAMILIES) } else { REPRESENTATIVES.map(attack::named).into() }
@@ -31,7 +37,7 @@ fn attacks(wall: &str) -> Vec<Attack> {
 fn judge_all(wall: &str, how: &str, judge: impl Fn(&Attack, &Bait) -> Result<(), String>) {
     let _tidy = Tidy;
     let bait = Bait::lay(&format!("{how}-{wall}"));
-    let (began, attacks) = (Instant::now(), attacks(wall));
+    let (began, attacks) = (Instant::now(), attacks());
     let problems: Vec<String> = attacks.iter().filter_map(|attack| judge(attack, &bait).err()).collect();
     let escaped = problems.iter().filter(|problem| problem.contains("ESCAPED behind")).count();
     let seconds = began.elapsed().as_secs();
@@ -40,18 +46,19 @@ fn judge_all(wall: &str, how: &str, judge: impl Fn(&Attack, &Bait) -> Result<(),
 }
 
 fn are_held(wall: &'static str) {
-    judge_all(wall, "fresh", |attack, bait| trial::judge_behind(wall, attack, bait));
+    let Some(behind) = behind(wall) else { return };
+    judge_all(wall, "fresh", |attack, bait| trial::judge_behind(&behind, attack, bait));
+    assert_eq!(behind.left(), [""; 0], "left behind {wall}");
 }
 
 fn are_held_in_persistent_sandboxes(wall: &'static str) {
-    if attacks(wall).is_empty() {
-        return;
-    }
-    let client =
-        Client::start(Palisade::new(Build::Real, User::Root, &["mcp"]).env("PALISADE_WALL_DEFAULT", wall));
+    let Some(behind) = behind(wall) else { return };
+    let client = Client::start(behind.make_default(Palisade::new(Build::Real, User::Root, &["mcp"])));
     judge_all(wall, "persistent", |attack, bait| {
         lasting::judge(&nature::behind(wall, attack), User::Root, &client, bait)
     });
+    client.end();
+    assert_eq!(behind.left(), [""; 0], "left behind {wall}");
 }
 
 #[test]
@@ -70,6 +77,16 @@ fn attacks_are_held_behind_gvisor() {
 }
 
 #[test]
+fn attacks_are_held_behind_docker() {
+    are_held("docker");
+}
+
+#[test]
+fn attacks_are_held_behind_podman() {
+    are_held("podman");
+}
+
+#[test]
 fn attacks_in_persistent_sandboxes_are_held_behind_runc() {
     are_held_in_persistent_sandboxes("runc");
 }
@@ -84,11 +101,21 @@ fn attacks_in_persistent_sandboxes_are_held_behind_gvisor() {
     are_held_in_persistent_sandboxes("gvisor");
 }
 
+#[test]
+fn attacks_in_persistent_sandboxes_are_held_behind_docker() {
+    are_held_in_persistent_sandboxes("docker");
+}
+
+#[test]
+fn attacks_in_persistent_sandboxes_are_held_behind_podman() {
+    are_held_in_persistent_sandboxes("podman");
+}
+
 /// A runtime that shows a directory of the host in place of the home directory. Without the examination from outside a
 /// program reads it; with the examination no program is started.
-fn a_hole_is_used_and_noticed(wall: &str, command: &str) {
+fn a_hole_is_used_and_noticed(wall: &'static str, command: &str) {
     const SECRET: &str = "a word of the host";
-    if !nature::is_here(wall) {
+    if Behind::new(wall).is_none() {
         return;
     }
     let _tidy = Tidy;

@@ -5,22 +5,19 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use functional::marker;
-use harness::engines::{DOCKER, PODMAN, Running, ask, import};
+use harness::behind::OwnEngine;
+use harness::engines::{DOCKER, PODMAN, Running, import};
 use harness::{Build, Ended, Palisade, User};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A running engine, in a directory with a short name; `None`, loudly, where there is none.
-struct Place {
-    running: Option<Running>,
-    folder: PathBuf,
-}
+/// A running engine; `None`, loudly, where there is none.
+struct Place(OwnEngine);
 
 impl Place {
     fn new(name: &'static str) -> Option<Self> {
@@ -28,23 +25,15 @@ impl Place {
             eprintln!("SKIPPED the wall {name}: the suite does not run as root");
             return None;
         }
-        // Podman takes no long paths.
-        let folder = std::env::temp_dir().join(marker("e"));
-        fs::create_dir(&folder).unwrap();
-        match Running::start(name, &folder) {
-            Some(engine) => Some(Self { running: Some(engine), folder }),
-            None => {
-                eprintln!(
-                    "SKIPPED: {name} is not installed, so its wall is not tested (scripts/setup-tests.sh)"
-                );
-                fs::remove_dir_all(&folder).ok();
-                None
-            }
+        let engine = OwnEngine::start(name);
+        if engine.is_none() {
+            eprintln!("SKIPPED: {name} is not installed, so its wall is not tested (scripts/setup-tests.sh)");
         }
+        engine.map(Self)
     }
 
     fn engine(&self) -> &Running {
-        self.running.as_ref().unwrap()
+        self.0.running()
     }
 
     /// Palisade with this engine's socket, and a state directory of its own.
@@ -53,32 +42,14 @@ impl Place {
     }
 
     fn with(&self, arguments: &[&str], more: &[(&str, &str)]) -> Ended {
-        let name = self.engine().name();
-        let socket = format!("PALISADE_WALL_{}_SOCKET", name.to_uppercase());
-        let state = self.folder.join("state").display().to_string();
-        let palisade = Palisade::new(Build::Real, User::Root, arguments);
-        let palisade = palisade.env(&socket, &self.engine().socket().display().to_string());
+        let state = self.0.folder().join("state").display().to_string();
+        let palisade = self.0.set(Palisade::new(Build::Real, User::Root, arguments));
         let palisade = palisade.env("PALISADE_STATE_DIR", &state).within(PATIENCE);
         more.iter().fold(palisade, |palisade, (key, value)| palisade.env(key, value)).end()
     }
 
     fn left(&self) -> Vec<String> {
-        let mut left = Vec::new();
-        for what in ["containers", "images"] {
-            let filter = "%7B%22label%22%3A%5B%22org.palisade.server%22%5D%7D";
-            let path = format!("{what}/json?all=true&filters={filter}");
-            let body = ask(&self.engine().socket(), "GET", &path, ("", b"")).unwrap();
-            let told: Value = serde_json::from_slice(&body).unwrap();
-            left.extend(told.as_array().into_iter().flatten().map(|one| format!("{what} {}", one["Id"])));
-        }
-        left
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        drop(self.running.take());
-        fs::remove_dir_all(&self.folder).ok();
+        self.0.left()
     }
 }
 
@@ -166,7 +137,7 @@ fn doctor_proves_every_guarantee_behind_an_engine() {
 /// `docker` with the socket of that engine.
 fn docker(place: &Place) -> Command {
     let mut command = Command::new("/usr/bin/docker");
-    command.env_clear().env("PATH", harness::SEARCH_PATH).env("HOME", &place.folder);
+    command.env_clear().env("PATH", harness::SEARCH_PATH).env("HOME", place.0.folder());
     command.arg("-H").arg(format!("unix://{}", place.engine().socket().display()));
     command
 }
@@ -188,7 +159,7 @@ fn an_mcp_client_runs_python_in_the_image_of_palisade_by_the_documented_line() {
     let Some(place) = Place::new(DOCKER) else { return };
     let packages = ["python3", "bash", "dash", "coreutils", "ca-certificates"];
     import(&place.engine().socket(), &root_of(&packages), "&repo=base&tag=local").unwrap();
-    let context = place.folder.join("context");
+    let context = place.0.folder().join("context");
     fs::create_dir(&context).unwrap();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docker/Dockerfile");
     fs::copy(recipe, context.join("Dockerfile")).unwrap();

@@ -1,26 +1,16 @@
-//! Walls with an OCI runtime through the product: persistent sandboxes, hosts of the web, tools of other servers. They need
-//! only the stream to the guest, so each works behind each wall. A runtime that is not installed is skipped by name.
+//! Walls with an OCI runtime or an engine through the product: persistent sandboxes, hosts of the web, tools of other
+//! servers. They need only the stream to the guest, so each works behind each wall. What is not installed is skipped by
+//! name.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use functional::gate::Gate;
 use functional::outcome;
+use harness::behind::Behind;
 use harness::mcp::Client;
 use harness::{Build, Palisade, TestFolder, User};
 use serde_json::{Value, json};
-
-/// Whether the wall can be tried here; says so where it cannot.
-fn is_here(wall: &str) -> bool {
-    let command = if wall == "gvisor" { "runsc" } else { wall };
-    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-    let is_found = folders.iter().any(|folder| std::path::Path::new(folder).join(command).is_file());
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || !is_found {
-        eprintln!("SKIPPED: the wall {wall} needs root and {command}, so it is not tested");
-    }
-    is_root && is_found
-}
 
 fn stdout(result: &Value) -> &str {
     assert_eq!(outcome(result), "completed", "{result:#}");
@@ -28,20 +18,16 @@ fn stdout(result: &Value) -> &str {
 }
 
 /// A server with that wall alone, over a state directory of the test.
-fn server(folder: &TestFolder, wall: &str) -> Client {
+fn server(folder: &TestFolder, behind: &Behind) -> Client {
     let state = folder.path().join("state");
-    let palisade = Palisade::new(Build::Real, User::Root, &["mcp"]);
-    Client::start(
-        palisade.env("PALISADE_WALL_DEFAULT", wall).env("PALISADE_STATE_DIR", state.to_str().unwrap()),
-    )
+    let palisade = behind.make_default(Palisade::new(Build::Real, User::Root, &["mcp"]));
+    Client::start(palisade.env("PALISADE_STATE_DIR", state.to_str().unwrap()))
 }
 
-fn files_last_over_a_restart(wall: &str) {
-    if !is_here(wall) {
-        return;
-    }
+fn files_last_over_a_restart(wall: &'static str) {
+    let Some(behind) = Behind::new(wall) else { return };
     let folder = TestFolder::new();
-    let mut first = server(&folder, wall);
+    let mut first = server(&folder, &behind);
     let sandbox = first.open(json!({}));
     let written = first.run(
         &sandbox,
@@ -55,13 +41,15 @@ fn files_last_over_a_restart(wall: &str) {
     let changed = first.run(&sandbox, "bash", "cat kept; echo more >> kept");
     assert_eq!(stdout(&changed), "of before");
     first.kill();
-    let second = server(&folder, wall);
+    let second = server(&folder, &behind);
     let read = second.run(&sandbox, "python", "print(open('kept').read(), 'x' in globals())");
     assert_eq!(stdout(&read), "of beforemore\n False\n");
     let read = second.call("read_file", json!({"sandbox_id": sandbox, "path": "kept"}));
     assert_eq!(read["text"], "of beforemore\n", "{read:#}");
     let closed = second.call("sandbox_close", json!({"sandbox_id": sandbox}));
     assert_eq!(closed["closed"], true, "{closed:#}");
+    second.end();
+    assert_eq!(behind.left(), [""; 0], "left behind {wall}");
 }
 
 #[test]
@@ -79,6 +67,16 @@ fn files_last_over_a_restart_behind_gvisor() {
     files_last_over_a_restart("gvisor");
 }
 
+#[test]
+fn files_last_over_a_restart_behind_docker() {
+    files_last_over_a_restart("docker");
+}
+
+#[test]
+fn files_last_over_a_restart_behind_podman() {
+    files_last_over_a_restart("podman");
+}
+
 const FETCH: &str = r#"
 import ssl, urllib.request
 trust = ssl.create_default_context(cafile="certificate.pem")
@@ -91,12 +89,10 @@ print("denied" if "Palisade: " in fetch("https://evil.example/") else "reached")
 "#;
 
 /// In a fresh sandbox and in a persistent one.
-fn an_allowed_host_is_reached(wall: &str) {
-    if !is_here(wall) {
-        return;
-    }
+fn an_allowed_host_is_reached(wall: &'static str) {
+    let Some(behind) = Behind::new(wall) else { return };
     let Some(gate) = Gate::start("") else { return };
-    let client = Client::start(gate.palisade(User::Root, &["mcp"]).env("PALISADE_WALL_DEFAULT", wall));
+    let client = Client::start(behind.make_default(gate.palisade(User::Root, &["mcp"])));
     let certificate = fs::read_to_string(gate.certificate()).unwrap();
     let sandbox = client.open(json!({"access": ["web"]}));
     for of in [Value::Null, json!(sandbox)] {
@@ -109,6 +105,7 @@ fn an_allowed_host_is_reached(wall: &str) {
         assert_eq!(stdout(&result), "hello /a\nhello /b\ndenied\n");
         assert_eq!(result["isolation"]["backend"], wall, "{result:#}");
     }
+    client.end();
 }
 
 #[test]
@@ -126,10 +123,18 @@ fn an_allowed_host_is_reached_behind_gvisor() {
     an_allowed_host_is_reached("gvisor");
 }
 
-fn a_tool_of_another_server_is_called(wall: &str) {
-    if !is_here(wall) {
-        return;
-    }
+#[test]
+fn an_allowed_host_is_reached_behind_docker() {
+    an_allowed_host_is_reached("docker");
+}
+
+#[test]
+fn an_allowed_host_is_reached_behind_podman() {
+    an_allowed_host_is_reached("podman");
+}
+
+fn a_tool_of_another_server_is_called(wall: &'static str) {
+    let Some(behind) = Behind::new(wall) else { return };
     let folder = TestFolder::new();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../origin/upstream.py");
@@ -141,10 +146,10 @@ fn a_tool_of_another_server_is_called(wall: &str) {
     folder.file("config/palisade/palisade.toml", config);
     let (config, state) = (folder.path().join("config"), folder.path().join("state"));
     let palisade = |args: &[&str]| {
-        Palisade::new(Build::Real, User::Root, args)
+        let palisade = behind.make_default(Palisade::new(Build::Real, User::Root, args));
+        palisade
             .env("XDG_CONFIG_HOME", config.to_str().unwrap())
             .env("PALISADE_STATE_DIR", state.to_str().unwrap())
-            .env("PALISADE_WALL_DEFAULT", wall)
     };
     let ended = palisade(&["tools", "accept", "small"]).end();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
@@ -153,6 +158,7 @@ fn a_tool_of_another_server_is_called(wall: &str) {
     let result = client.call("run", json!({"language": "python", "code": code, "access": ["small"]}));
     assert_eq!(stdout(&result), "{'a': 7}\n");
     assert_eq!((&result["tools"]["calls"], &result["isolation"]["backend"]), (&json!(1), &json!(wall)));
+    client.end();
 }
 
 #[test]
@@ -168,4 +174,14 @@ fn a_tool_of_another_server_is_called_behind_crun() {
 #[test]
 fn a_tool_of_another_server_is_called_behind_gvisor() {
     a_tool_of_another_server_is_called("gvisor");
+}
+
+#[test]
+fn a_tool_of_another_server_is_called_behind_docker() {
+    a_tool_of_another_server_is_called("docker");
+}
+
+#[test]
+fn a_tool_of_another_server_is_called_behind_podman() {
+    a_tool_of_another_server_is_called("podman");
 }

@@ -202,8 +202,34 @@ pub struct Surroundings<'a> {
 pub struct WallUnderTest {
     /// Its name.
     pub name: &'static str,
-    /// The runtime that builds it, if that can run its bundles alone.
-    pub bare: Option<BareRuntime>,
+    /// What builds it, if that can run the same alone.
+    pub bare: Option<BareWall>,
+}
+
+/// What builds a wall, without Palisade.
+#[derive(Debug, Clone)]
+pub enum BareWall {
+    /// An OCI runtime.
+    Runtime(BareRuntime),
+    /// Docker or Podman.
+    Engine(BareEngine),
+}
+
+/// An engine without Palisade.
+#[derive(Debug, Clone)]
+pub struct BareEngine {
+    /// Its client.
+    pub client: PathBuf,
+    /// The option with which the client is told the socket.
+    pub socket_option: &'static str,
+    /// The socket of the engine.
+    pub socket: PathBuf,
+}
+
+impl BareEngine {
+    fn options(&self) -> [String; 2] {
+        [self.socket_option.to_owned(), format!("unix://{}", self.socket.display())]
+    }
 }
 
 /// An OCI runtime without Palisade.

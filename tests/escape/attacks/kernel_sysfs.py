@@ -4,6 +4,7 @@
 # without: escaped
 from attack import *
 
+
 def listed(place):
     names = os.listdir(place)
     if not names:

@@ -4,9 +4,6 @@
 
 use crate::attack::Attack;
 
-/// The walls with an OCI runtime, and the executable that each needs.
-pub const OCI_WALLS: [(&str, &str); 3] = [("runc", "runc"), ("crun", "crun"), ("gvisor", "runsc")];
-
 /// One difference.
 #[derive(Debug)]
 pub struct Nature {
@@ -31,8 +28,15 @@ const fn gvisor(
     Nature { wall: "gvisor", attack, outcomes, says, reason }
 }
 
+/// A difference of an engine.
+const fn engine(wall: &'static str, attack: &'static str, reason: &'static str) -> Nature {
+    Nature { wall, attack, outcomes: &["failed"], says: &[], reason }
+}
+
+const X32: &str = "the engine's system-call filter kills a process that uses this table of calls";
+
 /// Every difference.
-pub const NATURE: [Nature; 12] = [
+pub const NATURE: [Nature; 14] = [
     gvisor(
         "exhaust_connections.py",
         &[],
@@ -95,6 +99,8 @@ pub const NATURE: [Nature; 12] = [
         &["/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet"],
         "the command line is that of gVisor's kernel, the same on every machine",
     ),
+    engine("docker", "kernel_x32_calls.c", X32),
+    engine("podman", "kernel_x32_calls.c", X32),
 ];
 
 /// The attack with the outcomes that it may have behind that wall.
@@ -111,18 +117,4 @@ pub fn behind(wall: &str, attack: &Attack) -> Attack {
     }
     attack.outcomes.extend(more);
     attack
-}
-
-/// Whether the wall can be tried here; says so where it cannot.
-pub fn is_here(wall: &str) -> bool {
-    let command = OCI_WALLS.iter().find(|(name, _)| *name == wall).map_or(wall, |(_, command)| command);
-    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-    let is_found = folders.iter().any(|folder| std::path::Path::new(folder).join(command).is_file());
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("SKIPPED: the suite does not run as root, so the wall {wall} is not tested");
-    } else if !is_found {
-        eprintln!("SKIPPED: {command} is not installed, so the wall {wall} is not tested");
-    }
-    is_root && is_found
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use harness::behind::Behind;
 use harness::{Build, Palisade, User, baseline, shared_folder};
 use serde_json::Value;
 
@@ -59,10 +60,11 @@ pub fn judge_with_access(attack: &Attack, user: User, bait: &Bait) -> Result<(),
 }
 
 /// Runs an attack as root behind that wall, in a fresh sandbox; the error says what was not as it should be.
-pub fn judge_behind(wall: &'static str, attack: &Attack, bait: &Bait) -> Result<(), String> {
+pub fn judge_behind(behind: &Behind, attack: &Attack, bait: &Bait) -> Result<(), String> {
+    let wall = behind.wall();
     let attack = nature::behind(wall, attack);
     let view = HostView::begin();
-    let shown = run_on(&attack, Ground { wall: Some(wall), ..Ground::of(Build::Real) }, User::Root, bait);
+    let shown = run_on(&attack, Ground { wall: Some(behind), ..Ground::of(Build::Real) }, User::Root, bait);
     let seen = view.end();
     if shown.result["isolation"]["backend"] != wall {
         return Err(format!("{}: it ran elsewhere: {}", attack.name, shown.result));
@@ -73,14 +75,14 @@ pub fn judge_behind(wall: &'static str, attack: &Attack, bait: &Bait) -> Result<
 
 /// Where and how an attack runs.
 #[derive(Debug, Clone, Copy)]
-struct Ground {
+struct Ground<'a> {
     build: Build,
     reach: Reach,
     /// `None`: the native one.
-    wall: Option<&'static str>,
+    wall: Option<&'a Behind>,
 }
 
-impl Ground {
+impl Ground<'_> {
     fn of(build: Build) -> Self {
         Self { build, reach: Reach::Nothing, wall: None }
     }
@@ -159,14 +161,14 @@ pub fn run(attack: &Attack, build: Build, user: User, bait: &Bait) -> Shown {
     run_on(attack, Ground::of(build), user, bait)
 }
 
-fn run_on(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
+fn run_on(attack: &Attack, ground: Ground<'_>, user: User, bait: &Bait) -> Shown {
     if attack.family == "persistence" {
         once(attack, ground, user, bait);
     }
     once(attack, ground, user, bait)
 }
 
-fn once(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
+fn once(attack: &Attack, ground: Ground<'_>, user: User, bait: &Bait) -> Shown {
     let Ground { build, reach, wall } = ground;
     let module = support();
     let host = format!("HOST={}", attack.told(bait));
@@ -175,7 +177,7 @@ fn once(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
     let start = |language: &str, input: String, code: &str| {
         Palisade::new(build, user, &["run", language, "--json", "--var", &host, "--input", &input])
             .args(access)
-            .args(&wall.map_or_else(Vec::new, |wall| vec!["--wall", wall]))
+            .args(&wall.map_or_else(Vec::new, |wall| vec!["--wall", wall.wall()]))
             .args(&limits)
             .args(&["-c", code])
     };
@@ -191,6 +193,9 @@ fn once(attack: &Attack, ground: Ground, user: User, bait: &Bait) -> Shown {
         }
         other => panic!("{}: no way to start {other:?}", attack.name),
     };
+    if let Some(wall) = wall {
+        palisade = wall.set(palisade);
+    }
     if reach == Reach::AHost {
         palisade = palisade.env("XDG_CONFIG_HOME", configuration().to_str().unwrap_or_default());
     }

@@ -16,6 +16,7 @@ pub const PODMAN: &str = "podman";
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// A running engine with a data directory of its own.
+#[derive(Debug)]
 pub struct Running {
     folder: PathBuf,
     process: Child,
@@ -64,6 +65,8 @@ impl Running {
         }
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
         let errors = log.try_clone().unwrap();
+        // Podman's monitors leave files where they are started.
+        command.current_dir(folder);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap()
     }
 

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
 
 pub mod baseline;
+pub mod behind;
 mod chance;
 pub mod engines;
+pub mod fire;
 pub mod http;
 pub mod mcp;
 mod properties;

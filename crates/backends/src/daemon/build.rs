@@ -2,25 +2,26 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases};
+use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases, WORKSPACE};
 use jail::{Bind, JailPlan, Message, Wall, container_plan, container_report};
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
+use rustix::mount::{FsPickFlags, MountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::home::{Container, Opened, SPACE};
+use super::home::{Container, FILES, Opened, SPACE};
 use super::http::CallError;
 use super::request::{GUEST_AT, SOCKET_AT, Wanted};
 use super::roots::RootContent;
 use super::{DaemonBackend, Engine, examine};
+use crate::host::{refuse_folders, workspace_of};
 use crate::native::sandbox::NativeSandbox;
 use crate::native::{at, micros};
 
@@ -28,6 +29,8 @@ use crate::native::{at, micros};
 const GUEST_PATIENCE: Duration = Duration::from_secs(15);
 /// How often the engine is asked whether the container has ended, while the guest does not connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The terminals of a sandbox.
+pub(super) const TERMINALS_MAX: &str = "16";
 /// Longest line with which the guest reports.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 
@@ -66,9 +69,9 @@ impl DaemonBackend {
             cgroups.check_asked(&spec.limits).map_err(crate::native::verify::incomplete)?;
         }
         cgroups.limit_again(&spec.limits).map_err(at("cgroup"))?;
+        limit_terminals(pid).map_err(at("terminals"))?;
         // Visible inside only from now on.
-        rustix::mount::unmount(container.file(SPACE), UnmountFlags::DETACH)
-            .map_err(|error| at("scratch")(error.into()))?;
+        withdraw(&container, &plan).map_err(at("scratch"))?;
         let scratch = space.try_clone().map_err(at("scratch"))?;
         // From here on dropping the sandbox kills the process and removes groups and container.
         let mut sandbox = NativeSandbox::new((pid, pidfd), cgroups, spec, scratch, &self.local.deaths)?;
@@ -102,10 +105,13 @@ impl DaemonBackend {
     /// The plan, and everything that the container will be shown.
     async fn prepare(&self, spec: &SandboxSpec, opened: &Opened) -> Result<Prepared, BackendError> {
         let local = &self.local;
+        refuse_folders(spec)?;
         let number = local.made.fetch_add(1, Ordering::Relaxed);
+        let workspace = workspace_of(local.workspaces.as_deref(), spec)?;
+        let id_map = local.identity(spec, workspace.as_deref(), number)?;
         let container = self.home.container(number).await?;
-        let mut plan =
-            local.system.plan(spec, local.identities.next(number), &local.cgroups, &Default::default());
+        let mut plan = local.system.plan(spec, id_map, &local.cgroups, &Default::default());
+        plan.workspace = workspace.map(|path| (path, PathBuf::from(WORKSPACE)));
         plan.files = local.system.files(spec);
         plan.linger_ms = local.deaths.linger_ms();
         if opened.image.is_some() {
@@ -123,6 +129,7 @@ impl DaemonBackend {
             plan.binds.extend(["/run", "/var/tmp"].map(|target| bind(&opened.empty, target)));
         }
         let space = make_space(&container, &plan).map_err(at("scratch"))?;
+        show_files(&container, &plan).map_err(at("workspace"))?;
         Ok(Prepared { plan, container, listener, space })
     }
 
@@ -140,7 +147,8 @@ impl DaemonBackend {
             server: &self.home.server,
             plan: &prepared.plan,
             limits: &spec.limits,
-            space: &container.folder.join(SPACE),
+            space: &container.file(SPACE),
+            files: &container.file(FILES),
             profile: &opened.profile,
         };
         let request = wanted.json();
@@ -261,6 +269,40 @@ fn make_space(container: &Container, plan: &JailPlan) -> io::Result<OwnedFd> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(&place, flags, Mode::empty())?)
+}
+
+/// Mounts a persistent workspace on the host until the container has it. An engine binds a directory with the flags of
+/// its mount, and none of its options adds these.
+fn show_files(container: &Container, plan: &JailPlan) -> io::Result<()> {
+    let Some((path, _)) = &plan.workspace else { return Ok(()) };
+    let place = container.file(FILES);
+    fs::create_dir(&place)?;
+    rustix::mount::mount_bind(path, &place)?;
+    let mut flags = MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
+    if rustix::fs::statvfs(&place)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        flags |= MountFlags::NOEXEC;
+    }
+    Ok(rustix::mount::mount_remount(&place, flags, "")?)
+}
+
+/// Unmounts on the host what the container has by now.
+fn withdraw(container: &Container, plan: &JailPlan) -> io::Result<()> {
+    rustix::mount::unmount(container.file(SPACE), UnmountFlags::DETACH)?;
+    if plan.workspace.is_some() {
+        rustix::mount::unmount(container.file(FILES), UnmountFlags::DETACH)?;
+    }
+    Ok(())
+}
+
+/// Lets the sandbox have a few terminals. Their number is limited for the whole host, and engines mount the file system
+/// of a container's terminals without a limit.
+fn limit_terminals(pid: i32) -> io::Result<()> {
+    let place = format!("/proc/{pid}/root/dev/pts");
+    let mounted = rustix::mount::fspick(CWD, place, FsPickFlags::FSPICK_CLOEXEC)?;
+    for (name, value) in [("mode", "0620"), ("ptmxmode", "0666"), ("max", TERMINALS_MAX)] {
+        rustix::mount::fsconfig_set_string(mounted.as_fd(), name, value)?;
+    }
+    Ok(rustix::mount::fsconfig_reconfigure(mounted.as_fd())?)
 }
 
 /// The process at the other end. It is alive: it reports on this stream afterwards.

@@ -15,6 +15,7 @@ use ::sandbox::{BackendError, Enforced, Guarantee, Limits, Mechanism};
 use jail::{JailPlan, Wall};
 
 use super::Engine;
+use super::build::TERMINALS_MAX;
 use super::roots::RootContent;
 use crate::native::cgroup::CgroupSet;
 use crate::native::kernel_file;
@@ -122,8 +123,11 @@ impl Examined<'_> {
         let text = kernel_file::read(format!("/proc/{}/mountinfo", self.pid))
             .map_err(|error| incomplete(format!("its mounts cannot be read: {error}")))?;
         let mut points = BTreeSet::new();
-        for mount in text.lines().filter_map(Mount::parse) {
+        for (line, mount) in text.lines().filter_map(|line| Some((line, Mount::parse(line)?))) {
             let point = Path::new(mount.point);
+            if mount.kind == "devpts" && !has_few_terminals(line) {
+                return Err(incomplete(format!("{} has terminals without limit", mount.point)));
+            }
             points.insert(point.to_owned());
             // sysfs is covered as a whole, which `devices` looks at.
             if mount.is_null_mask() || point.starts_with("/sys") {
@@ -257,6 +261,12 @@ impl Examined<'_> {
             enforced.keep_with_note(G::FilesHidden, &mechanisms, &note);
         }
     }
+}
+
+/// Whether a line of mountinfo (proc(5)) is of a file system of terminals with the planned limit.
+fn has_few_terminals(line: &str) -> bool {
+    let options = line.rsplit(' ').next().unwrap_or_default();
+    options.split(',').any(|option| option.strip_prefix("max=") == Some(TERMINALS_MAX))
 }
 
 /// The error of groups that cannot be taken over.

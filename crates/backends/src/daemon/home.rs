@@ -3,7 +3,7 @@
 //! ```text
 //! state_dir/walls/docker/palisade-<number>/   locked by its server
 //!     lock  guest  seccomp.json  empty/
-//!     <number>/                               one container: socket, passwd, group, hosts, hostname, space/
+//!     <number>/                               one container: socket, passwd, group, hosts, hostname, space/, files/
 //! ```
 //! Containers and images carry the name of that directory as a label. What a killed server left is removed by the next
 //! one: the lock of its directory is free then, and the engine lists everything with its label.
@@ -37,6 +37,8 @@ const ROUNDS_MAX: u32 = 30;
 const LOCK: &str = "lock";
 /// The mount point of a container's writable space while it is built.
 pub(super) const SPACE: &str = "space";
+/// The mount point of a persistent workspace while its container is built.
+pub(super) const FILES: &str = "files";
 
 /// The directory of one server and one wall.
 pub(super) struct Home {
@@ -305,9 +307,17 @@ async fn remove(client: &Client, name: &str, rounds: u32) -> io::Result<()> {
 
 /// Unmounts and removes the directory of one container.
 fn discard(folder: &Path) -> io::Result<()> {
-    // Usually unmounted when the container started.
-    rustix::mount::unmount(folder.join(SPACE), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).ok();
-    match fs::remove_dir_all(folder) {
+    for place in [SPACE, FILES] {
+        // Usually unmounted when the container started.
+        rustix::mount::unmount(folder.join(place), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).ok();
+    }
+    // Fails while a workspace is mounted there, whose files must not be removed with the directory.
+    unless_absent(fs::remove_dir(folder.join(FILES)))?;
+    unless_absent(fs::remove_dir_all(folder))
+}
+
+fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }

@@ -24,6 +24,7 @@ mod roots;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::sandbox::workspace::WorkspaceStore;
 use ::sandbox::{
     Backend, BackendError, BoxFuture, Enforced, FailureCounts, Failures, Inventory, Sandbox, SandboxSpec,
 };
@@ -153,6 +154,10 @@ impl Backend for DaemonBackend {
             sandbox.destroy().await?;
             Ok(enforced)
         })
+    }
+
+    fn workspaces(&self) -> Option<&dyn WorkspaceStore> {
+        self.local.workspaces.as_deref().map(|workspaces| workspaces as &dyn WorkspaceStore)
     }
 
     fn inventory(&self) -> &dyn Inventory {

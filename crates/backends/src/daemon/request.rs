@@ -85,6 +85,8 @@ pub(super) struct Wanted<'a> {
     pub(super) limits: &'a Limits,
     /// The directory that holds the writable space.
     pub(super) space: &'a Path,
+    /// Where a persistent workspace is mounted.
+    pub(super) files: &'a Path,
     /// The file with [`seccomp_profile`], for engines that read it from a file.
     pub(super) profile: &'a Path,
 }
@@ -155,7 +157,8 @@ impl Wanted<'_> {
         let values = [
             ("nofile", Resource::Nofile, limits.open_files),
             ("nproc", Resource::Nproc, limits.processes),
-            ("core", Resource::Core, 0),
+            // With 0 the kernel would still start a core handler that is a program (core(5)).
+            ("core", Resource::Core, 1),
         ];
         let one = |(name, resource, value): (&str, Resource, u64)| {
             let value = getrlimit(resource).maximum.map_or(value, |own| own.min(value));
@@ -169,7 +172,7 @@ impl Wanted<'_> {
         let read_only = binds.map(|bind| mount(&bind.path, &bind.target, true));
         let writable = self.plan.scratch.directories.iter();
         let writable = writable.map(|(name, inside, _)| mount(&self.space.join(name), inside, false));
-        let lasting = self.plan.workspace.iter().map(|(path, inside)| mount(path, inside, false));
+        let lasting = self.plan.workspace.iter().map(|(_, inside)| mount(self.files, inside, false));
         read_only.chain(writable).chain(lasting).collect()
     }
 }

@@ -18,7 +18,7 @@ use crate::native::deaths::Deaths;
 use crate::native::identity::Identities;
 use crate::native::plan::System;
 
-pub(crate) use self::lasting::workspace_of;
+pub(crate) use self::lasting::{refuse_folders, workspace_of};
 
 /// The parts of the host that a local wall is given.
 #[derive(Debug, Clone, Default)]

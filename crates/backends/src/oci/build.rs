@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, Sandbox, SandboxSpec, StartPhases, WORKSPACE};
-use jail::{Bind, IdMap, JailPlan, Message, Stage, StagedRoot, container_plan, container_report};
+use jail::{Bind, JailPlan, Message, Stage, StagedRoot, container_plan, container_report};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -20,7 +20,7 @@ use super::config::{Bundle, GUEST_AT, SETUP_ID};
 use super::home::Container;
 use super::runtime::{Runtime, Streams};
 use super::{OciBackend, OciRuntime, contents, network, sentry};
-use crate::host::workspace_of;
+use crate::host::{refuse_folders, workspace_of};
 use crate::native::cgroup::CgroupSet;
 use crate::native::sandbox::NativeSandbox;
 use crate::native::{at, micros, verify};
@@ -107,15 +107,10 @@ impl OciBackend {
     /// Groups, plan, bundle and streams. Returns also the ends of the streams that the runtime gets.
     fn prepare(&self, spec: &SandboxSpec) -> Result<(Prepared, OwnedFd, OwnedFd), BackendError> {
         let local = &self.local;
-        if !spec.folders.is_empty() {
-            return Err(BackendError::Unsupported {
-                what: "a container shows no directories of the operator".to_owned(),
-                remedy: "use the native wall for it".to_owned(),
-            });
-        }
+        refuse_folders(spec)?;
         let number = local.made.fetch_add(1, Ordering::Relaxed);
         let workspace = workspace_of(local.workspaces.as_deref(), spec)?;
-        let id_map = self.identity(spec, workspace.as_deref(), number)?;
+        let id_map = local.identity(spec, workspace.as_deref(), number)?;
         let container = Arc::new(self.home.bundle(number)?);
         let cgroups = local.cgroups.fresh(number, &spec.limits).map_err(at("cgroup"))?;
         let mut plan = local.system.plan(spec, id_map, &local.cgroups, &cgroups);
@@ -131,22 +126,6 @@ impl OciBackend {
         let (report, report_theirs) = UnixStream::pair().map_err(at("report"))?;
         let prepared = Prepared { plan, container, cgroups, stream, report };
         Ok((prepared, theirs.into(), report_theirs.into()))
-    }
-
-    /// The identity on the host: a persistent sandbox has always the same, which owns its files.
-    fn identity(
-        &self,
-        spec: &SandboxSpec,
-        workspace: Option<&Path>,
-        number: u64,
-    ) -> Result<IdMap, BackendError> {
-        let local = &self.local;
-        let Some((of, path)) = spec.workspace.as_ref().zip(workspace) else {
-            return Ok(local.identities.next(number));
-        };
-        let adopted = local.workspaces.as_ref().map_or(Ok(()), |all| all.adopt(of, path));
-        adopted.map_err(at("workspace"))?;
-        Ok(local.identities.lasting(of.identity))
     }
 
     fn write_bundle(

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::place::{Place, backend, executor, inhabited};
 use crate::wire::{Edit, liar};
 
-const ROLE: &str = "attacker-of-a-hole";
+pub(crate) const ROLE: &str = "attacker-of-a-hole";
 
 /// Shows a directory of the host in place of a writable one.
 fn shows(directory: &Path) -> Edit {

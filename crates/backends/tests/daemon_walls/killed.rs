@@ -8,15 +8,23 @@ use std::time::{Duration, Instant};
 use backends::daemon::Engine;
 use backends::native::NativeBackend;
 use libtest_mimic::Failed;
+use sandbox::workspace::WorkspaceRef;
 use sandbox::{Backend, SandboxSpec};
 
-use crate::place::{Place, backend, executor, told};
+use crate::place::{Place, backend, executor, inhabited, told};
 use crate::wire::labelled;
 
-const ROLE: &str = "server-to-be-killed";
+pub(crate) const ROLE: &str = "server-to-be-killed";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Enough to see something that one of them leaves. `PALISADE_TEST_RUNS` asks for more.
+/// Enough to see something that one of them leaves.
 const RUNS: usize = 12;
+/// With PALISADE_LONG.
+const RUNS_LONG: usize = 500;
+
+/// A workspace whose files must outlive every server.
+fn lasting() -> WorkspaceRef {
+    WorkspaceRef { id: "lasting".to_owned(), identity: 5 }
+}
 
 /// A server that has sandboxes and waits for its death.
 pub(crate) fn take_role(native: &NativeBackend) -> Option<ExitCode> {
@@ -35,9 +43,10 @@ pub(crate) fn take_role(native: &NativeBackend) -> Option<ExitCode> {
         );
         println!("ready");
         std::io::stdout().flush().unwrap();
-        // Killed while it builds more.
+        // Killed while it builds more, which have files that last.
+        let spec = SandboxSpec { workspace: Some(lasting()), ..SandboxSpec::default() };
         loop {
-            drop(backend.create(&SandboxSpec::default()).await.unwrap());
+            drop(backend.create(&spec).await.unwrap());
         }
     })
 }
@@ -46,6 +55,9 @@ pub(crate) fn a_server_leaves_nothing(place: &Place, engine: Engine) -> Result<(
     let folder = place.folder.join(format!("killed-{}", engine.name()));
     std::fs::create_dir(&folder)?;
     let socket = place.socket(engine).ok_or("not installed")?;
+    let kept = folder.join("sandboxes").join(lasting().id).join("workspace");
+    std::fs::create_dir_all(&kept)?;
+    std::fs::write(kept.join("kept"), "a file that lasts")?;
     for _ in 0..3 {
         let mut server = Command::new(std::env::current_exe()?)
             .args([ROLE, &folder.to_string_lossy(), engine.name(), &socket.to_string_lossy()])
@@ -63,6 +75,7 @@ pub(crate) fn a_server_leaves_nothing(place: &Place, engine: Engine) -> Result<(
         let next = backend(&place.native, &folder, engine, &socket);
         until_gone(&folder, engine, (&name, &containers), &socket)?;
         drop(next);
+        assert_eq!(std::fs::read_to_string(kept.join("kept"))?, "a file that lasts");
     }
     Ok(())
 }
@@ -74,7 +87,7 @@ fn server_of(folder: &Path, engine: Engine) -> Result<String, Failed> {
     Ok(first.file_name().to_string_lossy().into_owned())
 }
 
-fn until_gone(
+pub(crate) fn until_gone(
     folder: &Path,
     engine: Engine,
     (server, containers): (&str, &[String]),
@@ -138,12 +151,13 @@ pub(crate) fn many_leave_nothing(place: &Place, engine: Engine) -> Result<(), Fa
     let folder = place.folder.join(format!("many-{}", engine.name()));
     std::fs::create_dir(&folder)?;
     let socket = place.socket(engine).ok_or("not installed")?;
-    let runs = std::env::var("PALISADE_TEST_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(RUNS);
+    let runs = if std::env::var_os("PALISADE_LONG").is_some() { RUNS_LONG } else { RUNS };
     let (server, containers) = executor().block_on(async {
         let backend = backend(&place.native, &folder, engine, &socket);
         let mut containers = Vec::new();
         for _ in 0..runs {
-            let mut sandbox = backend.create(&SandboxSpec::default()).await.map_err(told)?;
+            let (mut sandbox, mut shell) = inhabited(&backend, &SandboxSpec::default()).await?;
+            assert_eq!(shell.run("echo ran").await?, "ran\n");
             let server = server_of(&folder, engine)?;
             containers.extend(labelled(&socket, "containers", &server));
             sandbox.destroy().await.map_err(told)?;

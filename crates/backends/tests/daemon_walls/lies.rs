@@ -6,7 +6,8 @@ use std::time::Duration;
 use backends::daemon::Engine;
 use harness::engines::{ask, import};
 use libtest_mimic::Failed;
-use sandbox::{Backend, BackendError, SandboxSpec};
+use sandbox::workspace::WorkspaceRef;
+use sandbox::{Backend, BackendError, SandboxSpec, WORKSPACE};
 use serde_json::{Value, json};
 
 use crate::place::{Place, backend, executor, told};
@@ -112,6 +113,43 @@ pub(crate) fn are_refused(place: &Place, engine: Engine) -> Result<(), Failed> {
         wrong.extend((!left.is_empty()).then(|| format!("left: {left:?}")));
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
+}
+
+/// An engine that shows another directory as the workspace, or the right one in another way. The files of the workspace
+/// stay.
+pub(crate) fn a_wrong_workspace_is_refused(place: &Place, engine: Engine) -> Result<(), Failed> {
+    let folder = place.folder.join(format!("workspace-{}", engine.name()));
+    let of = WorkspaceRef { id: format!("lies-{}", engine.name()), identity: 7 };
+    let right = place.folder.join("sandboxes").join(&of.id).join("workspace");
+    std::fs::create_dir_all(folder.join("other"))?;
+    std::fs::create_dir_all(&right)?;
+    std::fs::write(right.join("kept"), "a file that lasts")?;
+    let real = place.socket(engine).ok_or("not installed")?;
+    let spec = SandboxSpec { workspace: Some(of), ..SandboxSpec::default() };
+    let show = |change: &'static str, to: Value| -> Edit {
+        Box::new(move |request| {
+            let mut mounts = request["HostConfig"]["Mounts"].as_array_mut().unwrap().iter_mut();
+            mounts.find(|mount| mount["Target"] == WORKSPACE).unwrap()[change] = to.clone();
+        })
+    };
+    let edits = [
+        ("another directory", show("Source", json!(folder.join("other"))), true),
+        ("the directory itself, with set-uid", show("Source", json!(right)), true),
+        ("another place", show("Target", json!("/elsewhere")), true),
+        ("the right one", Box::new(|_: &mut Value| ()), false),
+    ];
+    for (what, edit, is_refused) in edits {
+        let socket = liar(&real, &folder.join("liar"), edit)?;
+        let refusal = executor().block_on(async {
+            let backend = backend(&place.native, &folder, engine, &socket);
+            let built = tokio::time::timeout(PATIENCE, backend.create(&spec)).await;
+            built.map_err(|_| format!("{what}: no answer")).map(|built| built.err().map(told))
+        })?;
+        eprintln!("{what}: {refusal:?}");
+        assert_eq!(refusal.is_some(), is_refused, "{what}: {refusal:?}");
+        assert_eq!(std::fs::read_to_string(right.join("kept"))?, "a file that lasts", "{what}");
+    }
+    Ok(())
 }
 
 pub(crate) fn a_refusal_is_explained(place: &Place, engine: Engine) -> Result<(), Failed> {

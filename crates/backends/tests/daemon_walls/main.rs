@@ -7,6 +7,7 @@
 
 mod attacks;
 mod contract;
+mod fire;
 mod holes;
 mod images;
 mod killed;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use backends::daemon::Engine;
+use backends::host::HostParts;
 use backends::native::{NativeBackend, start_spawner};
 use libtest_mimic::{Arguments, Failed, Trial};
 use relay::become_guest;
@@ -27,28 +29,40 @@ use crate::place::Place;
 type Test = fn(&Place, Engine) -> Result<(), Failed>;
 
 /// Tests of every engine.
-const ALL: [(&str, Test); 11] = [
+const ALL: [(&str, Test); 13] = [
     ("the_contract_is_kept_by", contract::is_kept),
     ("attacks_fail_behind", attacks::none_succeeds),
     ("a_hole_is_seen_in", holes::is_seen),
     ("lies_are_refused_of", lies::are_refused),
+    ("a_wrong_workspace_is_refused_of", lies::a_wrong_workspace_is_refused),
     ("a_refusal_is_explained_of", lies::a_refusal_is_explained),
     ("a_missing_engine_is_named", lies::a_missing_engine_is_named),
     ("a_killed_server_leaves_nothing_of", killed::a_server_leaves_nothing),
     ("many_runs_leave_nothing_of", killed::many_leave_nothing),
+    ("sigkill_of_any_party_leaves_nothing_of", fire::leaves_nothing),
     ("images_have_their_own_languages_behind", images::have_their_own_languages),
     ("images_are_named_by_digest_behind", images::are_named_by_digest),
     ("a_killed_engine_leaves_nothing", killed::an_engine_leaves_nothing),
 ];
+
+/// What this executable is besides a test, with a state directory as the first argument.
+const ROLES: [&str; 3] = [killed::ROLE, holes::ROLE, fire::ROLE];
+
+fn take_role(native: &NativeBackend) -> ExitCode {
+    let role = killed::take_role(native).or_else(|| holes::take_role(native));
+    role.or_else(|| fire::take_role(native)).unwrap_or(ExitCode::FAILURE)
+}
 
 fn main() -> ExitCode {
     if let Some(status) = static_guest::take_role() {
         return status;
     }
     let spawner = start_spawner(become_guest).unwrap();
-    let native = Arc::new(NativeBackend::new(spawner));
-    if let Some(status) = killed::take_role(&native).or_else(|| holes::take_role(&native)) {
-        return status;
+    let native = NativeBackend::new(spawner);
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().is_some_and(|role| ROLES.contains(&role.as_str())) {
+        let state_dir = arguments.next().unwrap_or_default().into();
+        return take_role(&native.with_host(HostParts { state_dir, ..HostParts::default() }));
     }
     let place = Arc::new(Place::make(native));
     let mut trials = Vec::new();

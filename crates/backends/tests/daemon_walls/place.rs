@@ -21,10 +21,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn make(native: Arc<NativeBackend>) -> Self {
+    pub(crate) fn make(native: NativeBackend) -> Self {
         let folder = std::env::temp_dir().join(format!("palisade-test-{}-daemons", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        Self { native, engines: Mutex::default(), folder }
+        let parts = HostParts { state_dir: folder.clone(), ..HostParts::default() };
+        Self { native: Arc::new(native.with_host(parts)), engines: Mutex::default(), folder }
     }
 
     /// The socket of an engine, which is started the first time; `None` if it is not installed.
@@ -58,7 +59,7 @@ impl Drop for Place {
 }
 
 /// Podman takes no long paths.
-fn engines_folder() -> PathBuf {
+pub(crate) fn engines_folder() -> PathBuf {
     std::env::temp_dir().join(format!("palisade-{}", std::process::id()))
 }
 

@@ -1,5 +1,6 @@
 //! The scenarios, one file each. Each scenario starts its own servers, so that none is affected by another.
 
+mod bare_engine;
 mod fresh;
 mod growth;
 mod leak;

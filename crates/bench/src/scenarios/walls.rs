@@ -1,5 +1,5 @@
 //! The walls that `--wall` names beside the native one, in turns: a fresh Python run with spares, the same without, and the
-//! bare runtime with the bundle of such a run.
+//! bare runtime with the bundle of such a run, or the bare engine with its image ([`super::bare_engine`]).
 //!
 //! The bundle is taken from the server while it runs a program. Only the program is another one: the interpreter itself
 //! in place of the guest. Roots and mounts are made by the same stage.
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::bare_engine::EngineRun;
 use crate::client::{BenchCall, milliseconds};
 use crate::lanes::{Lane, Pace, in_turns};
 use crate::measured::{Series, Unit};
 use crate::program::Program;
 use crate::rivals::{bare, timed};
 use crate::server::{Recipe, Server};
-use crate::{BareRuntime, Bench, Scenario, WallUnderTest};
+use crate::{BareRuntime, BareWall, Bench, Scenario, WallUnderTest};
 
 const SCENARIO: Scenario = Scenario::Walls;
 const NATIVE: &str = "native";
@@ -38,8 +39,14 @@ struct Side {
     bare: Option<Bare>,
 }
 
-/// A runtime without Palisade.
-struct Bare {
+/// What builds the wall, without Palisade.
+enum Bare {
+    Runtime(RuntimeRun),
+    Engine(EngineRun),
+}
+
+/// A runtime with the bundle of a run.
+struct RuntimeRun {
     runtime: BareRuntime,
     folder: PathBuf,
     guest: PathBuf,
@@ -113,11 +120,11 @@ impl Side {
         super::warm(cold.client()?, program)?;
         let bare = match &wall.bare {
             None => None,
-            Some(runtime) => {
+            Some(bare) => {
                 let folder =
                     bench.scene.folder.within(&bare_name(name)).map_err(|error| error.to_string())?;
                 let above = state_dir.join("walls").join(name);
-                Some(Bare::from_run(runtime, (&cold, &above), program, folder)?)
+                Some(Bare::from_run(bare, (&cold, &above), program, folder)?)
             }
         };
         Ok(Self { name, warm, cold, bare })
@@ -125,15 +132,33 @@ impl Side {
 }
 
 impl Bare {
-    /// Takes the bundle of a run on that server, whose bundles are beneath `above`.
+    /// Takes what a run on that server is made of, whose directory is beneath `above`.
     fn from_run(
-        runtime: &BareRuntime,
+        wall: &BareWall,
         (server, above): (&Server, &Path),
         program: &Program,
         folder: PathBuf,
     ) -> Result<Self, String> {
-        let told = |error: std::io::Error| format!("its bundle: {error}");
         let run = server.client()?.send(&BenchCall::run(&program.language, LINGER))?;
+        let taken = match wall {
+            BareWall::Runtime(runtime) => RuntimeRun::of(runtime, above, program, folder).map(Self::Runtime),
+            BareWall::Engine(engine) => EngineRun::of(engine, above, program).map(Self::Engine),
+        };
+        run.wait()?.result?;
+        taken
+    }
+
+    fn command(&mut self) -> Result<Command, String> {
+        match self {
+            Self::Runtime(runtime) => Ok(runtime.command()),
+            Self::Engine(engine) => engine.command(),
+        }
+    }
+}
+
+impl RuntimeRun {
+    fn of(runtime: &BareRuntime, above: &Path, program: &Program, folder: PathBuf) -> Result<Self, String> {
+        let told = |error: std::io::Error| format!("its bundle: {error}");
         let bundle = find_bundle(above)?;
         let config = fs::read(bundle.join("config.json")).map_err(told)?;
         let mut config: Value = serde_json::from_slice(&config).map_err(|error| error.to_string())?;
@@ -143,19 +168,18 @@ impl Bare {
         config["linux"]["cgroupsPath"] = json!(format!("{group}-bare"));
         fs::write(folder.join("config.json"), config.to_string()).map_err(told)?;
         fs::copy(bundle.join("stage"), folder.join("stage")).map_err(told)?;
-        run.wait()?.result?;
         let guest = bundle.with_file_name("guest");
         Ok(Self { runtime: runtime.clone(), folder, guest, last: 0 })
     }
 
-    fn command(&mut self) -> Result<Command, String> {
+    fn command(&mut self) -> Command {
         self.last += 1;
         let id = format!("palisade-bench-{}-{}", std::process::id(), self.last);
         let mut command = bare(&self.guest.to_string_lossy());
         command.arg(self.runtime.stage_role).arg(self.folder.join("stage")).arg(&self.runtime.program);
         command.args(&self.runtime.options).arg("--root").arg(self.folder.join("state"));
         command.arg("run").arg("--bundle").arg(&self.folder).arg(id).current_dir("/");
-        Ok(command)
+        command
     }
 }
 
