@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use escape::attack::{self, Attack, FAMILIES, REPRESENTATIVES};
 use escape::bait::{Bait, Tidy};
@@ -15,6 +15,10 @@ use harness::behind::Behind;
 use harness::mcp::Client;
 use harness::{Build, Palisade, TestFolder, User};
 use serde_json::Value;
+
+/// How often a server is started to remove what earlier ones left, and how long it runs.
+const SWEEPS_MAX: usize = 3;
+const SWEEP_TIME: Duration = Duration::from_secs(6);
 
 /// The wall of that name, where the attacks can be tried.
 fn behind(wall: &'static str) -> Option<Behind> {
@@ -48,7 +52,20 @@ fn judge_all(wall: &str, how: &str, judge: impl Fn(&Attack, &Bait) -> Result<(),
 fn are_held(wall: &'static str) {
     let Some(behind) = behind(wall) else { return };
     judge_all(wall, "fresh", |attack, bait| trial::judge_behind(&behind, attack, bait));
-    assert_eq!(behind.left(), [""; 0], "left behind {wall}");
+    assert_nothing_is_left(&behind);
+}
+
+/// An engine that is slow to remove a container holds up no command: what is left is removed by the next server.
+fn assert_nothing_is_left(behind: &Behind) {
+    for _ in 0..SWEEPS_MAX {
+        if behind.left().is_empty() {
+            return;
+        }
+        let server = Client::start(behind.make_default(Palisade::new(Build::Real, User::Root, &["mcp"])));
+        std::thread::sleep(SWEEP_TIME);
+        server.end();
+    }
+    assert_eq!(behind.left(), [""; 0], "left behind {}", behind.wall());
 }
 
 fn are_held_in_persistent_sandboxes(wall: &'static str) {
@@ -58,7 +75,7 @@ fn are_held_in_persistent_sandboxes(wall: &'static str) {
         lasting::judge(&nature::behind(wall, attack), User::Root, &client, bait)
     });
     client.end();
-    assert_eq!(behind.left(), [""; 0], "left behind {wall}");
+    assert_nothing_is_left(&behind);
 }
 
 #[test]

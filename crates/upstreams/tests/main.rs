@@ -33,7 +33,28 @@ fn main() -> ExitCode {
     if let Some(code) = upstreams::supervisor::take_role() {
         return code;
     }
-    let mut trials = trials!(
+    let mut trials = own_trials();
+    let is_installed = real::folder().is_some();
+    if !is_installed {
+        eprintln!("!!!! SKIPPED real servers: run tests/upstreams/install.sh first");
+    }
+    trials.extend(trials_of_others().into_iter().map(|trial| trial.with_ignored_flag(!is_installed)));
+    let arguments = Arguments::from_args();
+    if let Some(out) = std::env::var_os("UPSTREAMS_OUT") {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(measure::measure(out.as_ref()));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(state) = std::env::var_os("UPSTREAMS_TEST_CALLER") {
+        return lifecycle::call_until_killed(state.as_ref());
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// With servers of the tests.
+fn own_trials() -> Vec<Trial> {
+    trials!(
         hostile::endless_pages_are_refused,
         hostile::a_list_that_repeats_itself_is_refused,
         hostile::more_tools_than_the_maximum_are_refused,
@@ -78,28 +99,16 @@ fn main() -> ExitCode {
         login::a_client_document_that_is_not_its_own_is_refused,
         login::hostile_metadata_ends_a_login_before_a_code_is_asked_for,
         login::tokens_that_cannot_be_sent_are_refused,
-    );
-    let of_others = trials!(
+    )
+}
+
+/// With real servers of other makers.
+fn trials_of_others() -> Vec<Trial> {
+    trials!(
         real::everything_echoes_and_gives_an_image,
         real::filesystem_reads_and_writes,
         real::memory_remembers,
         real::git_shows_a_status,
         real::time_tells_the_time,
-    );
-    let is_installed = real::folder().is_some();
-    if !is_installed {
-        eprintln!("!!!! SKIPPED real servers: run tests/upstreams/install.sh first");
-    }
-    trials.extend(of_others.into_iter().map(|trial| trial.with_ignored_flag(!is_installed)));
-    let arguments = Arguments::from_args();
-    if let Some(out) = std::env::var_os("UPSTREAMS_OUT") {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(measure::measure(out.as_ref()));
-        return ExitCode::SUCCESS;
-    }
-    if let Some(state) = std::env::var_os("UPSTREAMS_TEST_CALLER") {
-        return lifecycle::call_until_killed(state.as_ref());
-    }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    )
 }

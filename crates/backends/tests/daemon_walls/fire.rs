@@ -124,12 +124,6 @@ impl<'a> Fired<'a> {
 }
 
 pub(crate) fn leaves_nothing(place: &Place, engine: Engine) -> Result<(), Failed> {
-    if engine == Engine::Docker && std::env::var_os("PALISADE_PENDING").is_none() {
-        eprintln!(
-            "SKIPPED: Docker leaves processes and control groups when it is killed while it builds (docs/WALLS.md)"
-        );
-        return Ok(());
-    }
     let folder = place.folder.join(format!("fire-{}", engine.name()));
     std::fs::create_dir(&folder)?;
     let kills = if std::env::var_os("PALISADE_LONG").is_some() { KILLS_LONG } else { KILLS };

@@ -38,7 +38,9 @@ mod tests {
                 let connection = Connection::open(&path).unwrap();
                 connection.busy_timeout(Duration::from_secs(5)).unwrap();
                 write_ahead(&connection, Duration::from_secs(5)).unwrap();
-                connection.execute_batch("CREATE TABLE IF NOT EXISTS rows (a); INSERT INTO rows VALUES (1)").unwrap();
+                connection
+                    .execute_batch("CREATE TABLE IF NOT EXISTS rows (a); INSERT INTO rows VALUES (1)")
+                    .unwrap();
             };
             std::thread::scope(|scope| {
                 for _ in 0..8 {
