@@ -211,7 +211,7 @@ async fn an_authority_that_two_readers_split_differently_is_refused() {
     for (address, code) in [
         ("http://plain.example:PORT\\@evil.example/", "bad_request"),
         ("http://evil.example\\@plain.example:PORT/", "bad_host"),
-        ("http://plain.example:PORT@evil.example/", "bad_host"),
+        ("http://plain.example:PORT@evil.example/", "bad_request"),
         ("http://evil.example:80@plain.example:PORT/", "bad_host"),
         ("http://plain.example:PORT:80/", "bad_host"),
         ("http://plain.example;evil.example:PORT/", "bad_host"),
