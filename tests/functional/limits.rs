@@ -91,9 +91,10 @@ fn memory_of_a_shell_is_limited() {
 
 #[test]
 fn a_child_killed_for_its_memory_is_a_warning_when_the_program_succeeds() {
-    // Several children: each death is a moment in which another process could be taken for the largest.
-    let code = "import subprocess, sys\nfor _ in range(4): subprocess.run([sys.executable, '-c', 'x = bytearray(200 << 20)\\n\
-                for i in range(0, len(x), 4096): x[i] = 1'])\nprint('went on')";
+    // Several children: each death is a moment in which the watch could take another process for the largest. The program
+    // sleeps after each: the kernel itself kills a program that allocates before the memory of its child is released.
+    let code = "import subprocess, sys, time\nfor _ in range(4):\n    subprocess.run([sys.executable, '-c', 'x = bytearray(200 << 20)\\n\
+                for i in range(0, len(x), 4096): x[i] = 1'])\n    time.sleep(0.2)\nprint('went on')";
     // Without cgroups the watchdog ends the whole run: only root has the finer wall here.
     for user in users().into_iter().filter(|user| *user == User::Root) {
         expect_warning(user, "memory", code, LITTLE_MEMORY);
