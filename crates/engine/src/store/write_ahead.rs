@@ -6,9 +6,9 @@ use rusqlite::{Connection, ErrorCode};
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Turns write-ahead logging on. SQLite does not wait for other connections in this one step, whatever the busy timeout
-/// is (<https://sqlite.org/wal.html#sometimes_queries_return_sqlite_busy_in_wal_mode>): two servers that make the same
-/// file would fail.
+/// Turns write-ahead logging on, and tries again while other connections are in the way. Two servers that made the same file
+/// at once were answered `store_busy` now and then, long before the busy timeout; SQLite does not wait for a lock in every
+/// case (<https://sqlite.org/wal.html>), and this is the step that changes the lock.
 pub(crate) fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     let until = Instant::now() + patience;
     loop {
