@@ -30,6 +30,8 @@ pub(super) struct EngineFacts {
     pub(super) components: Vec<(String, String)>,
     /// Its security options.
     pub(super) security: Vec<String>,
+    /// Whether it makes control groups itself; otherwise systemd does.
+    pub(super) makes_groups: bool,
 }
 
 /// The state of a container.
@@ -47,7 +49,8 @@ impl Client {
         let pair = |part: &Value| (text(part, "Name"), text(part, "Version"));
         let listed = version.get("Components").and_then(Value::as_array);
         let components = listed.into_iter().flatten().map(pair).collect();
-        Ok(EngineFacts { components, security: texts(&info, "SecurityOptions") })
+        let makes_groups = text(&info, "CgroupDriver") == "cgroupfs";
+        Ok(EngineFacts { components, security: texts(&info, "SecurityOptions"), makes_groups })
     }
 
     /// Makes an image of a tar archive. Returns its id.
@@ -110,9 +113,13 @@ impl Client {
         Ok(entries.filter(|id| !id.is_empty()).collect())
     }
 
-    pub(super) async fn create(&self, name: &str, request: Value) -> Result<(), CallError> {
+    /// Creates a container. Returns its id.
+    pub(super) async fn create(&self, name: &str, request: Value) -> Result<String, CallError> {
         let path = format!("{API}/containers/create?name={name}");
-        self.call(Method::POST, &path, Content::Json(request)).await.map(drop)
+        let told = self.json(Method::POST, &path, Content::Json(request)).await?;
+        let id = text(&told, "Id");
+        let is_plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_plain { Ok(id) } else { Err(CallError::Nonsense("the container has no id".to_owned())) }
     }
 
     pub(super) async fn start(&self, name: &str) -> Result<(), CallError> {

@@ -150,12 +150,13 @@ impl DaemonBackend {
             space: &container.file(SPACE),
             files: &container.file(FILES),
             profile: &opened.profile,
+            group: opened.makes_groups.then(|| self.home.groups.path()),
         };
         let request = wanted.json();
         container.is_asked_for();
         let created = client.create(&container.name, request).await;
         if !matches!(created, Err(CallError::Silent(_))) {
-            container.is_answered();
+            container.is_answered(created.as_deref().ok());
         }
         if let Err(error) = created {
             if error.is_absent() {

@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::sandbox::{BackendError, FailureKind, Failures};
-use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 use tokio::sync::{OnceCell, Semaphore};
 
+use super::groups::Groups;
 use super::http::{CallError, Client};
 use super::roots::Roots;
 use super::{DaemonConfig, Engine, GuestProgram, facts, request};
+use crate::host::home::{create_private, name_of, take, take_abandoned};
 
 /// Containers that are removed at once. Runs should not wait for the engine's work.
 const REMOVALS_AT_ONCE: usize = 2;
@@ -34,7 +35,11 @@ const RETRY_AFTER_MS: u64 = 5_000;
 const LATECOMER_PAUSE: Duration = Duration::from_secs(1);
 const LATECOMER_ROUNDS: u32 = 3;
 const ROUNDS_MAX: u32 = 30;
-const LOCK: &str = "lock";
+/// The first pause before an engine is asked again for what it has not removed yet.
+const AGAIN_PAUSE: Duration = Duration::from_millis(20);
+/// Pauses before a container is tried to be removed again whose engine did not answer. Afterwards it stays until the end
+/// of the server.
+const REMOVAL_PAUSES_S: [u64; 4] = [1, 3, 10, 30];
 /// The mount point of a container's writable space while it is built.
 pub(super) const SPACE: &str = "space";
 /// The mount point of a persistent workspace while its container is built.
@@ -47,6 +52,7 @@ pub(super) struct Home {
     pub(super) roots: Roots,
     /// The name of this server: of its directory, and in labels.
     pub(super) server: String,
+    pub(super) groups: Groups,
     above: PathBuf,
     opened: OnceCell<Opened>,
     /// Containers that the engine was asked for without an answer.
@@ -64,6 +70,8 @@ pub(super) struct Opened {
     pub(super) empty: PathBuf,
     /// The id of the configured image.
     pub(super) image: Option<String>,
+    /// Whether the engine makes control groups itself.
+    pub(super) makes_groups: bool,
     _lock: File,
 }
 
@@ -78,6 +86,7 @@ impl Home {
             client: Client::new(&config.socket),
             roots: Roots::default(),
             server: server.to_owned(),
+            groups: Groups::of(server),
             above: state_dir.join("walls").join(config.engine.name()),
             opened: OnceCell::new(),
             unanswered: AtomicU64::new(0),
@@ -119,7 +128,8 @@ impl Home {
         fs::write(&profile, request::seccomp_profile().to_string()).map_err(failed)?;
         let empty = folder.join("empty");
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&empty).map_err(failed)?;
-        Ok(Opened { folder, guest, profile, empty, image, _lock: lock })
+        let makes_groups = engine.makes_groups;
+        Ok(Opened { folder, guest, profile, empty, image, makes_groups, _lock: lock })
     }
 
     /// The id of the configured image. Podman removes an image without a name together with the images above it, so it
@@ -170,7 +180,8 @@ impl Home {
     pub(super) async fn container(self: &Arc<Self>, number: u64) -> Result<Container, BackendError> {
         let folder = self.opened().await?.folder.join(number.to_string());
         let name = format!("{}-{number}", self.server);
-        let container = Container { home: Arc::clone(self), name, folder, creation: Creation::NotRequested };
+        let container =
+            Container { home: Arc::clone(self), name, folder, creation: Creation::NotRequested, id: None };
         let made = create_private(&container.folder);
         made.map_err(|source| BackendError::Build { step: "state directory".to_owned(), source })?;
         Ok(container)
@@ -234,6 +245,8 @@ pub(super) struct Container {
     pub(super) name: String,
     pub(super) folder: PathBuf,
     creation: Creation,
+    /// Its id, once the engine has told it.
+    id: Option<String>,
 }
 
 /// Whether the engine has a container.
@@ -252,9 +265,10 @@ impl Container {
         self.home.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Called when the engine has answered.
-    pub(super) fn is_answered(&mut self) {
+    /// Called when the engine has answered, with the id of the container that it made.
+    pub(super) fn is_answered(&mut self, id: Option<&str>) {
         self.creation = Creation::Made;
+        self.id = id.map(str::to_owned);
         self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -265,35 +279,79 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        let (home, name) = (Arc::clone(&self.home), std::mem::take(&mut self.name));
-        let (folder, creation) = (std::mem::take(&mut self.folder), self.creation);
         let Ok(handle) = tokio::runtime::Handle::try_current() else {
             // The end of the home removes it.
             return;
         };
+        let removal = Removal {
+            home: Arc::clone(&self.home),
+            name: std::mem::take(&mut self.name),
+            folder: std::mem::take(&mut self.folder),
+            creation: self.creation,
+            id: self.id.take(),
+        };
         drop(handle.spawn(async move {
-            // The semaphore is never closed.
-            let _turn = home.removals.acquire().await.ok();
-            // Without its directory a container that is still to be made cannot be made any more.
-            let removed = match (creation, discard(&folder)) {
-                (Creation::NotRequested, discarded) => discarded,
-                (Creation::Made, discarded) => remove(&home.client, &name, 1).await.and(discarded),
-                (Creation::Unanswered, discarded) => {
-                    let removed = remove(&home.client, &name, LATECOMER_ROUNDS).await;
-                    home.unanswered.fetch_sub(1, Ordering::Relaxed);
-                    removed.and(discarded)
-                }
-            };
+            let removed = removal.carry_out().await;
+            let failures = &removal.home.failures;
             match removed {
-                Ok(()) => home.failures.recovered(FailureKind::Destroy, "container"),
-                Err(error) => home.failures.report(FailureKind::Destroy, "container", &error),
+                Ok(()) => failures.recovered(FailureKind::Destroy, "container"),
+                Err(error) => failures.report(FailureKind::Destroy, "container", &error),
             }
         }));
     }
 }
 
+/// The end of a container.
+struct Removal {
+    home: Arc<Home>,
+    name: String,
+    folder: PathBuf,
+    creation: Creation,
+    id: Option<String>,
+}
+
+impl Removal {
+    async fn carry_out(&self) -> io::Result<()> {
+        // Without its directory a container that is still to be made cannot be made any more.
+        let discarded = discard(&self.folder);
+        let removed = match self.creation {
+            Creation::NotRequested => Ok(()),
+            Creation::Made => self.remove(1).await,
+            Creation::Unanswered => {
+                let removed = self.remove(LATECOMER_ROUNDS).await;
+                self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
+                removed
+            }
+        };
+        removed.and(discarded)
+    }
+
+    /// Removes the container, again if the engine does not answer, and then what the engine left of it.
+    async fn remove(&self, rounds: u32) -> io::Result<()> {
+        let mut pauses = REMOVAL_PAUSES_S.into_iter();
+        let removed = loop {
+            let removed = {
+                // The semaphore is never closed.
+                let _turn = self.home.removals.acquire().await.ok();
+                remove(&self.home.client, &self.name, rounds).await
+            };
+            match (removed, pauses.next()) {
+                (Err(CallError::NoSocket(_) | CallError::Silent(_)), Some(pause)) => {
+                    tokio::time::sleep(Duration::from_secs(pause)).await;
+                }
+                (removed, _) => break removed,
+            }
+        };
+        if let Some(id) = self.id.clone() {
+            let groups = self.home.groups.clone();
+            tokio::task::spawn_blocking(move || groups.remove_container(&id)).await.ok();
+        }
+        Ok(removed?)
+    }
+}
+
 /// Removes a container, which may appear late.
-async fn remove(client: &Client, name: &str, rounds: u32) -> io::Result<()> {
+async fn remove(client: &Client, name: &str, rounds: u32) -> Result<(), CallError> {
     for round in 0..rounds {
         if round > 0 {
             tokio::time::sleep(LATECOMER_PAUSE).await;
@@ -323,32 +381,46 @@ fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes every container and image of a server, and its directory, once nothing was found `rounds` times in a row.
+/// Removes every container, image and control group of a server, and its directory, once nothing was found `rounds` times
+/// in a row. A busy engine refuses what it does later, so it is asked again.
 async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
-    let server = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let server = name_of(folder);
     for entry in fs::read_dir(folder)?.flatten() {
-        if entry.file_name().to_string_lossy().parse::<u64>().is_ok() {
+        if name_of(&entry.path()).parse::<u64>().is_ok() {
             discard(&entry.path())?;
         }
     }
+    let groups = Groups::of(&server);
+    let mut problem = io::Error::other("the engine's containers do not go away");
     let mut clean = 0;
+    let mut pause = if rounds > 1 { LATECOMER_PAUSE } else { AGAIN_PAUSE };
     for _ in 0..ROUNDS_MAX {
-        clean = if remove_labelled(client, &server).await? { clean + 1 } else { 0 };
+        let removed = remove_labelled(client, &server).await;
+        // After the engine, which would wait for processes of its own that are in these groups.
+        let is_gone = groups.remove_all();
+        match removed {
+            Ok(was_nothing) => clean = if was_nothing && is_gone { clean + 1 } else { 0 },
+            Err(error @ CallError::NoSocket(_)) => return Err(error.into()),
+            Err(error) => {
+                clean = 0;
+                problem = error.into();
+            }
+        }
         if clean >= rounds {
             return fs::remove_dir_all(folder);
         }
-        if rounds > 1 {
-            tokio::time::sleep(LATECOMER_PAUSE).await;
-        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LATECOMER_PAUSE);
     }
-    Err(io::Error::other("the engine's containers do not go away"))
+    Err(problem)
 }
 
 /// Removes what the engine lists. Returns whether that was nothing.
-async fn remove_labelled(client: &Client, server: &str) -> io::Result<bool> {
+async fn remove_labelled(client: &Client, server: &str) -> Result<bool, CallError> {
     let containers = client.containers_of(server).await?;
+    let mut removed = Ok(());
     for id in &containers {
-        client.remove(id).await?;
+        removed = client.remove(id).await.map(drop).and(removed);
     }
     let images = client.images_of(server).await?;
     for id in &images {
@@ -357,27 +429,11 @@ async fn remove_labelled(client: &Client, server: &str) -> io::Result<bool> {
             tracing::debug!(reason = %error, "image_not_removed");
         }
     }
-    Ok(containers.is_empty() && images.is_empty())
+    removed.map(|()| containers.is_empty() && images.is_empty())
 }
 
 /// Removes what a server left that is gone. A live server holds its lock.
 async fn sweep(client: &Client, folder: &Path) -> io::Result<()> {
-    let Ok(lock) = File::open(folder.join(LOCK)) else { return Ok(()) };
-    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(());
-    }
+    let Some(_lock) = take_abandoned(folder) else { return Ok(()) };
     clear(client, folder, LATECOMER_ROUNDS).await
-}
-
-/// Creates a directory that only this user can enter, unless it exists.
-fn create_private(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Creates the directory of this server and locks it.
-fn take(folder: &Path) -> io::Result<File> {
-    create_private(folder)?;
-    let lock = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(lock)
 }

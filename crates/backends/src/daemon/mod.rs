@@ -15,6 +15,7 @@ mod api;
 mod build;
 mod examine;
 mod facts;
+mod groups;
 mod home;
 mod http;
 mod inside;

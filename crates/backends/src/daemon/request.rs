@@ -89,6 +89,8 @@ pub(super) struct Wanted<'a> {
     pub(super) files: &'a Path,
     /// The file with [`seccomp_profile`], for engines that read it from a file.
     pub(super) profile: &'a Path,
+    /// The control group above those of the container, if the engine can be told one.
+    pub(super) group: Option<String>,
 }
 
 impl Wanted<'_> {
@@ -118,6 +120,7 @@ impl Wanted<'_> {
             "NetworkMode": "none",
             "IpcMode": if self.engine == Engine::Docker { "none" } else { "private" },
             "CgroupnsMode": "private",
+            "CgroupParent": self.group.as_deref().unwrap_or_default(),
             "ReadonlyRootfs": true,
             "CapDrop": ["ALL"],
             "SecurityOpt": self.security(),

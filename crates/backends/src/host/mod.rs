@@ -1,6 +1,7 @@
 //! What walls share that run on the server's own machine: the languages of the host and the files of persistent
 //! sandboxes. They differ in how they isolate.
 
+pub(crate) mod home;
 pub mod inventory;
 mod lasting;
 pub mod workspace;

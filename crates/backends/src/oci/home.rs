@@ -10,29 +10,25 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ::sandbox::{BackendError, FailureKind, Failures};
 use jail::Stage;
-use rustix::fs::FlockOperation;
-use rustix::process::{Pid, Signal};
 use tokio::sync::Semaphore;
 
 use super::runtime::{OciRuntime, Runtime};
 use super::{GuestProgram, OciConfig};
+use crate::host::home::{
+    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned,
+};
 use crate::native::cgroup::{Cgroups, Layout};
 
 /// Containers that are removed at once. Each costs a process of the runtime, and runs should not wait for it.
 const REMOVALS_AT_ONCE: usize = 2;
 /// Directories of the host at which a stage attaches a root, in its own mount namespace.
 const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
-/// How many times, and at which pace, the members of a group are killed until none is left.
-const KILL_ROUNDS: usize = 100;
-const KILL_PAUSE: Duration = Duration::from_millis(10);
-const LOCK: &str = "lock";
 const SURROUNDINGS: &str = "surroundings";
 
 /// The directory of one server and one wall.
@@ -266,23 +262,6 @@ fn remove(runtime: &Runtime, folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder)
 }
 
-/// Kills what is in a group of the wall. A runtime that was killed while it built a container leaves processes that its
-/// `delete` does not know.
-fn kill_members(group: &Path) {
-    for _ in 0..KILL_ROUNDS {
-        let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-        let pids: Vec<Pid> = listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
-        if pids.is_empty() {
-            return;
-        }
-        for pid in pids {
-            // One that has ended meanwhile cannot be killed.
-            rustix::process::kill_process(pid, Signal::KILL).ok();
-        }
-        std::thread::sleep(KILL_PAUSE);
-    }
-}
-
 /// Removes every container of a server, and its directory.
 fn clear(runtime: &Runtime, folder: &Path) -> io::Result<()> {
     let mut cleared = Ok(());
@@ -297,10 +276,7 @@ fn clear(runtime: &Runtime, folder: &Path) -> io::Result<()> {
 
 /// Removes the directory of a server that is gone. A live server holds its lock.
 fn sweep(kind: OciRuntime, program: Option<&Path>, guest: &GuestProgram, folder: &Path) -> io::Result<()> {
-    let Ok(lock) = File::open(folder.join(LOCK)) else { return Ok(()) };
-    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(());
-    }
+    let Some(_lock) = take_abandoned(folder) else { return Ok(()) };
     let program = program.map(Path::to_owned).or_else(|| kind.find());
     let program = program.ok_or_else(|| io::Error::other(format!("{} is not installed", kind.command())))?;
     let guest = match guest {
@@ -311,36 +287,10 @@ fn sweep(kind: OciRuntime, program: Option<&Path>, guest: &GuestProgram, folder:
     let runtime = Runtime { kind, program, options, guest, state: folder.join("state") };
     clear(&runtime, folder)?;
     for (_, own, _) in Layout::read(Path::new("/proc/self")).places() {
-        remove_groups(&own.join(name_of(folder)));
+        // One that still has processes stays for the next sweep.
+        remove_groups(&own.join(name_of(folder)), Members::Spare);
     }
     Ok(())
-}
-
-/// Removes a control group and those beneath it. One that still has processes stays for the next sweep.
-fn remove_groups(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_groups(&entry.path());
-        }
-    }
-    fs::remove_dir(directory).ok();
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Creates a directory that only this user can enter, unless it exists.
-fn create_private(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Creates the directory of this server and locks it.
-fn take(folder: &Path) -> io::Result<File> {
-    create_private(folder)?;
-    let lock = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(lock)
 }
 
 /// Two directories that exist and above which nothing lies that a runtime must find.

@@ -127,21 +127,23 @@ fn left(
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     left.extend(mounts.lines().filter(|line| line.contains(server)).map(str::to_owned));
-    left.extend(groups(Path::new("/sys/fs/cgroup"), containers, 0));
+    let named = [containers, &[format!("containers.{server}")]].concat();
+    left.extend(groups(Path::new("/sys/fs/cgroup"), &named, 0));
     left
 }
 
-fn groups(below: &Path, containers: &[String], depth: u32) -> Vec<String> {
+/// Control groups whose names contain one of those.
+fn groups(below: &Path, named: &[String], depth: u32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(below).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();
-        if containers.iter().any(|id| name.contains(id)) {
+        if named.iter().any(|part| name.contains(part)) {
             found.push(entry.path().display().to_string());
         } else if depth < 4 {
-            found.extend(groups(&entry.path(), containers, depth + 1));
+            found.extend(groups(&entry.path(), named, depth + 1));
         }
     }
     found

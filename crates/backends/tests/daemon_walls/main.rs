@@ -28,8 +28,6 @@ use crate::place::Place;
 
 type Test = fn(&Place, Engine) -> Result<(), Failed>;
 
-const FIRE: &str = "sigkill_of_any_party_leaves_nothing_of";
-
 /// Tests of every engine.
 const ALL: [(&str, Test); 13] = [
     ("the_contract_is_kept_by", contract::is_kept),
@@ -41,7 +39,7 @@ const ALL: [(&str, Test); 13] = [
     ("a_missing_engine_is_named", lies::a_missing_engine_is_named),
     ("a_killed_server_leaves_nothing_of", killed::a_server_leaves_nothing),
     ("many_runs_leave_nothing_of", killed::many_leave_nothing),
-    (FIRE, fire::leaves_nothing),
+    ("sigkill_of_any_party_leaves_nothing_of", fire::leaves_nothing),
     ("images_have_their_own_languages_behind", images::have_their_own_languages),
     ("images_are_named_by_digest_behind", images::are_named_by_digest),
     ("a_killed_engine_leaves_nothing", killed::an_engine_leaves_nothing),
@@ -70,11 +68,6 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for engine in Engine::ALL {
         for (name, test) in ALL {
-            // Docker does not pass it yet (docs/WALLS.md), so only the long run has it, where it fails.
-            let is_pending = name == FIRE && engine == Engine::Docker;
-            if is_pending && std::env::var_os("PALISADE_LONG").is_none() {
-                continue;
-            }
             let place = Arc::clone(&place);
             let run = move || match place.socket(engine) {
                 Some(_) => test(&place, engine),
