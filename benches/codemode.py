@@ -112,7 +112,8 @@ def calls(arguments):
     command = command_of("everything")
     direct, nested = Direct(command), Palisade(arguments.binary, section("everything", command))
     access = {"access": ["everything"]}
-    nested.within(NESTED.replace("COUNT", "50"), **access)
+    # Both servers compile their code while they are used.
+    nested.within(NESTED.replace("COUNT", str(CALLS)), **access)
     direct.sequential(CALLS)
     # A server prepares sandboxes of all languages after its start, by their compilers too.
     time.sleep(SETTLE_S)

@@ -11,7 +11,8 @@ from json import JSONEncoder, loads
 from posix import getpid
 from select import POLLIN, POLLOUT, poll
 
-READ_BYTES = 1 << 18
+# Below the size from which malloc maps and unmaps memory for each read.
+READ_BYTES = 1 << 16
 RESERVED = frozenset(("find", "describe", "servers", "read", "save", "saved", "memory", "gather", "Error", "Blob", "Link"))
 
 
