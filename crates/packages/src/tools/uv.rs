@@ -23,6 +23,9 @@ with open('product/uv', 'wb') as out:
 os.chmod('product/uv', 0o755)
 ";
 
+/// Runs uv, and compiles what it installed.
+const INSTALL: &str = include_str!("install.py");
+
 /// The wheel of this machine: its file name and digest.
 pub(crate) fn wheel() -> Option<(&'static str, BlobId)> {
     let (file, digest) = match std::env::consts::ARCH {
@@ -73,7 +76,13 @@ pub(crate) fn install(what: &Install<'_>, (mut tool, in_use): (Layer, InUse)) ->
     let index = format!("{}/simple/", broker::base());
     let executable = format!("{AT}/uv");
     let mut argv: Vec<String> = [
-        executable.as_str(),
+        what.interpreter,
+        "-I",
+        "-S",
+        "-c",
+        INSTALL,
+        "/workspace/product",
+        &executable,
         "pip",
         "install",
         "--target",
@@ -84,7 +93,6 @@ pub(crate) fn install(what: &Install<'_>, (mut tool, in_use): (Layer, InUse)) ->
         &index,
         "--no-config",
         "--no-python-downloads",
-        "--compile-bytecode",
         "--link-mode",
         "hardlink",
         "--color",
@@ -117,11 +125,58 @@ pub(crate) fn install(what: &Install<'_>, (mut tool, in_use): (Layer, InUse)) ->
     let env = variables(&[
         ("UV_CACHE_DIR", "/workspace/cache"),
         ("TMPDIR", "/workspace/tmp"),
-        // The times of files in a layer are all the same, so a time cannot say whether code has changed.
-        ("PYC_INVALIDATION_MODE", "UNCHECKED_HASH"),
         ("UV_HTTP_TIMEOUT", "600"),
         ("UV_HTTP_RETRIES", "0"),
         ("NO_PROXY", "*"),
     ]);
     Job { language: "python", argv, env, files, layers: vec![tool], in_use: Some(in_use), product: PRODUCT }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
+    use std::process::{Command, ExitStatus};
+
+    use super::INSTALL;
+
+    fn installed(product: &Path, command: &[&str]) -> ExitStatus {
+        let python = ["-I", "-S", "-c", INSTALL];
+        Command::new("/usr/bin/python3").args(python).arg(product).args(command).status().unwrap()
+    }
+
+    #[test]
+    fn modules_are_compiled_except_those_of_tests_and_those_that_cannot_be() {
+        let product = std::env::temp_dir().join(format!("palisade-install-{}", std::process::id()));
+        fs::create_dir_all(product.join("package/tests")).unwrap();
+        let write = |name: &str, text: &str| fs::write(product.join("package").join(name), text).unwrap();
+        write("module.py", "x = 1\n");
+        write("wrong.py", "x = (\n");
+        write("null.py", "\0");
+        write("tests/checks.py", "x = 1\n");
+        write("data.txt", "x = 1\n");
+        let ended = installed(&product, &["/bin/true"]);
+        let listed = |folder: &str| {
+            let entries = fs::read_dir(product.join(folder)).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let (compiled, of_tests) = (listed("package/__pycache__"), listed("package/tests"));
+        let code = fs::read(product.join("package/__pycache__").join(&compiled[0])).unwrap();
+        fs::remove_dir_all(&product).unwrap();
+        assert!(ended.success(), "{ended}");
+        assert_eq!(compiled.len(), 1, "{compiled:?}");
+        assert!(compiled[0].starts_with("module.cpython-"), "{compiled:?}");
+        assert_eq!(of_tests, ["checks.py"]);
+        // PEP 552: code with a hash that is not checked.
+        assert_eq!(code[4..8], [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_end_of_the_installer_is_the_end_of_the_job() {
+        let nothing = Path::new("/nonexistent");
+        assert_eq!(installed(nothing, &["/bin/sh", "-c", "exit 7"]).code(), Some(7));
+        assert_eq!(installed(nothing, &["/bin/sh", "-c", "kill -9 $$"]).signal(), Some(9));
+        assert_ne!(installed(nothing, &["/nonexistent/uv"]).code(), Some(0));
+    }
 }
