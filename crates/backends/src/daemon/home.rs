@@ -34,7 +34,8 @@ const RETRY_AFTER_MS: u64 = 5_000;
 /// asked again for what is left.
 const LATECOMER_PAUSE: Duration = Duration::from_secs(1);
 const LATECOMER_ROUNDS: u32 = 3;
-const ROUNDS_MAX: u32 = 30;
+/// How long an engine may take to remove everything of a server.
+const CLEAR_PATIENCE: Duration = Duration::from_secs(50);
 /// The first pause before an engine is asked again for what it has not removed yet.
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 /// Pauses before a container is tried to be removed again whose engine did not answer. Afterwards it stays until the end
@@ -381,38 +382,49 @@ fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes every container, image and control group of a server, and its directory, once nothing was found `rounds` times
-/// in a row. A busy engine refuses what it does later, so it is asked again.
+/// Removes every container, image and control group of a server, and its directory. An engine that hangs is not waited
+/// for any longer than [`CLEAR_PATIENCE`]; the next server goes on then.
 async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
-    let server = name_of(folder);
     for entry in fs::read_dir(folder)?.flatten() {
         if name_of(&entry.path()).parse::<u64>().is_ok() {
             discard(&entry.path())?;
         }
     }
+    let server = name_of(folder);
     let groups = Groups::of(&server);
-    let mut problem = io::Error::other("the engine's containers do not go away");
+    match tokio::time::timeout(CLEAR_PATIENCE, clear_engine(client, &server, &groups, rounds)).await {
+        Ok(cleared) => cleared?,
+        Err(_) => {
+            groups.remove_all();
+            return Err(io::Error::other("the engine's containers do not go away"));
+        }
+    }
+    fs::remove_dir_all(folder)
+}
+
+/// Returns once nothing of a server was found `rounds` times in a row. A busy engine refuses what it does later, so it
+/// is asked again.
+async fn clear_engine(client: &Client, server: &str, groups: &Groups, rounds: u32) -> Result<(), CallError> {
     let mut clean = 0;
     let mut pause = if rounds > 1 { LATECOMER_PAUSE } else { AGAIN_PAUSE };
-    for _ in 0..ROUNDS_MAX {
-        let removed = remove_labelled(client, &server).await;
+    loop {
+        let removed = remove_labelled(client, server).await;
         // After the engine, which would wait for processes of its own that are in these groups.
         let is_gone = groups.remove_all();
         match removed {
             Ok(was_nothing) => clean = if was_nothing && is_gone { clean + 1 } else { 0 },
-            Err(error @ CallError::NoSocket(_)) => return Err(error.into()),
+            Err(error @ CallError::NoSocket(_)) => return Err(error),
             Err(error) => {
                 clean = 0;
-                problem = error.into();
+                tracing::debug!(reason = %error, "containers_not_removed");
             }
         }
         if clean >= rounds {
-            return fs::remove_dir_all(folder);
+            return Ok(());
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LATECOMER_PAUSE);
     }
-    Err(problem)
 }
 
 /// Removes what the engine lists. Returns whether that was nothing.
