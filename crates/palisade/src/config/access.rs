@@ -133,7 +133,25 @@ fn bundle(raw: &Raw) -> Result<Bundle, String> {
     if bundle.rules.is_empty() && bundle.secrets.is_empty() && bundle.tools.is_empty() {
         return Err("it gives nothing: add `egress`, `secrets` or `tools`".to_owned());
     }
+    check_bound_secrets(&bundle)?;
     Ok(bundle)
+}
+
+/// A secret with hosts is refused to every run that reaches more. In such a bundle no run would ever get it.
+fn check_bound_secrets(bundle: &Bundle) -> Result<(), String> {
+    for grant in bundle.secrets.iter().filter(|grant| !grant.hosts.is_empty()) {
+        let beyond = bundle.rules.iter().find(|rule| !rule.is_within(&grant.hosts));
+        let beyond = beyond.map(|rule| format!("`egress` has {rule}"));
+        let more = beyond.or_else(|| (!bundle.tools.is_empty()).then(|| "there are `tools`".to_owned()));
+        if let Some(more) = more {
+            return Err(format!(
+                "secrets: {}: its `hosts` bar a run that reaches anything else, and {more}: use two names of access, \
+                 or leave `hosts` out",
+                grant.variable
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn about(raw: &Raw) -> Result<String, String> {
@@ -304,13 +322,13 @@ mod tests {
     #[test]
     fn an_access_is_a_bundle_of_hosts_and_secrets() {
         let text = "[access.github]\nabout = \"read GitHub\"\negress = [\"api.github.com\", \"*.github.com:443 raw\"]\n\
-                    secrets = { GITHUB_TOKEN = \"github\", OTHER = { secret = \"file:/x\", hosts = [\"api.github.com\"] } }\n\
+                    secrets = { GITHUB_TOKEN = \"github\", OTHER = { secret = \"file:/x\", hosts = [\"api.github.com\", \"*.github.com:443 raw\"] } }\n\
                     max = { connections = 4 }\n[access.token]\nsecrets.T = \"credential:t\"\n";
         let names = read(text).unwrap();
         let github = &names["github"];
         assert_eq!((github.rules.len(), github.secrets.len()), (2, 2));
         assert_eq!(github.maxima, Maxima { connections: 4, ..Maxima::default() });
-        assert_eq!(github.secrets[1].hosts.len(), 1);
+        assert_eq!(github.secrets[1].hosts.len(), 2);
         assert_eq!(names["token"].secrets[0].secret, SecretRef::Credential("t".to_owned()));
     }
 
@@ -326,6 +344,14 @@ mod tests {
             ("[access.a]\nsecrets = { A = \"../x\" }", "secrets: A: "),
             ("[access.a]\negress = [\"a.example\"]\nmax = { mb = 1 }", "max: "),
             ("access = 3", "[access.NAME]"),
+            (
+                "[access.a]\negress = [\"a.example\", \"b.example\"]\nsecrets = { T = { secret = \"t\", hosts = [\"a.example\"] } }",
+                "a: secrets: T: its `hosts` bar a run that reaches anything else, and `egress` has b.example",
+            ),
+            (
+                "[access.a]\ntools = [\"git\"]\nsecrets = { T = { secret = \"t\", hosts = [\"a.example\"] } }",
+                "there are `tools`: use two names",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
