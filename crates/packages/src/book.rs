@@ -39,6 +39,9 @@ const INODES_FACTOR: u64 = 3;
 /// How long reading the product out may take.
 const HARVEST_PATIENCE: Duration = Duration::from_secs(300);
 
+/// The beginning of the key of the resolver's layer. All others are digests.
+pub(crate) const RESOLVER_KEY: &str = "uv-";
+
 /// The packages of a server.
 pub struct Packages {
     inner: Arc<Inner>,
@@ -46,7 +49,7 @@ pub struct Packages {
 
 struct Inner {
     supply: Arc<Supply>,
-    layers: Layers,
+    layers: Arc<Layers>,
     flights: Flights,
     tool: tokio::sync::Mutex<()>,
     engine: Weak<Engine>,
@@ -75,7 +78,7 @@ impl Packages {
         let folder = folder(&config.state_dir);
         let fetcher = Arc::new(Fetcher::new(&config));
         let documents = Documents::new(folder.join("index"), Arc::clone(&fetcher), &config);
-        let (layers, blobs) = (Layers::new(&folder), Blobs::new(folder.join("blobs")));
+        let (layers, blobs) = (Arc::new(Layers::new(&folder)), Blobs::new(folder.join("blobs")));
         let supply = Arc::new(Supply { config, fetcher, documents, blobs });
         let (flights, tool, engine) =
             (Flights::default(), tokio::sync::Mutex::default(), Arc::downgrade(engine));
@@ -284,16 +287,28 @@ impl Inner {
         let entry = SetEntry { digest: digest.clone(), ecosystem: order.ecosystem, requirements };
         self.layers.note_set(&order.key, &entry).map_err(errors::disk)?;
         std::fs::remove_file(&path).ok();
-        self.keep_size();
+        self.keep_size().await?;
         Ok(digest)
     }
 
     /// Removes what was used least recently, if the store is too large.
-    fn keep_size(&self) {
-        if let Ok(_whole) = self.layers.lock() {
-            let bytes_max = self.supply.config.bounds.kept_bytes_max;
-            make_room(&self.layers, self.supply.blobs.folder(), bytes_max, None);
-        }
+    async fn keep_size(&self) -> Result<(), RunError> {
+        let supply = Arc::clone(&self.supply);
+        self.on_disk(move |layers| {
+            if let Ok(_whole) = layers.lock() {
+                make_room(layers, supply.blobs.folder(), supply.config.bounds.kept_bytes_max, None);
+            }
+        })
+        .await
+    }
+
+    /// Work that waits for the disk or for the lock of the folder, on a thread where it delays no other call.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Layers) -> T + Send + 'static,
+    ) -> Result<T, RunError> {
+        let layers = Arc::clone(&self.layers);
+        tokio::task::spawn_blocking(move || work(&layers)).await.map_err(errors::failed)
     }
 
     async fn build(&self, order: &Order) -> Result<String, RunError> {
@@ -317,14 +332,16 @@ impl Inner {
         if let Some((name, reason)) = self.refusal(&manifest) {
             return Err(explain::denied_error(&name, &reason));
         }
-        self.publish(order, draft, manifest)
+        self.publish(order, draft, manifest).await
     }
 
-    fn publish(&self, order: &Order, draft: Draft, manifest: Manifest) -> Result<String, RunError> {
+    async fn publish(&self, order: &Order, draft: Draft, manifest: Manifest) -> Result<String, RunError> {
+        let (digest, count) = (manifest.digest.clone(), manifest.packages.len());
         let bom = inventory::cyclonedx(&manifest);
-        self.layers.publish(draft, &manifest, &bom).map_err(errors::disk)?;
-        order.session.tell(format!("installed {} packages", manifest.packages.len()));
-        Ok(manifest.digest)
+        let published = self.on_disk(move |layers| layers.publish(draft, &manifest, &bom));
+        published.await?.map_err(errors::disk)?;
+        order.session.tell(format!("installed {count} packages"));
+        Ok(digest)
     }
 
     /// Reads the index of every requirement, before anything is started: most errors show here.
@@ -357,7 +374,7 @@ impl Inner {
     async fn execute(&self, order: &Order, job: Job) -> Result<(Draft, Harvested, Built), RunError> {
         let engine = self.engine.upgrade().ok_or_else(errors::off)?;
         let bounds = &self.supply.config.bounds;
-        let draft = self.layers.draft().map_err(errors::disk)?;
+        let draft = self.on_disk(Layers::draft).await?.map_err(errors::disk)?;
         let (harvest, sink) = Harvest::new(draft.files(), inventory::is_noted).shared();
         let wall_ms = u64::try_from(self.supply.config.patience.install.as_millis()).unwrap_or(u64::MAX);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -400,7 +417,7 @@ impl Inner {
         let Some((file, wheel)) = tools::uv::wheel() else {
             return Err(errors::failed("there is no resolver for this kind of processor"));
         };
-        let key = format!("uv-{}", wheel.digest());
+        let key = format!("{RESOLVER_KEY}{}", wheel.digest());
         let shown = |used: Used| {
             let Used { manifest, files, in_use } = used;
             (Layer { digest: manifest.digest.clone(), path: files, target: "/".into() }, in_use)
@@ -451,7 +468,7 @@ impl Inner {
         if built.outcome != Outcome::Completed || !tools::uv::is_tool(&made) {
             return Err(explain::failure(&own.session, &[], &built));
         }
-        let digest = self.publish(&own, draft, manifest(&own, &made)?)?;
+        let digest = self.publish(&own, draft, manifest(&own, &made)?).await?;
         let entry = SetEntry { digest: digest.clone(), ecosystem: Ecosystem::Pypi, requirements: Vec::new() };
         self.layers.note_set(&key, &entry).map_err(errors::disk)?;
         let used = self.layers.use_layer(&digest);

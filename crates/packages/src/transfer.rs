@@ -1,7 +1,8 @@
 //! Carries packages to a machine without a network: one tar archive with blobs, documents, layers and sets.
 //!
 //! The archive of the same content is the same, byte for byte. What is imported is compared with its digests before it
-//! gets a name; nothing of an archive can be placed elsewhere.
+//! gets a name; nothing of an archive can be placed elsewhere. Which layer answers which requirements is the archive's word,
+//! but for the resolver: every machine unpacks that one itself, from its pinned file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,10 +13,10 @@ use sandbox::workspace::{TreeEntry, TreeKind};
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::blobs::{BlobId, Blobs, Hasher};
-use crate::book::folder;
+use crate::book::{RESOLVER_KEY, folder};
 use crate::files::{draft, is_hex, replace};
 use crate::inventory::cyclonedx;
-use crate::layers::{Draft, FILES, Harvest, Layers, MANIFEST, Manifest, SetEntry};
+use crate::layers::{Draft, FILES, FORMAT, Harvest, Layers, MANIFEST, Manifest, SetEntry};
 
 /// The most bytes and entries of an archive.
 const ARCHIVE_BYTES_MAX: u64 = 64 << 30;
@@ -71,6 +72,9 @@ pub fn export(state_dir: &Path, to: impl Write) -> Result<Transferred, TransferE
         done.layers += 1;
     }
     for path in files_beneath(&folder.join("sets"))? {
+        if path.to_string_lossy().starts_with(RESOLVER_KEY) {
+            continue;
+        }
         append_file(&mut builder, &folder, &Path::new("sets").join(path))?;
         done.sets += 1;
     }
@@ -214,10 +218,9 @@ impl Import {
             }
             "sets" => {
                 let key = rest.strip_suffix(".json").unwrap_or_default();
-                let is_key = is_hex(key.strip_prefix("uv-").unwrap_or(key), 32);
                 let set: SetEntry =
                     serde_json::from_slice(&small(content)?).map_err(|_| unfit("a bad set"))?;
-                if !is_key || self.layers.use_layer(&set.digest).is_none() {
+                if !is_hex(key, 32) || self.layers.use_layer(&set.digest).is_none() {
                     return Err(unfit("a set without its layer"));
                 }
                 self.layers.note_set(key, &set)?;
@@ -257,7 +260,7 @@ impl Import {
             self.finish_layer()?;
             let manifest: Manifest =
                 serde_json::from_slice(&small(content)?).map_err(|_| unfit("a bad manifest"))?;
-            if manifest.digest != digest || !is_hex(digest, 32) {
+            if manifest.digest != digest || !is_hex(digest, 32) || manifest.format != FORMAT {
                 return Err(unfit("a layer differs from its digest"));
             }
             let draft = self.layers.draft()?;

@@ -111,6 +111,36 @@ fn links_and_devices_of_an_archive_are_refused() {
     }
 }
 
+/// Each of these links stays in the tree by its names. Together they lead out of it.
+#[test]
+fn nothing_of_an_archive_is_placed_through_links() {
+    let place = format!("layers/{DIGEST}/manifest.json");
+    let manifest = manifest_of(DIGEST);
+    let inside = |path: &str| format!("layers/{DIGEST}/files/{path}");
+    let directories = ["top", "p", "p/q"].map(inside);
+    let (first, second, evil) = (inside("p/q/r"), inside("p/q/r/l"), inside("p/q/r/l/evil"));
+    let mut entries: Vec<Entry<'_>> = vec![(&place, FILE, &manifest)];
+    entries.extend(directories.iter().map(|path| (path.as_str(), EntryType::Directory, "")));
+    entries.push((&first, EntryType::Symlink, "../../top"));
+    entries.push((&second, EntryType::Symlink, "../../../x"));
+    entries.push((&evil, FILE, "x"));
+    refused(&entries, "not in a directory of the package");
+}
+
+/// The resolver works for every caller, so an archive does not choose it.
+#[test]
+fn an_archive_does_not_bring_a_resolver() {
+    let set = format!(r#"{{"digest":"{DIGEST}","ecosystem":"pypi","requirements":[]}}"#);
+    refused(&[(&format!("sets/{RESOLVER_KEY}{DIGEST}.json"), FILE, &set)], "a set without its layer");
+    let state = harness::TestFolder::new();
+    let layers = Layers::new(&folder(state.path()));
+    let entry: SetEntry = serde_json::from_str(&set).unwrap();
+    layers.note_set(&format!("{RESOLVER_KEY}{DIGEST}"), &entry).unwrap();
+    layers.note_set(DIGEST, &entry).unwrap();
+    let mut archive = Vec::new();
+    assert_eq!(export(state.path(), &mut archive).unwrap().sets, 1);
+}
+
 #[test]
 fn a_set_leads_to_a_layer_that_is_there() {
     let set = format!(r#"{{"digest":"{DIGEST}","ecosystem":"pypi","requirements":[]}}"#);

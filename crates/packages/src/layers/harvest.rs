@@ -130,6 +130,7 @@ impl Harvest {
             return Ok(());
         }
         check_path(entry.path)?;
+        self.check_parent(entry.path)?;
         if let Some(other) = self.folded.insert(entry.path.to_lowercase(), entry.path.to_owned()) {
             return Err(format!("`{}` and `{other}` differ in case only", shown(entry.path)));
         }
@@ -157,6 +158,19 @@ impl Harvest {
         };
         self.made.entries.insert(entry.path.to_owned(), form);
         Ok(())
+    }
+
+    /// Refuses an entry beneath anything but a directory of this layer. Each link stays in the tree by its names, but the
+    /// names of a path that leads through links do not say where it ends.
+    fn check_parent(&self, path: &str) -> Result<(), String> {
+        let is_placed = path
+            .rsplit_once('/')
+            .is_none_or(|(above, _)| self.made.entries.get(above) == Some(&Form::Directory));
+        if is_placed {
+            Ok(())
+        } else {
+            Err(format!("`{}` is not in a directory of the package", shown(path)))
+        }
     }
 
     fn begin_file(&mut self, path: &str, place: &Path, is_executable: bool) -> std::io::Result<()> {
@@ -355,6 +369,21 @@ mod tests {
         for target in ["/etc/passwd", "../x"] {
             assert!(harvest.entry(&TreeEntry { path: "link", kind: TreeKind::Link { target } }).is_err());
         }
+    }
+
+    #[test]
+    fn entries_beneath_links_and_files_are_refused() {
+        let (folder, mut harvest) = harvest();
+        let target = "top";
+        harvest.entry(&TreeEntry { path: "top", kind: TreeKind::Directory }).unwrap();
+        harvest.entry(&TreeEntry { path: "link", kind: TreeKind::Link { target } }).unwrap();
+        harvest.entry(&file("file")).unwrap();
+        for path in ["link/x", "file/x", "absent/x"] {
+            assert!(harvest.entry(&file(path)).unwrap_err().contains("not in a directory"), "{path}");
+        }
+        harvest.entry(&file("top/x")).unwrap();
+        harvest.finish().unwrap();
+        assert_eq!(fs::read_dir(folder.path().join("top")).unwrap().count(), 1);
     }
 
     #[test]

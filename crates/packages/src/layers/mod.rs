@@ -27,9 +27,7 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
-#[cfg(test)]
-pub(crate) use self::harvest::Form;
-pub(crate) use self::harvest::{Harvest, Harvested};
+pub(crate) use self::harvest::{Form, Harvest, Harvested};
 pub(crate) use self::manifest::{FORMAT, LayerPackage, Manifest, SetEntry};
 pub(crate) use self::room::{bytes_beneath, make_room};
 use crate::files::{UNFINISHED, is_hex, is_named, private_folder, replace, unfinished};
@@ -232,9 +230,10 @@ impl Layers {
     /// Removes a layer that is not in use. The caller holds the folder's lock.
     pub(crate) fn remove(&self, digest: &str) -> bool {
         let place = self.folder.join(digest);
-        let is_used = File::open(place.join(MANIFEST))
-            .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
-        if is_used {
+        // Held until the layer has lost its name, so that no server takes it into use meanwhile.
+        let manifest = File::open(place.join(MANIFEST)).ok();
+        let is_free = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !manifest.as_ref().is_none_or(is_free) {
             return false;
         }
         // A server that opened the manifest before the lock notices that its name is gone.

@@ -6,7 +6,7 @@ use sandbox::Layer;
 use super::{Job, TMP_MARK, variables};
 use crate::blobs::{Algorithm, BlobId};
 use crate::broker;
-use crate::layers::{Harvested, InUse};
+use crate::layers::{Form, Harvested, InUse};
 
 pub(crate) const VERSION: &str = "0.13.8";
 /// Where the builder sees it.
@@ -25,6 +25,13 @@ os.chmod('product/uv', 0o755)
 
 /// Runs uv, and compiles what it installed.
 const INSTALL: &str = include_str!("install.py");
+
+/// The digest of the executable in the wheel of this machine.
+const EXECUTABLE: &str = if cfg!(target_arch = "aarch64") {
+    "5aa4427bd923cfdca2d56a3577f60d8fa7825aa3b496fef975dfd6f03db57d28"
+} else {
+    "4a7607589912d9c20e86b860b032f7c7f2913c9a3e76f46aef136885387452b8"
+};
 
 /// The wheel of this machine: its file name and digest.
 pub(crate) fn wheel() -> Option<(&'static str, BlobId)> {
@@ -56,9 +63,12 @@ pub(crate) fn unpack(interpreter: &str, file: &str, wheel: &BlobId) -> Job {
     }
 }
 
-/// Whether the product of [`unpack`] is what a builder needs.
+/// Whether the product of [`unpack`] is the executable of the wheel and nothing else. The interpreter of one wall unpacks it
+/// for all of them.
 pub(crate) fn is_tool(made: &Harvested) -> bool {
-    made.entries.keys().map(String::as_str).eq(["uv"])
+    let is_executable =
+        |form: &Form| matches!(form, Form::File { is_executable: true, digest, .. } if digest == EXECUTABLE);
+    made.entries.len() == 1 && made.entries.get("uv").is_some_and(is_executable)
 }
 
 /// How packages are installed.
@@ -139,7 +149,8 @@ mod tests {
     use std::path::Path;
     use std::process::{Command, ExitStatus};
 
-    use super::INSTALL;
+    use super::{EXECUTABLE, INSTALL, is_tool};
+    use crate::layers::{Form, Harvested};
 
     fn installed(product: &Path, command: &[&str]) -> ExitStatus {
         let python = ["-I", "-S", "-c", INSTALL];
@@ -170,6 +181,21 @@ mod tests {
         assert_eq!(of_tests, ["checks.py"]);
         // PEP 552: code with a hash that is not checked.
         assert_eq!(code[4..8], [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_resolver_is_the_pinned_executable_and_nothing_else() {
+        let form = |digest: &str| Form::File { is_executable: true, bytes: 1, digest: digest.to_owned() };
+        let is_taken = |entries: &[(&str, Form)]| {
+            let entries = entries.iter().map(|(path, form)| ((*path).to_owned(), form.clone())).collect();
+            is_tool(&Harvested { entries, ..Harvested::default() })
+        };
+        let other = "b".repeat(64);
+        assert!(is_taken(&[("uv", form(EXECUTABLE))]));
+        assert!(!is_taken(&[("uv", form(&other))]));
+        assert!(!is_taken(&[("uv", Form::Link { target: "x".to_owned() })]));
+        assert!(!is_taken(&[("uv", form(EXECUTABLE)), ("x", form(&other))]));
+        assert!(!is_taken(&[]));
     }
 
     #[test]
