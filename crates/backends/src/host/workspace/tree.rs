@@ -107,3 +107,58 @@ impl Pass<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::super::walk::DEPTH_MAX;
+    use super::*;
+
+    const BOUNDS: TreeBounds = TreeBounds { entries_max: 4, bytes_max: 8, patience: Duration::from_secs(60) };
+
+    /// Takes everything.
+    struct Taking;
+
+    impl TreeSink for Taking {
+        fn entry(&mut self, _: &TreeEntry<'_>) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn bytes(&mut self, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    /// Reads a directory `product` with such files, each with its size.
+    fn read_with(bounds: TreeBounds, files: &[(&str, usize)]) -> Result<(), String> {
+        let folder = harness::TestFolder::new();
+        fs::create_dir(folder.path().join("product")).unwrap();
+        for (name, size) in files {
+            folder.file(&format!("product/{name}"), vec![b'x'; *size]);
+        }
+        let root = OwnedFd::from(File::open(folder.path()).unwrap());
+        let path = FilePath::parse("product").unwrap();
+        read(&root, &path, bounds, Box::new(Taking)).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_product_is_read_within_its_bounds() {
+        let four = [("a", 2), ("b", 2), ("c", 2), ("d", 2)];
+        assert_eq!(read_with(BOUNDS, &four), Ok(()));
+        let five = [("a", 0), ("b", 0), ("c", 0), ("d", 0), ("e", 0)];
+        assert!(read_with(BOUNDS, &five).unwrap_err().contains("too many files"));
+        assert!(read_with(BOUNDS, &[("a", 9)]).unwrap_err().contains("too large"));
+        assert!(read_with(BOUNDS, &[("a", 5), ("b", 4)]).unwrap_err().contains("too large"));
+        let late = TreeBounds { patience: Duration::ZERO, ..BOUNDS };
+        assert!(read_with(late, &[("a", 1)]).unwrap_err().contains("too long"));
+        let wide = TreeBounds { entries_max: 1000, ..BOUNDS };
+        let deep = format!("{}file", "d/".repeat(DEPTH_MAX + 1));
+        assert!(read_with(wide, &[(&deep, 1)]).unwrap_err().contains("too deep"));
+    }
+}
