@@ -99,7 +99,8 @@ pub(crate) struct RunArguments {
     /// Install a package for the run, for example pandas or 'pandas>=2' (repeatable)
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// Run behind this wall: native, runc, crun, gvisor, or own_kernel for any with a kernel of its own
+    /// Run behind this wall: native, runc, crun, gvisor, docker, podman, or own_kernel
+    /// for any with a kernel of its own
     #[arg(long, value_name = "NAME")]
     wall: Option<String>,
     /// Wall-clock limit, for example 500ms, 5s, 2m, 1h; a number without a unit is seconds
