@@ -1,6 +1,7 @@
 //! A folder for one test, removed when the test ends.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,9 +13,18 @@ impl TestFolder {
     #[expect(clippy::new_without_default, reason = "making a folder is no default")]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("palisade-test-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
+        let path = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("palisade-test-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                // A test process of the same number was killed before it could remove its own.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    made.unwrap();
+                    break path;
+                }
+            }
+        };
         // Symbolic links in the path of the temporary directory would make paths look different.
         Self(path.canonicalize().unwrap())
     }

@@ -75,10 +75,10 @@ impl Ask {
         Operator::of(&self.caller).ok_or_else(|| Refusal::scope(&[policy::Scope::Admin]))
     }
 
-    /// The body as a value of that form.
+    /// The body as a value of that form, which is an object.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            let message = format!("the body is not what this path takes: {error}");
+        parse_object(&self.body).map_err(|reason| {
+            let message = format!("the body is not what this path takes: {reason}");
             Refusal::bad("bad_body", message, "see /admin/v1/openapi.json")
         })
     }
@@ -201,6 +201,33 @@ async fn read_body(request: Request) -> Result<Bytes, Refusal> {
         Err(_) => {
             let message = "the body did not come in time";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", message, "try again"))
+        }
+    }
+}
+
+/// Reads an object. Serde takes a list for a struct, too.
+fn parse_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err("it is not an object".to_owned());
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_an_object_and_no_list() {
+        #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        struct Body {
+            name: Option<String>,
+        }
+        assert_eq!(parse_object(b" {}"), Ok(Body::default()));
+        assert_eq!(parse_object(b"{\"name\": \"x\"}"), Ok(Body { name: Some("x".to_owned()) }));
+        for wrong in ["[]", "[\"x\"]", "null", "", "3", "{", "{}{}", "{\"name\": \"x\", \"name\": \"y\"}"] {
+            assert!(parse_object::<Body>(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 }
