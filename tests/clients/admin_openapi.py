@@ -1,5 +1,7 @@
 """Schemathesis against the admin API of a server given by served.py: requests made from its OpenAPI document, valid and
-invalid ones. Every answer must be documented, and nothing that the document forbids may be accepted."""
+invalid ones. Every answer must be documented, and nothing that the document forbids may be accepted.
+
+The requests are the same at each run. PALISADE_SEED=NUMBER makes others."""
 
 import os
 import subprocess
@@ -7,6 +9,7 @@ import sys
 from urllib.parse import urlsplit
 
 EXAMPLES_MAX = 20
+SEED = os.environ.get("PALISADE_SEED", "1")
 TIME_S_MAX = 240
 # A well-formed cursor or name need not be one that exists, and such a request is refused with 400.
 LEFT_OUT = "positive_data_acceptance"
@@ -17,7 +20,7 @@ command = [
     os.path.join(os.path.dirname(sys.executable), "schemathesis"), "run", document,
     "-H", f"Authorization: Bearer {os.environ['SERVER_TOKEN']}",
     "--max-examples", str(EXAMPLES_MAX), "--phases", "examples,coverage,fuzzing", "--exclude-checks", LEFT_OUT,
-    "--request-timeout", "20", "--max-failures", "10", "--no-color",
+    "--seed", SEED, "--request-timeout", "20", "--max-failures", "10", "--no-color",
 ]
 done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIME_S_MAX)
 tested = next((line.strip() for line in done.stdout.splitlines() if " generated" in line and line.strip()[:1].isdigit()), "no request was made")

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use functional::gate::Gate;
 use functional::outcome;
@@ -11,6 +12,9 @@ use harness::behind::Behind;
 use harness::mcp::Client;
 use harness::{Build, Palisade, TestFolder, User};
 use serde_json::{Value, json};
+
+/// How long a server may take to remove what a killed one left.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(60);
 
 fn stdout(result: &Value) -> &str {
     assert_eq!(outcome(result), "completed", "{result:#}");
@@ -48,8 +52,19 @@ fn files_last_over_a_restart(wall: &'static str) {
     assert_eq!(read["text"], "of beforemore\n", "{read:#}");
     let closed = second.call("sandbox_close", json!({"sandbox_id": sandbox}));
     assert_eq!(closed["closed"], true, "{closed:#}");
+    wait_for_sweep(&folder, wall);
     second.end();
     assert_eq!(behind.left(), [""; 0], "left behind {wall}");
+}
+
+/// Waits until the only server that has a directory of this wall is the one that runs.
+fn wait_for_sweep(folder: &TestFolder, wall: &str) {
+    let servers = folder.path().join("state/walls").join(wall);
+    let deadline = Instant::now() + SWEEP_PATIENCE;
+    while fs::read_dir(&servers).unwrap().count() > 1 {
+        assert!(Instant::now() < deadline, "the killed server's directory is still there behind {wall}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
