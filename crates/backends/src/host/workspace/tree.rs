@@ -144,7 +144,11 @@ mod tests {
         }
         let root = OwnedFd::from(File::open(folder.path()).unwrap());
         let path = FilePath::parse("product").unwrap();
-        read(&root, &path, bounds, Box::new(Taking)).map(drop).map_err(|error| error.to_string())
+        let read = read(&root, &path, bounds, Box::new(Taking));
+        read.map(drop).map_err(|error| match error {
+            FileError::Failed(reason) => reason,
+            other => other.to_string(),
+        })
     }
 
     #[test]
