@@ -36,7 +36,7 @@ const fn engine(wall: &'static str, attack: &'static str, reason: &'static str) 
 const X32: &str = "the engine's system-call filter kills a process that uses this table of calls";
 
 /// Every difference.
-pub const NATURE: [Nature; 14] = [
+pub const NATURE: [Nature; 15] = [
     gvisor(
         "exhaust_connections.py",
         &[],
@@ -98,6 +98,12 @@ pub const NATURE: [Nature; 14] = [
         &[],
         &["/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet"],
         "the command line is that of gVisor's kernel, the same on every machine",
+    ),
+    gvisor(
+        "resurrection_storm.py",
+        &["killed"],
+        &[],
+        "the host refuses a thread to gVisor itself, which ends the sandbox",
     ),
     engine("docker", "kernel_x32_calls.c", X32),
     engine("podman", "kernel_x32_calls.c", X32),
