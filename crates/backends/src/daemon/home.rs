@@ -449,3 +449,6 @@ async fn sweep(client: &Client, folder: &Path) -> io::Result<()> {
     let Some(_lock) = take_abandoned(folder) else { return Ok(()) };
     clear(client, folder, LATECOMER_ROUNDS).await
 }
+
+#[cfg(test)]
+mod tests;
