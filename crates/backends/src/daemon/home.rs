@@ -385,9 +385,12 @@ fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
 /// Removes every container, image and control group of a server, and its directory. An engine that hangs is not waited
 /// for any longer than [`CLEAR_PATIENCE`]; the next server goes on then.
 async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
+    // A directory that cannot be removed keeps neither containers nor groups. Its error is returned at the end, and the
+    // directory of the server stays for the next one.
+    let mut discarded = Ok(());
     for entry in fs::read_dir(folder)?.flatten() {
         if name_of(&entry.path()).parse::<u64>().is_ok() {
-            discard(&entry.path())?;
+            discarded = discard(&entry.path()).and(discarded);
         }
     }
     let server = name_of(folder);
@@ -399,6 +402,7 @@ async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
             return Err(io::Error::other("the engine's containers do not go away"));
         }
     }
+    discarded?;
     fs::remove_dir_all(folder)
 }
 

@@ -27,3 +27,25 @@ fn an_engine_that_ignores_filters_loses_nothing_of_others() {
     assert!(removed[1].starts_with("/v1.40/images/sha256:a2?"), "{removed:?}");
     assert_eq!(removed.len(), 2, "{removed:?}");
 }
+
+/// Has nothing.
+fn with_nothing(method: &str, _: &str) -> Option<(u16, String)> {
+    Some((200, if method == "GET" { "[]" } else { "{}" }.to_owned()))
+}
+
+#[test]
+fn a_directory_that_stays_does_not_keep_the_containers() {
+    let engine = FakeEngine::start("discard", with_nothing);
+    let folder = engine.folder().join("palisade-fake-discard");
+    // As if a workspace were still mounted there, which must not be removed with its directory.
+    fs::create_dir_all(folder.join("1").join(FILES).join("kept")).unwrap();
+    fs::create_dir_all(folder.join("2")).unwrap();
+    assert!(block_on(clear(&engine.client(), &folder, 1)).is_err());
+    let asked = engine.calls("GET");
+    assert!(asked.iter().any(|path| path.contains("/containers/json")), "{asked:?}");
+    assert!(folder.join("1").join(FILES).join("kept").exists());
+    assert!(!folder.join("2").exists());
+    fs::remove_dir(folder.join("1").join(FILES).join("kept")).unwrap();
+    block_on(clear(&engine.client(), &folder, 1)).unwrap();
+    assert!(!folder.exists());
+}
