@@ -5,9 +5,13 @@
 //! Engines that leave their groups to systemd cannot be told such a group: systemd removes its scopes itself.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::host::home::{Members, remove_groups};
 use crate::native::cgroup::Layout;
+
+/// How long is waited for the members of all groups together.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The group above all containers of a server.
 #[derive(Debug, Clone)]
@@ -27,17 +31,25 @@ impl Groups {
 
     /// Kills and removes what is left of one container. Docker and Podman name groups differently.
     pub(super) fn remove_container(&self, id: &str) {
+        let members = Members::Kill { until: Instant::now() + PATIENCE };
         for above in self.directories() {
             for name in [id.to_owned(), format!("libpod-{id}")] {
-                remove_groups(&above.join(name), Members::Kill);
+                remove_groups(&above.join(name), members);
             }
         }
     }
 
-    /// Kills and removes everything. Returns whether nothing is left.
-    pub(super) fn remove_all(&self) -> bool {
+    /// Kills and removes everything, on a thread that may wait. Returns whether nothing is left.
+    pub(super) async fn remove_all(&self) -> bool {
+        let groups = self.clone();
+        // A removal that was not carried out has removed nothing.
+        tokio::task::spawn_blocking(move || groups.remove_all_here()).await.unwrap_or(false)
+    }
+
+    fn remove_all_here(&self) -> bool {
+        let members = Members::Kill { until: Instant::now() + PATIENCE };
         let removed: Vec<bool> =
-            self.directories().iter().map(|above| remove_groups(above, Members::Kill)).collect();
+            self.directories().iter().map(|above| remove_groups(above, members)).collect();
         removed.into_iter().all(|is_gone| is_gone)
     }
 

@@ -156,10 +156,12 @@ impl Home {
                     self.engine().start_remedy()
                 ),
             },
-            CallError::NoSocket(_) | CallError::Silent(_) => BackendError::Unavailable {
-                what: format!("{name} at {socket}: {error}"),
-                retry_after_ms: RETRY_AFTER_MS,
-            },
+            CallError::NoSocket(_) | CallError::NoListener(_) | CallError::Silent(_) => {
+                BackendError::Unavailable {
+                    what: format!("{name} at {socket}: {error}"),
+                    retry_after_ms: RETRY_AFTER_MS,
+                }
+            }
             error => BackendError::Build { step: name.to_owned(), source: error.into() },
         }
     }
@@ -337,7 +339,7 @@ impl Removal {
                 remove(&self.home.client, &self.name, rounds).await
             };
             match (removed, pauses.next()) {
-                (Err(CallError::NoSocket(_) | CallError::Silent(_)), Some(pause)) => {
+                (Err(error), Some(pause)) if error.is_unanswered() => {
                     tokio::time::sleep(Duration::from_secs(pause)).await;
                 }
                 (removed, _) => break removed,
@@ -398,7 +400,7 @@ async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
     match tokio::time::timeout(CLEAR_PATIENCE, clear_engine(client, &server, &groups, rounds)).await {
         Ok(cleared) => cleared?,
         Err(_) => {
-            groups.remove_all();
+            groups.remove_all().await;
             return Err(io::Error::other("the engine's containers do not go away"));
         }
     }
@@ -414,10 +416,10 @@ async fn clear_engine(client: &Client, server: &str, groups: &Groups, rounds: u3
     loop {
         let removed = remove_labelled(client, server).await;
         // After the engine, which would wait for processes of its own that are in these groups.
-        let is_gone = groups.remove_all();
+        let is_gone = groups.remove_all().await;
         match removed {
             Ok(was_nothing) => clean = if was_nothing && is_gone { clean + 1 } else { 0 },
-            Err(error @ CallError::NoSocket(_)) => return Err(error),
+            Err(error) if error.is_without_engine() => return Err(error),
             Err(error) => {
                 clean = 0;
                 tracing::debug!(reason = %error, "containers_not_removed");

@@ -27,6 +27,9 @@ pub(super) enum CallError {
     /// There is no socket.
     #[error("there is no socket {}", .0.display())]
     NoSocket(PathBuf),
+    /// There is a socket, but no engine that listens.
+    #[error("no engine listens at {}", .0.display())]
+    NoListener(PathBuf),
     /// The engine does not answer, or not in time.
     #[error("the engine does not answer: {0}")]
     Silent(String),
@@ -44,6 +47,16 @@ pub(super) enum CallError {
 }
 
 impl CallError {
+    /// Whether there is no engine.
+    pub(super) fn is_without_engine(&self) -> bool {
+        matches!(self, Self::NoSocket(_) | Self::NoListener(_))
+    }
+
+    /// Whether the same call may succeed once the engine answers again.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_without_engine() || matches!(self, Self::Silent(_))
+    }
+
     /// Whether the engine says that the thing does not exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
@@ -108,6 +121,7 @@ impl Client {
     async fn exchange(&self, method: Method, path: &str, content: Content) -> Result<Bytes, CallError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CallError::NoSocket(self.socket.clone()),
+            io::ErrorKind::ConnectionRefused => CallError::NoListener(self.socket.clone()),
             _ => CallError::Silent(error.to_string()),
         })?;
         let silent = |error: hyper::Error| CallError::Silent(error.to_string());

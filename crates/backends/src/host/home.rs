@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 
-/// How many times, and at which pace, the members of a group are killed until none is left.
+/// How many times, and at which pace, the members of one group are killed until none is left.
 const KILL_ROUNDS: usize = 100;
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 const LOCK: &str = "lock";
@@ -41,8 +41,8 @@ pub(crate) fn name_of(path: &Path) -> String {
 }
 
 /// Kills what is in a control group. A runtime or an engine that was killed while it built a container leaves processes
-/// that it no longer knows.
-pub(crate) fn kill_members(group: &Path) {
+/// that it no longer knows. Their end is not waited for any longer than to the given moment.
+pub(crate) fn kill_members(group: &Path, until: Instant) {
     for _ in 0..KILL_ROUNDS {
         let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         let pids: Vec<Pid> = listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
@@ -53,6 +53,9 @@ pub(crate) fn kill_members(group: &Path) {
             // One that has ended meanwhile cannot be killed.
             rustix::process::kill_process(pid, Signal::KILL).ok();
         }
+        if Instant::now() >= until {
+            return;
+        }
         std::thread::sleep(KILL_PAUSE);
     }
 }
@@ -62,7 +65,8 @@ pub(crate) fn kill_members(group: &Path) {
 pub(crate) enum Members {
     /// A group that has any stays.
     Spare,
-    Kill,
+    /// Their end is waited for, up to that moment.
+    Kill { until: Instant },
 }
 
 /// Removes a control group and those beneath it. Returns whether it is gone.
@@ -72,8 +76,8 @@ pub(crate) fn remove_groups(directory: &Path, members: Members) -> bool {
             remove_groups(&entry.path(), members);
         }
     }
-    if members == Members::Kill {
-        kill_members(directory);
+    if let Members::Kill { until } = members {
+        kill_members(directory, until);
     }
     match fs::remove_dir(directory) {
         Ok(()) => true,

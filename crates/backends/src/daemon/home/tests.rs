@@ -49,3 +49,19 @@ fn a_directory_that_stays_does_not_keep_the_containers() {
     block_on(clear(&engine.client(), &folder, 1)).unwrap();
     assert!(!folder.exists());
 }
+
+#[test]
+fn a_socket_without_an_engine_does_not_delay_the_end() {
+    let folder = std::env::temp_dir().join(format!("palisade-fake-stale-{}", std::process::id()));
+    fs::create_dir_all(folder.join("1")).unwrap();
+    let socket = folder.join("socket");
+    // A killed engine leaves the file.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let began = std::time::Instant::now();
+    let cleared = block_on(clear(&Client::new(&socket), &folder, LATECOMER_ROUNDS));
+    assert!(began.elapsed() < CLEAR_PATIENCE / 2, "{:?}", began.elapsed());
+    assert_eq!(cleared.unwrap_err().to_string(), format!("no engine listens at {}", socket.display()));
+    // The next server asks again.
+    assert!(folder.exists() && !folder.join("1").exists());
+    fs::remove_dir_all(folder).unwrap();
+}
