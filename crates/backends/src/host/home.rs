@@ -2,17 +2,20 @@
 //! groups of containers, whose members are killed and which are removed when a runtime or an engine forgets them.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// How many times, and at which pace, the members of one group are killed until none is left.
 const KILL_ROUNDS: usize = 100;
 const KILL_PAUSE: Duration = Duration::from_millis(10);
+/// Processes that are held by a file descriptor at once.
+const HELD_AT_ONCE: usize = 16;
 const LOCK: &str = "lock";
 
 /// Creates a directory that only this user can enter, unless it exists.
@@ -44,20 +47,43 @@ pub(crate) fn name_of(path: &Path) -> String {
 /// that it no longer knows. Their end is not waited for any longer than to the given moment.
 pub(crate) fn kill_members(group: &Path, until: Instant) {
     for _ in 0..KILL_ROUNDS {
-        let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-        let pids: Vec<Pid> = listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
-        if pids.is_empty() {
+        let listed = members(group);
+        if listed.is_empty() {
             return;
         }
-        for pid in pids {
-            // One that has ended meanwhile cannot be killed.
-            rustix::process::kill_process(pid, Signal::KILL).ok();
+        // Version 2 kills a whole group, since Linux 5.14 (cgroups(7)).
+        if write(&group.join("cgroup.kill"), "1").is_err() {
+            kill_listed(&listed, || members(group));
         }
         if Instant::now() >= until {
             return;
         }
         std::thread::sleep(KILL_PAUSE);
     }
+}
+
+fn members(group: &Path) -> Vec<Pid> {
+    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+}
+
+/// Kills processes that are listed. A number may belong to another process by the time it is used, so each process is
+/// held by a file descriptor first, and killed only if its number is then still listed.
+fn kill_listed(listed: &[Pid], list_again: impl Fn() -> Vec<Pid>) {
+    for some in listed.chunks(HELD_AT_ONCE) {
+        let hold = |pid: &Pid| Some((*pid, rustix::process::pidfd_open(*pid, PidfdFlags::empty()).ok()?));
+        let held: Vec<(Pid, OwnedFd)> = some.iter().filter_map(hold).collect();
+        let still = list_again();
+        for (_, process) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+            // One that has ended meanwhile cannot be killed.
+            rustix::process::pidfd_send_signal(process, Signal::KILL).ok();
+        }
+    }
+}
+
+/// Writes to a file of a control group, if there is one.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    File::options().write(true).open(file)?.write_all(text.as_bytes())
 }
 
 /// What to do with the members of groups that are removed.
@@ -84,3 +110,6 @@ pub(crate) fn remove_groups(directory: &Path, members: Members) -> bool {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! The end of what is in control groups.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use super::*;
+
+/// A directory that looks like a control group, with a process that it lists.
+struct Fake {
+    folder: PathBuf,
+    process: Child,
+}
+
+impl Fake {
+    fn make(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("palisade-members-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let process = Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(folder.join("cgroup.procs"), format!("{}\n", process.id())).unwrap();
+        Self { folder, process }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Whether it ends within a few seconds.
+    fn ends(&mut self) -> bool {
+        let began = Instant::now();
+        while self.is_alive() {
+            if began.elapsed() > Duration::from_secs(20) {
+                return false;
+            }
+            std::thread::sleep(KILL_PAUSE);
+        }
+        true
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+        fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+#[test]
+fn members_of_version_1_are_killed_and_not_waited_for_beyond_the_given_moment() {
+    let mut group = Fake::make("listed");
+    let began = Instant::now();
+    // The list never changes.
+    kill_members(&group.folder, began);
+    assert!(began.elapsed() < KILL_PAUSE * 50, "{:?}", began.elapsed());
+    assert!(group.ends());
+}
+
+#[test]
+fn a_process_whose_number_is_no_longer_listed_is_not_killed() {
+    let mut group = Fake::make("reused");
+    kill_listed(&[group.pid()], Vec::new);
+    std::thread::sleep(KILL_PAUSE * 10);
+    assert!(group.is_alive());
+    kill_listed(&[group.pid()], || vec![group.pid()]);
+    assert!(group.ends());
+}
+
+#[test]
+fn the_kernel_kills_a_group_of_version_2() {
+    let mut group = Fake::make("unified");
+    fs::write(group.folder.join("cgroup.kill"), "").unwrap();
+    kill_members(&group.folder, Instant::now());
+    assert_eq!(fs::read_to_string(group.folder.join("cgroup.kill")).unwrap(), "1");
+    // No number was used.
+    assert!(group.is_alive());
+}
