@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::host::home::{Members, remove_groups};
+use crate::host::home::{Members, remove_groups, thaw};
 use crate::native::cgroup::Layout;
 
 /// How long is waited for the members of all groups together.
@@ -32,10 +32,13 @@ impl Groups {
     /// Kills and removes what is left of one container. Docker and Podman name groups differently.
     pub(super) fn remove_container(&self, id: &str) {
         let members = Members::Kill { until: Instant::now() + PATIENCE };
-        for above in self.directories() {
-            for name in [id.to_owned(), format!("libpod-{id}")] {
-                remove_groups(&above.join(name), members);
-            }
+        let names = [id.to_owned(), format!("libpod-{id}")];
+        let above = self.directories();
+        let groups: Vec<PathBuf> =
+            above.iter().flat_map(|above| names.iter().map(|name| above.join(name))).collect();
+        groups.iter().for_each(|group| thaw(group));
+        for group in &groups {
+            remove_groups(group, members);
         }
     }
 
@@ -48,8 +51,10 @@ impl Groups {
 
     fn remove_all_here(&self) -> bool {
         let members = Members::Kill { until: Instant::now() + PATIENCE };
-        let removed: Vec<bool> =
-            self.directories().iter().map(|above| remove_groups(above, members)).collect();
+        let groups = self.directories();
+        // All of them first: one hierarchy freezes what is also listed in others.
+        groups.iter().for_each(|group| thaw(group));
+        let removed: Vec<bool> = groups.iter().map(|group| remove_groups(group, members)).collect();
         removed.into_iter().all(|is_gone| is_gone)
     }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
@@ -44,7 +44,8 @@ pub(crate) fn name_of(path: &Path) -> String {
 }
 
 /// Kills what is in a control group. A runtime or an engine that was killed while it built a container leaves processes
-/// that it no longer knows. Their end is not waited for any longer than to the given moment.
+/// that it no longer knows. They must not be frozen ([`thaw`]). Their end is not waited for any longer than to the given
+/// moment.
 pub(crate) fn kill_members(group: &Path, until: Instant) {
     for _ in 0..KILL_ROUNDS {
         let listed = members(group);
@@ -60,6 +61,20 @@ pub(crate) fn kill_members(group: &Path, until: Instant) {
         }
         std::thread::sleep(KILL_PAUSE);
     }
+}
+
+/// Thaws a control group and those beneath it: SIGKILL does not end what version 1 has frozen, and a runtime that was
+/// killed may have left it so. Version 2 lets the signal pass (cgroup-v2, "cgroup.freeze").
+pub(crate) fn thaw(group: &Path) {
+    // From above to below: a group is frozen as long as one above it is. Other hierarchies have no such file.
+    write(&group.join("freezer.state"), "THAWED").ok();
+    beneath(group).for_each(|inner| thaw(&inner));
+}
+
+/// The control groups in a control group.
+fn beneath(group: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 fn members(group: &Path) -> Vec<Pid> {
@@ -97,10 +112,8 @@ pub(crate) enum Members {
 
 /// Removes a control group and those beneath it. Returns whether it is gone.
 pub(crate) fn remove_groups(directory: &Path, members: Members) -> bool {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_groups(&entry.path(), members);
-        }
+    for inner in beneath(directory) {
+        remove_groups(&inner, members);
     }
     if let Members::Kill { until } = members {
         kill_members(directory, until);

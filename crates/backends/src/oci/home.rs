@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use super::runtime::{OciRuntime, Runtime};
 use super::{GuestProgram, OciConfig};
 use crate::host::home::{
-    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned,
+    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned, thaw,
 };
 use crate::native::cgroup::{Cgroups, Layout};
 
@@ -253,6 +253,7 @@ fn remove(runtime: &Runtime, folder: &Path) -> io::Result<()> {
     let groups: Vec<PathBuf> = layout.places().map(|(_, own, _)| own.join(&group)).collect();
     // First: `delete` waits for a container that was never finished.
     let until = Instant::now() + MEMBERS_PATIENCE;
+    groups.iter().for_each(|group| thaw(group));
     groups.iter().for_each(|group| kill_members(group, until));
     if runtime.state.join(&id).exists() || runtime.kind == OciRuntime::Gvisor {
         let surroundings = folder.with_file_name(SURROUNDINGS);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use super::*;
+use crate::native::cgroup::Layout;
 
 /// A directory that looks like a control group, with a process that it lists.
 struct Fake {
@@ -77,4 +78,48 @@ fn the_kernel_kills_a_group_of_version_2() {
     assert_eq!(fs::read_to_string(group.folder.join("cgroup.kill")).unwrap(), "1");
     // No number was used.
     assert!(group.is_alive());
+}
+
+/// A new group of a version 1 freezer, if this process may make one.
+fn freezer() -> Option<PathBuf> {
+    let layout = Layout::read(Path::new("/proc/self"));
+    for (_, own, _) in layout.places() {
+        let group = own.join(format!("palisade-frozen-{}", std::process::id()));
+        if fs::create_dir(&group).is_ok() {
+            if group.join("freezer.state").exists() {
+                return Some(group);
+            }
+            fs::remove_dir(&group).unwrap();
+        }
+    }
+    None
+}
+
+#[test]
+fn what_version_1_has_frozen_ends() {
+    let Some(group) = freezer() else {
+        eprintln!("SKIPPED: no group of a version 1 freezer can be made here");
+        return;
+    };
+    let mut fake = Fake::make("frozen");
+    let inner = group.join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("cgroup.procs"), fake.process.id().to_string()).unwrap();
+    let set = |state: &str| [&inner, &group].iter().all(|of| write(&of.join("freezer.state"), state).is_ok());
+    assert!(set("FROZEN"));
+    let began = Instant::now();
+    while fs::read_to_string(inner.join("freezer.state")).unwrap() != "FROZEN\n" {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(KILL_PAUSE);
+    }
+    kill_members(&inner, Instant::now());
+    std::thread::sleep(KILL_PAUSE * 10);
+    let was_alive = fake.is_alive();
+    thaw(&group);
+    let ended = fake.ends();
+    // However it went, nothing is left of this test.
+    assert!(set("THAWED"));
+    assert!(remove_groups(&group, Members::Kill { until: Instant::now() + Duration::from_secs(20) }));
+    assert!(was_alive, "a frozen process has ended, so this test shows nothing");
+    assert!(ended);
 }
