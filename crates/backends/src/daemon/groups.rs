@@ -1,27 +1,28 @@
 //! The control groups of a server's containers.
 //!
 //! An engine that was killed, or whose helper was, forgets groups and processes that it had just made. The containers of
-//! a server are therefore beneath one group with a name of its own, and what the engine leaves there is removed here.
+//! a server are therefore beneath one group for each engine, and what the engine leaves there is removed here.
 //! Engines that leave their groups to systemd cannot be told such a group: systemd removes its scopes itself.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use crate::host::home::{Members, remove_groups, thaw};
 use crate::native::cgroup::Layout;
 
 /// How long is waited for the members of all groups together.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The group above all containers of a server.
+/// The group above all containers that a server has of one engine.
 #[derive(Debug, Clone)]
 pub(super) struct Groups {
     name: String,
 }
 
 impl Groups {
-    pub(super) fn of(server: &str) -> Self {
-        Self { name: format!("containers.{server}") }
+    pub(super) fn of(engine: Engine, server: &str) -> Self {
+        Self { name: format!("containers.{}.{server}", engine.name()) }
     }
 
     /// Its path, as an engine wants it.
@@ -61,5 +62,19 @@ impl Groups {
     fn directories(&self) -> Vec<PathBuf> {
         let layout = Layout::read(Path::new("/proc/self"));
         layout.places().map(|(mount, ..)| mount.join(&self.name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_walls_of_one_server_have_different_groups() {
+        let [docker, podman] = Engine::ALL.map(|engine| Groups::of(engine, "palisade-1").path());
+        assert_eq!(
+            (docker.as_str(), podman.as_str()),
+            ("/containers.docker.palisade-1", "/containers.podman.palisade-1")
+        );
     }
 }

@@ -87,7 +87,7 @@ impl Home {
             client: Client::new(&config.socket),
             roots: Roots::default(),
             server: server.to_owned(),
-            groups: Groups::of(server),
+            groups: Groups::of(config.engine, server),
             above: state_dir.join("walls").join(config.engine.name()),
             opened: OnceCell::new(),
             unanswered: AtomicU64::new(0),
@@ -195,10 +195,10 @@ impl Home {
         let Ok(entries) = fs::read_dir(&self.above) else { return };
         let others = entries.flatten().filter(|entry| entry.file_name().to_string_lossy() != self.server);
         let left: Vec<PathBuf> = others.map(|entry| entry.path()).collect();
-        let (client, failures) = (self.client.clone(), Arc::clone(&self.failures));
+        let (client, engine, failures) = (self.client.clone(), self.engine(), Arc::clone(&self.failures));
         aside(&self.failures, "sweep", async move {
             for folder in left {
-                if let Err(error) = sweep(&client, &folder).await {
+                if let Err(error) = sweep(&client, engine, &folder).await {
                     failures.report(FailureKind::Sweep, "containers", &error);
                 }
             }
@@ -210,11 +210,11 @@ impl Drop for Home {
     /// Removes what is left of this server.
     fn drop(&mut self) {
         let Some(opened) = self.opened.get() else { return };
-        let (client, folder) = (self.client.clone(), opened.folder.clone());
+        let (client, engine, folder) = (self.client.clone(), self.engine(), opened.folder.clone());
         let failures = Arc::clone(&self.failures);
         let rounds = if self.unanswered.load(Ordering::Relaxed) == 0 { 1 } else { LATECOMER_ROUNDS };
         let done = aside(&self.failures, "clear", async move {
-            if let Err(error) = clear(&client, &folder, rounds).await {
+            if let Err(error) = clear(&client, engine, &folder, rounds).await {
                 failures.report(FailureKind::Sweep, "containers", &error);
             }
         });
@@ -386,7 +386,9 @@ fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
 
 /// Removes every container, image and control group of a server, and its directory. An engine that hangs is not waited
 /// for any longer than [`CLEAR_PATIENCE`]; the next server goes on then.
-async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
+async fn clear(client: &Client, engine: Engine, folder: &Path, rounds: u32) -> io::Result<()> {
+    let server = name_of(folder);
+    let groups = Groups::of(engine, &server);
     // A directory that cannot be removed keeps neither containers nor groups. Its error is returned at the end, and the
     // directory of the server stays for the next one.
     let mut discarded = Ok(());
@@ -395,8 +397,6 @@ async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
             discarded = discard(&entry.path()).and(discarded);
         }
     }
-    let server = name_of(folder);
-    let groups = Groups::of(&server);
     match tokio::time::timeout(CLEAR_PATIENCE, clear_engine(client, &server, &groups, rounds)).await {
         Ok(cleared) => cleared?,
         Err(_) => {
@@ -451,9 +451,9 @@ async fn remove_labelled(client: &Client, server: &str) -> Result<bool, CallErro
 }
 
 /// Removes what a server left that is gone. A live server holds its lock.
-async fn sweep(client: &Client, folder: &Path) -> io::Result<()> {
+async fn sweep(client: &Client, engine: Engine, folder: &Path) -> io::Result<()> {
     let Some(_lock) = take_abandoned(folder) else { return Ok(()) };
-    clear(client, folder, LATECOMER_ROUNDS).await
+    clear(client, engine, folder, LATECOMER_ROUNDS).await
 }
 
 #[cfg(test)]

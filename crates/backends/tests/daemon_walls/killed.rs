@@ -127,7 +127,7 @@ fn left(
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     left.extend(mounts.lines().filter(|line| line.contains(server)).map(str::to_owned));
-    let named = [containers, &[format!("containers.{server}")]].concat();
+    let named = [containers, &[format!("containers.{}.{server}", engine.name())]].concat();
     left.extend(groups(Path::new("/sys/fs/cgroup"), &named, 0));
     left
 }

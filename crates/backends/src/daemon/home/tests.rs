@@ -40,13 +40,13 @@ fn a_directory_that_stays_does_not_keep_the_containers() {
     // As if a workspace were still mounted there, which must not be removed with its directory.
     fs::create_dir_all(folder.join("1").join(FILES).join("kept")).unwrap();
     fs::create_dir_all(folder.join("2")).unwrap();
-    assert!(block_on(clear(&engine.client(), &folder, 1)).is_err());
+    assert!(block_on(clear(&engine.client(), Engine::Docker, &folder, 1)).is_err());
     let asked = engine.calls("GET");
     assert!(asked.iter().any(|path| path.contains("/containers/json")), "{asked:?}");
     assert!(folder.join("1").join(FILES).join("kept").exists());
     assert!(!folder.join("2").exists());
     fs::remove_dir(folder.join("1").join(FILES).join("kept")).unwrap();
-    block_on(clear(&engine.client(), &folder, 1)).unwrap();
+    block_on(clear(&engine.client(), Engine::Docker, &folder, 1)).unwrap();
     assert!(!folder.exists());
 }
 
@@ -58,7 +58,7 @@ fn a_socket_without_an_engine_does_not_delay_the_end() {
     // A killed engine leaves the file.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let began = std::time::Instant::now();
-    let cleared = block_on(clear(&Client::new(&socket), &folder, LATECOMER_ROUNDS));
+    let cleared = block_on(clear(&Client::new(&socket), Engine::Docker, &folder, LATECOMER_ROUNDS));
     assert!(began.elapsed() < CLEAR_PATIENCE / 2, "{:?}", began.elapsed());
     assert_eq!(cleared.unwrap_err().to_string(), format!("no engine listens at {}", socket.display()));
     // The next server asks again.
