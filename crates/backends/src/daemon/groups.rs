@@ -2,7 +2,8 @@
 //!
 //! An engine that was killed, or whose helper was, forgets groups and processes that it had just made. The containers of
 //! a server are therefore beneath one group for each engine, and what the engine leaves there is removed here.
-//! Engines that leave their groups to systemd cannot be told such a group: systemd removes its scopes itself.
+//! An engine that leaves its groups to systemd cannot be told such a group. systemd removes a scope when it is empty; a
+//! process that the engine forgot keeps it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
