@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::http::{CallError, Client, Content, escaped};
+use super::http::{CallError, Client, Content, escaped, parsed};
 
 /// The version of the interface. Docker 19.03 and Podman 3 have it.
 const API: &str = "/v1.40";
@@ -57,7 +57,7 @@ impl Client {
     pub(super) async fn import(&self, archive: Vec<u8>, server: &str) -> Result<String, CallError> {
         let change = escaped(&format!("LABEL {LABEL}={server}"));
         let path = format!("{API}/images/create?fromSrc=-&changes={change}");
-        let answer = self.call(Method::POST, &path, Content::Tar(archive)).await?;
+        let answer = self.make(&path, Content::Tar(archive)).await?;
         let lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let told: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
         if let Some(error) = told.iter().find_map(|line| line.get("error").and_then(Value::as_str)) {
@@ -119,7 +119,7 @@ impl Client {
     /// Creates a container. Returns its id.
     pub(super) async fn create(&self, name: &str, request: Value) -> Result<String, CallError> {
         let path = format!("{API}/containers/create?name={name}");
-        let told = self.json(Method::POST, &path, Content::Json(request)).await?;
+        let told = parsed(&self.make(&path, Content::Json(request)).await?)?;
         let id = text(&told, "Id");
         if is_hexadecimal(&id) {
             Ok(id)
@@ -164,7 +164,7 @@ impl Client {
     pub(super) async fn commit(&self, name: &str, server: &str) -> Result<String, CallError> {
         let change = escaped(&format!("LABEL {LABEL}={server}"));
         let path = format!("{API}/commit?container={name}&changes={change}&pause=false");
-        let told = self.json(Method::POST, &path, Content::Json(json!({}))).await?;
+        let told = parsed(&self.make(&path, Content::Json(json!({}))).await?)?;
         let id = text(&told, "Id");
         let id = if id.starts_with("sha256:") { id } else { format!("sha256:{id}") };
         if is_id(&id) { Ok(id) } else { Err(CallError::Nonsense("it names no image".to_owned())) }

@@ -13,7 +13,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::sandbox::{BackendError, FailureKind, Failures};
@@ -30,8 +29,8 @@ use crate::host::home::{create_private, name_of, take, take_abandoned};
 const REMOVALS_AT_ONCE: usize = 2;
 /// When an engine that does not answer may be back.
 const RETRY_AFTER_MS: u64 = 5_000;
-/// A container that an engine was asked for may appear after its server has gone. So long, and so often, the engine is
-/// asked again for what is left.
+/// A container or an image that an engine was asked for may appear after its server has gone. So long, and so often, the
+/// engine is asked again for what is left.
 const LATECOMER_PAUSE: Duration = Duration::from_secs(1);
 const LATECOMER_ROUNDS: u32 = 3;
 /// How long an engine may take to remove everything of a server.
@@ -56,8 +55,6 @@ pub(super) struct Home {
     pub(super) groups: Groups,
     above: PathBuf,
     opened: OnceCell<Opened>,
-    /// Containers that the engine was asked for without an answer.
-    unanswered: AtomicU64,
     removals: Arc<Semaphore>,
     failures: Arc<Failures>,
 }
@@ -90,7 +87,6 @@ impl Home {
             groups: Groups::of(config.engine, server),
             above: state_dir.join("walls").join(config.engine.name()),
             opened: OnceCell::new(),
-            unanswered: AtomicU64::new(0),
             removals: Arc::new(Semaphore::new(REMOVALS_AT_ONCE)),
             failures: Arc::clone(failures),
             config,
@@ -212,7 +208,7 @@ impl Drop for Home {
         let Some(opened) = self.opened.get() else { return };
         let (client, engine, folder) = (self.client.clone(), self.engine(), opened.folder.clone());
         let failures = Arc::clone(&self.failures);
-        let rounds = if self.unanswered.load(Ordering::Relaxed) == 0 { 1 } else { LATECOMER_ROUNDS };
+        let rounds = if self.client.has_latecomers() { LATECOMER_ROUNDS } else { 1 };
         let done = aside(&self.failures, "clear", async move {
             if let Err(error) = clear(&client, engine, &folder, rounds).await {
                 failures.report(FailureKind::Sweep, "containers", &error);
@@ -265,14 +261,12 @@ impl Container {
     /// Called before the engine is asked for the container.
     pub(super) fn is_asked_for(&mut self) {
         self.creation = Creation::Unanswered;
-        self.home.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Called when the engine has answered, with the id of the container that it made.
     pub(super) fn is_answered(&mut self, id: Option<&str>) {
         self.creation = Creation::Made;
         self.id = id.map(str::to_owned);
-        self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -322,7 +316,7 @@ impl Removal {
             Creation::Made => self.remove(1).await,
             Creation::Unanswered => {
                 let removed = self.remove(LATECOMER_ROUNDS).await;
-                self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
+                self.home.client.settle();
                 removed
             }
         };
