@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ const KILL_ROUNDS: usize = 100;
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 /// Processes that are held by a file descriptor at once.
 const HELD_AT_ONCE: usize = 16;
+/// Longer than it takes a server to lock what it has created.
+const STARTING: Duration = Duration::from_secs(2);
 const LOCK: &str = "lock";
 
 /// Creates a directory that only this user can enter, unless it exists.
@@ -31,11 +33,20 @@ pub(crate) fn take(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// The lock of a server's directory, if that server is gone. A live server holds it.
+/// The lock of a server's directory, if that server is gone. A live server holds it. A server that is just starting has
+/// created it but may not hold it yet, so a new one is left alone for a moment.
 pub(crate) fn take_abandoned(folder: &Path) -> Option<File> {
     let lock = File::open(folder.join(LOCK)).ok()?;
+    // Nothing is written to it, so this is the time of its creation.
+    let created = lock.metadata().and_then(|found| found.modified()).ok()?;
+    let age = created.elapsed().unwrap_or_default();
+    std::thread::sleep(STARTING.saturating_sub(age));
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(lock)
+    // A server may have ended meanwhile, and another one of that name may have begun.
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let is_same =
+        lock.metadata().map(identity).ok()? == fs::metadata(folder.join(LOCK)).map(identity).ok()?;
+    is_same.then_some(lock)
 }
 
 /// The last part of a path.

@@ -51,6 +51,39 @@ impl Drop for Fake {
 }
 
 #[test]
+fn a_server_that_has_not_locked_its_new_directory_yet_keeps_it() {
+    let folder = std::env::temp_dir().join(format!("palisade-starting-{}", std::process::id()));
+    create_private(&folder).unwrap();
+    File::create(folder.join(LOCK)).unwrap();
+    let looked = folder.clone();
+    let sweep = std::thread::spawn(move || take_abandoned(&looked).is_some());
+    // The sweep looks while the server is between these steps.
+    std::thread::sleep(STARTING / 4);
+    let lock = take(&folder).unwrap();
+    assert!(!sweep.join().unwrap());
+    drop(lock);
+    let began = Instant::now();
+    assert!(take_abandoned(&folder).is_some());
+    assert!(began.elapsed() < STARTING / 2, "an old directory is taken at once");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_server_that_took_the_name_of_another_one_meanwhile_keeps_its_directory() {
+    let folder = std::env::temp_dir().join(format!("palisade-renewed-{}", std::process::id()));
+    let first = take(&folder).unwrap();
+    let looked = folder.clone();
+    let sweep = std::thread::spawn(move || take_abandoned(&looked).is_some());
+    std::thread::sleep(STARTING / 4);
+    fs::remove_dir_all(&folder).unwrap();
+    drop(first);
+    let second = take(&folder).unwrap();
+    assert!(!sweep.join().unwrap());
+    drop(second);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn members_of_version_1_are_killed_and_not_waited_for_beyond_the_given_moment() {
     let mut group = Fake::make("listed");
     let began = Instant::now();
