@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::http::{CallError, Client, Content, escaped};
+use super::http::{CallError, Client, Content, escaped, parsed};
 
 /// The version of the interface. Docker 19.03 and Podman 3 have it.
 const API: &str = "/v1.40";
@@ -57,7 +57,7 @@ impl Client {
     pub(super) async fn import(&self, archive: Vec<u8>, server: &str) -> Result<String, CallError> {
         let change = escaped(&format!("LABEL {LABEL}={server}"));
         let path = format!("{API}/images/create?fromSrc=-&changes={change}");
-        let answer = self.call(Method::POST, &path, Content::Tar(archive)).await?;
+        let answer = self.make(&path, Content::Tar(archive)).await?;
         let lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let told: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
         if let Some(error) = told.iter().find_map(|line| line.get("error").and_then(Value::as_str)) {
@@ -105,21 +105,27 @@ impl Client {
         self.listed("containers/json", server).await
     }
 
+    /// What carries the label of a server. The caller removes it by force, so each label is looked at here too: an
+    /// engine or a proxy before it may ignore the filter.
     async fn listed(&self, what: &str, server: &str) -> Result<Vec<String>, CallError> {
         let filter = escaped(&json!({ "label": [format!("{LABEL}={server}")] }).to_string());
         let path = format!("{API}/{what}?all=true&filters={filter}");
         let told = self.json(Method::GET, &path, Content::None).await?;
-        let entries = told.as_array().into_iter().flatten().map(|entry| text(entry, "Id"));
-        Ok(entries.filter(|id| !id.is_empty()).collect())
+        let is_own = |entry: &&Value| entry.get("Labels").is_some_and(|labels| text(labels, LABEL) == server);
+        let entries = told.as_array().into_iter().flatten().filter(is_own);
+        Ok(entries.map(|entry| text(entry, "Id")).filter(|id| is_plain(id)).collect())
     }
 
     /// Creates a container. Returns its id.
     pub(super) async fn create(&self, name: &str, request: Value) -> Result<String, CallError> {
         let path = format!("{API}/containers/create?name={name}");
-        let told = self.json(Method::POST, &path, Content::Json(request)).await?;
+        let told = parsed(&self.make(&path, Content::Json(request)).await?)?;
         let id = text(&told, "Id");
-        let is_plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_plain { Ok(id) } else { Err(CallError::Nonsense("the container has no id".to_owned())) }
+        if is_hexadecimal(&id) {
+            Ok(id)
+        } else {
+            Err(CallError::Nonsense("the container has no id".to_owned()))
+        }
     }
 
     pub(super) async fn start(&self, name: &str) -> Result<(), CallError> {
@@ -158,7 +164,7 @@ impl Client {
     pub(super) async fn commit(&self, name: &str, server: &str) -> Result<String, CallError> {
         let change = escaped(&format!("LABEL {LABEL}={server}"));
         let path = format!("{API}/commit?container={name}&changes={change}&pause=false");
-        let told = self.json(Method::POST, &path, Content::Json(json!({}))).await?;
+        let told = parsed(&self.make(&path, Content::Json(json!({}))).await?)?;
         let id = text(&told, "Id");
         let id = if id.starts_with("sha256:") { id } else { format!("sha256:{id}") };
         if is_id(&id) { Ok(id) } else { Err(CallError::Nonsense("it names no image".to_owned())) }
@@ -200,7 +206,16 @@ fn demultiplexed(mut bytes: &[u8]) -> [Vec<u8>; 2] {
 
 fn is_id(text: &str) -> bool {
     let hex = text.strip_prefix("sha256:").unwrap_or("");
-    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    hex.len() == 64 && is_hexadecimal(hex)
+}
+
+/// The id of a container, or of an image with or without its kind.
+fn is_plain(text: &str) -> bool {
+    is_hexadecimal(text.strip_prefix("sha256:").unwrap_or(text))
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn text(value: &Value, key: &str) -> String {
@@ -215,6 +230,35 @@ fn texts(value: &Value, key: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::fake::{FakeEngine, block_on};
+
+    /// Everything that an engine has, whatever it was asked for.
+    fn all(method: &str, path: &str) -> Option<(u16, String)> {
+        let entry = |id: &str, labels: Value| json!({ "Id": id, "Labels": labels });
+        let own = json!({ LABEL: "palisade-1", "more": "labels" });
+        let list = [
+            entry("aa11", own.clone()),
+            entry("sha256:aa12", own.clone()),
+            entry("bb11", json!({ LABEL: "palisade-11" })),
+            entry("bb12", json!({ "other": "palisade-1" })),
+            entry("bb13", Value::Null),
+            json!({ "Id": "bb14" }),
+            entry("bb15/../bb11", own.clone()),
+            entry("", own),
+        ];
+        assert!(method == "GET" && path.contains("/json?all=true&filters="), "{method} {path}");
+        Some((200, json!(list).to_string()))
+    }
+
+    #[test]
+    fn what_others_have_is_not_listed_by_an_engine_that_ignores_filters() {
+        let engine = FakeEngine::start("filters", all);
+        let client = engine.client();
+        let own = ["aa11", "sha256:aa12"];
+        assert_eq!(block_on(client.containers_of("palisade-1")).unwrap(), own);
+        assert_eq!(block_on(client.images_of("palisade-1")).unwrap(), own);
+        assert_eq!(block_on(client.containers_of("palisade-2")).unwrap(), Vec::<String>::new());
+    }
 
     #[test]
     fn streams_are_told_apart_and_a_cut_frame_is_harmless() {

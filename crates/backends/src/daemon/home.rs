@@ -13,7 +13,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::sandbox::{BackendError, FailureKind, Failures};
@@ -30,8 +29,8 @@ use crate::host::home::{create_private, name_of, take, take_abandoned};
 const REMOVALS_AT_ONCE: usize = 2;
 /// When an engine that does not answer may be back.
 const RETRY_AFTER_MS: u64 = 5_000;
-/// A container that an engine was asked for may appear after its server has gone. So long, and so often, the engine is
-/// asked again for what is left.
+/// A container or an image that an engine was asked for may appear after its server has gone. So long, and so often, the
+/// engine is asked again for what is left.
 const LATECOMER_PAUSE: Duration = Duration::from_secs(1);
 const LATECOMER_ROUNDS: u32 = 3;
 /// How long an engine may take to remove everything of a server.
@@ -56,8 +55,6 @@ pub(super) struct Home {
     pub(super) groups: Groups,
     above: PathBuf,
     opened: OnceCell<Opened>,
-    /// Containers that the engine was asked for without an answer.
-    unanswered: AtomicU64,
     removals: Arc<Semaphore>,
     failures: Arc<Failures>,
 }
@@ -87,10 +84,9 @@ impl Home {
             client: Client::new(&config.socket),
             roots: Roots::default(),
             server: server.to_owned(),
-            groups: Groups::of(server),
+            groups: Groups::of(config.engine, server),
             above: state_dir.join("walls").join(config.engine.name()),
             opened: OnceCell::new(),
-            unanswered: AtomicU64::new(0),
             removals: Arc::new(Semaphore::new(REMOVALS_AT_ONCE)),
             failures: Arc::clone(failures),
             config,
@@ -156,10 +152,12 @@ impl Home {
                     self.engine().start_remedy()
                 ),
             },
-            CallError::NoSocket(_) | CallError::Silent(_) => BackendError::Unavailable {
-                what: format!("{name} at {socket}: {error}"),
-                retry_after_ms: RETRY_AFTER_MS,
-            },
+            CallError::NoSocket(_) | CallError::NoListener(_) | CallError::Silent(_) => {
+                BackendError::Unavailable {
+                    what: format!("{name} at {socket}: {error}"),
+                    retry_after_ms: RETRY_AFTER_MS,
+                }
+            }
             error => BackendError::Build { step: name.to_owned(), source: error.into() },
         }
     }
@@ -193,10 +191,10 @@ impl Home {
         let Ok(entries) = fs::read_dir(&self.above) else { return };
         let others = entries.flatten().filter(|entry| entry.file_name().to_string_lossy() != self.server);
         let left: Vec<PathBuf> = others.map(|entry| entry.path()).collect();
-        let (client, failures) = (self.client.clone(), Arc::clone(&self.failures));
+        let (client, engine, failures) = (self.client.clone(), self.engine(), Arc::clone(&self.failures));
         aside(&self.failures, "sweep", async move {
             for folder in left {
-                if let Err(error) = sweep(&client, &folder).await {
+                if let Err(error) = sweep(&client, engine, &folder).await {
                     failures.report(FailureKind::Sweep, "containers", &error);
                 }
             }
@@ -208,11 +206,11 @@ impl Drop for Home {
     /// Removes what is left of this server.
     fn drop(&mut self) {
         let Some(opened) = self.opened.get() else { return };
-        let (client, folder) = (self.client.clone(), opened.folder.clone());
+        let (client, engine, folder) = (self.client.clone(), self.engine(), opened.folder.clone());
         let failures = Arc::clone(&self.failures);
-        let rounds = if self.unanswered.load(Ordering::Relaxed) == 0 { 1 } else { LATECOMER_ROUNDS };
+        let rounds = if self.client.has_latecomers() { LATECOMER_ROUNDS } else { 1 };
         let done = aside(&self.failures, "clear", async move {
-            if let Err(error) = clear(&client, &folder, rounds).await {
+            if let Err(error) = clear(&client, engine, &folder, rounds).await {
                 failures.report(FailureKind::Sweep, "containers", &error);
             }
         });
@@ -263,14 +261,12 @@ impl Container {
     /// Called before the engine is asked for the container.
     pub(super) fn is_asked_for(&mut self) {
         self.creation = Creation::Unanswered;
-        self.home.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Called when the engine has answered, with the id of the container that it made.
     pub(super) fn is_answered(&mut self, id: Option<&str>) {
         self.creation = Creation::Made;
         self.id = id.map(str::to_owned);
-        self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -320,7 +316,7 @@ impl Removal {
             Creation::Made => self.remove(1).await,
             Creation::Unanswered => {
                 let removed = self.remove(LATECOMER_ROUNDS).await;
-                self.home.unanswered.fetch_sub(1, Ordering::Relaxed);
+                self.home.client.settle();
                 removed
             }
         };
@@ -337,7 +333,7 @@ impl Removal {
                 remove(&self.home.client, &self.name, rounds).await
             };
             match (removed, pauses.next()) {
-                (Err(CallError::NoSocket(_) | CallError::Silent(_)), Some(pause)) => {
+                (Err(error), Some(pause)) if error.is_unanswered() => {
                     tokio::time::sleep(Duration::from_secs(pause)).await;
                 }
                 (removed, _) => break removed,
@@ -384,21 +380,25 @@ fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
 
 /// Removes every container, image and control group of a server, and its directory. An engine that hangs is not waited
 /// for any longer than [`CLEAR_PATIENCE`]; the next server goes on then.
-async fn clear(client: &Client, folder: &Path, rounds: u32) -> io::Result<()> {
+async fn clear(client: &Client, engine: Engine, folder: &Path, rounds: u32) -> io::Result<()> {
+    let server = name_of(folder);
+    let groups = Groups::of(engine, &server);
+    // A directory that cannot be removed keeps neither containers nor groups. Its error is returned at the end, and the
+    // directory of the server stays for the next one.
+    let mut discarded = Ok(());
     for entry in fs::read_dir(folder)?.flatten() {
         if name_of(&entry.path()).parse::<u64>().is_ok() {
-            discard(&entry.path())?;
+            discarded = discard(&entry.path()).and(discarded);
         }
     }
-    let server = name_of(folder);
-    let groups = Groups::of(&server);
     match tokio::time::timeout(CLEAR_PATIENCE, clear_engine(client, &server, &groups, rounds)).await {
         Ok(cleared) => cleared?,
         Err(_) => {
-            groups.remove_all();
+            groups.remove_all().await;
             return Err(io::Error::other("the engine's containers do not go away"));
         }
     }
+    discarded?;
     fs::remove_dir_all(folder)
 }
 
@@ -410,10 +410,10 @@ async fn clear_engine(client: &Client, server: &str, groups: &Groups, rounds: u3
     loop {
         let removed = remove_labelled(client, server).await;
         // After the engine, which would wait for processes of its own that are in these groups.
-        let is_gone = groups.remove_all();
+        let is_gone = groups.remove_all().await;
         match removed {
             Ok(was_nothing) => clean = if was_nothing && is_gone { clean + 1 } else { 0 },
-            Err(error @ CallError::NoSocket(_)) => return Err(error),
+            Err(error) if error.is_without_engine() => return Err(error),
             Err(error) => {
                 clean = 0;
                 tracing::debug!(reason = %error, "containers_not_removed");
@@ -445,7 +445,10 @@ async fn remove_labelled(client: &Client, server: &str) -> Result<bool, CallErro
 }
 
 /// Removes what a server left that is gone. A live server holds its lock.
-async fn sweep(client: &Client, folder: &Path) -> io::Result<()> {
+async fn sweep(client: &Client, engine: Engine, folder: &Path) -> io::Result<()> {
     let Some(_lock) = take_abandoned(folder) else { return Ok(()) };
-    clear(client, folder, LATECOMER_ROUNDS).await
+    clear(client, engine, folder, LATECOMER_ROUNDS).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +29,9 @@ pub(super) enum CallError {
     /// There is no socket.
     #[error("there is no socket {}", .0.display())]
     NoSocket(PathBuf),
+    /// There is a socket, but no engine that listens.
+    #[error("no engine listens at {}", .0.display())]
+    NoListener(PathBuf),
     /// The engine does not answer, or not in time.
     #[error("the engine does not answer: {0}")]
     Silent(String),
@@ -44,6 +49,16 @@ pub(super) enum CallError {
 }
 
 impl CallError {
+    /// Whether there is no engine.
+    pub(super) fn is_without_engine(&self) -> bool {
+        matches!(self, Self::NoSocket(_) | Self::NoListener(_))
+    }
+
+    /// Whether the same call may succeed once the engine answers again.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_without_engine() || matches!(self, Self::Silent(_))
+    }
+
     /// Whether the engine says that the thing does not exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
@@ -72,11 +87,13 @@ pub(super) enum Content {
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     socket: PathBuf,
+    /// Things that the engine was asked to make without an answer: they may appear later.
+    unanswered: Arc<AtomicU64>,
 }
 
 impl Client {
     pub(super) fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self { socket: socket.to_owned(), unanswered: Arc::default() }
     }
 
     pub(super) fn socket(&self) -> &Path {
@@ -94,20 +111,40 @@ impl Client {
         tokio::time::timeout(CALL_PATIENCE, self.exchange(method, path, content)).await.map_err(late)?
     }
 
-    /// The same for an answer in JSON.
+    /// Asks the engine to make something. It counts as unanswered also if the caller does not wait until the end.
+    pub(super) async fn make(&self, path: &str, content: Content) -> Result<Bytes, CallError> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let made = self.call(Method::POST, path, content).await;
+        if !matches!(made, Err(CallError::Silent(_))) {
+            self.settle();
+        }
+        made
+    }
+
+    /// Called when something that was not answered cannot appear any more.
+    pub(super) fn settle(&self) {
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether something may appear that no caller waits for.
+    pub(super) fn has_latecomers(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > 0
+    }
+
+    /// [`Self::call`] for an answer in JSON.
     pub(super) async fn json(
         &self,
         method: Method,
         path: &str,
         content: Content,
     ) -> Result<Value, CallError> {
-        let bytes = self.call(method, path, content).await?;
-        serde_json::from_slice(&bytes).map_err(|error| CallError::Nonsense(error.to_string()))
+        parsed(&self.call(method, path, content).await?)
     }
 
     async fn exchange(&self, method: Method, path: &str, content: Content) -> Result<Bytes, CallError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CallError::NoSocket(self.socket.clone()),
+            io::ErrorKind::ConnectionRefused => CallError::NoListener(self.socket.clone()),
             _ => CallError::Silent(error.to_string()),
         })?;
         let silent = |error: hyper::Error| CallError::Silent(error.to_string());
@@ -128,6 +165,10 @@ impl Client {
             _ = &mut connection => answer.await,
         }
     }
+}
+
+pub(super) fn parsed(bytes: &[u8]) -> Result<Value, CallError> {
+    serde_json::from_slice(bytes).map_err(|error| CallError::Nonsense(error.to_string()))
 }
 
 fn request(method: Method, path: &str, content: Content) -> Result<Request<Full<Bytes>>, CallError> {
@@ -169,6 +210,36 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::fake::{FakeEngine, block_on};
+
+    /// Refuses one thing, makes another one late, and never answers about the rest.
+    fn silent(_: &str, path: &str) -> Option<(u16, String)> {
+        match path {
+            "/refused" => Some((500, String::new())),
+            "/late" => {
+                std::thread::sleep(Duration::from_secs(1));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_the_engine_was_asked_to_make_without_an_answer_is_remembered() {
+        let engine = FakeEngine::start("silent", silent);
+        let client = engine.client();
+        block_on(async {
+            assert!(client.make("/refused", Content::None).await.is_err());
+            assert!(!client.has_latecomers());
+            assert!(matches!(client.make("/made", Content::None).await, Err(CallError::Silent(_))));
+            assert!(client.has_latecomers());
+            client.settle();
+            // The caller goes away.
+            let patience = Duration::from_millis(100);
+            tokio::time::timeout(patience, client.make("/late", Content::None)).await.unwrap_err();
+            assert!(client.clone().has_latecomers());
+        });
+    }
 
     #[test]
     fn a_refusal_has_the_engines_words_without_control_characters() {

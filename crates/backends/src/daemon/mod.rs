@@ -15,6 +15,8 @@ mod api;
 mod build;
 mod examine;
 mod facts;
+#[cfg(test)]
+mod fake;
 mod groups;
 mod home;
 mod http;

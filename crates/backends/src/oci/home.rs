@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use ::sandbox::{BackendError, FailureKind, Failures};
 use jail::Stage;
@@ -21,12 +22,14 @@ use tokio::sync::Semaphore;
 use super::runtime::{OciRuntime, Runtime};
 use super::{GuestProgram, OciConfig};
 use crate::host::home::{
-    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned,
+    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned, thaw,
 };
 use crate::native::cgroup::{Cgroups, Layout};
 
 /// Containers that are removed at once. Each costs a process of the runtime, and runs should not wait for it.
 const REMOVALS_AT_ONCE: usize = 2;
+/// How long is waited for the members of all groups of a container together.
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(10);
 /// Directories of the host at which a stage attaches a root, in its own mount namespace.
 const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
 const SURROUNDINGS: &str = "surroundings";
@@ -249,7 +252,9 @@ fn remove(runtime: &Runtime, folder: &Path) -> io::Result<()> {
     let layout = Layout::read(Path::new("/proc/self"));
     let groups: Vec<PathBuf> = layout.places().map(|(_, own, _)| own.join(&group)).collect();
     // First: `delete` waits for a container that was never finished.
-    groups.iter().for_each(|group| kill_members(group));
+    let until = Instant::now() + MEMBERS_PATIENCE;
+    groups.iter().for_each(|group| thaw(group));
+    groups.iter().for_each(|group| kill_members(group, until));
     if runtime.state.join(&id).exists() || runtime.kind == OciRuntime::Gvisor {
         let surroundings = folder.with_file_name(SURROUNDINGS);
         let log = folder.join("delete.log");

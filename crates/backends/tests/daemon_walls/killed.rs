@@ -81,7 +81,7 @@ pub(crate) fn a_server_leaves_nothing(place: &Place, engine: Engine) -> Result<(
 }
 
 /// The name of the only server in a state directory.
-fn server_of(folder: &Path, engine: Engine) -> Result<String, Failed> {
+pub(crate) fn server_of(folder: &Path, engine: Engine) -> Result<String, Failed> {
     let above = folder.join("walls").join(engine.name());
     let first = std::fs::read_dir(above)?.flatten().next().ok_or("the server has no directory")?;
     Ok(first.file_name().to_string_lossy().into_owned())
@@ -127,7 +127,7 @@ fn left(
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     left.extend(mounts.lines().filter(|line| line.contains(server)).map(str::to_owned));
-    let named = [containers, &[format!("containers.{server}")]].concat();
+    let named = [containers, &[format!("containers.{}.{server}", engine.name())]].concat();
     left.extend(groups(Path::new("/sys/fs/cgroup"), &named, 0));
     left
 }

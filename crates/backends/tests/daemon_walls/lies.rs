@@ -10,8 +10,9 @@ use sandbox::workspace::WorkspaceRef;
 use sandbox::{Backend, BackendError, SandboxSpec, WORKSPACE};
 use serde_json::{Value, json};
 
+use crate::killed::{server_of, until_gone};
 use crate::place::{Place, backend, executor, told};
-use crate::wire::{Edit, labelled, liar};
+use crate::wire::{Edit, labelled, liar, without_filters};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -149,6 +150,36 @@ pub(crate) fn a_wrong_workspace_is_refused(place: &Place, engine: Engine) -> Res
         assert_eq!(refusal.is_some(), is_refused, "{what}: {refusal:?}");
         assert_eq!(std::fs::read_to_string(right.join("kept"))?, "a file that lasts", "{what}");
     }
+    Ok(())
+}
+
+/// The end of a server, with an engine that lists the containers and images of all.
+pub(crate) fn what_others_have_stays(place: &Place, engine: Engine) -> Result<(), Failed> {
+    let folder = place.folder.join(format!("others-{}", engine.name()));
+    std::fs::create_dir(&folder)?;
+    let real = place.socket(engine).ok_or("not installed")?;
+    let image = other_image(place, engine)?;
+    let request = json!({
+        "Image": image, "Cmd": ["/planted"], "HostConfig": { "NetworkMode": "none" },
+        "Labels": { "org.palisade.server": "palisade-other" },
+    });
+    let content = ("application/json", request.to_string());
+    ask(&real, "POST", "containers/create?name=other", (content.0, content.1.as_bytes()))?;
+    let theirs = labelled(&real, "containers", "palisade-other");
+    assert_eq!(theirs.len(), 1, "{theirs:?}");
+    let socket = without_filters(&real, &folder.join("proxy"))?;
+    let server = executor().block_on(async {
+        let backend = backend(&place.native, &folder, engine, &socket);
+        let mut sandbox = backend.create(&SandboxSpec::default()).await.map_err(told)?;
+        sandbox.destroy().await.map_err(told)?;
+        server_of(&folder, engine)
+    })?;
+    until_gone(&folder, engine, (&server, &[]), &real)?;
+    assert_eq!(labelled(&real, "containers", "palisade-other"), theirs);
+    ask(&real, "DELETE", &format!("containers/{}?force=true", theirs[0]), ("", b""))?;
+    let found = ask(&real, "GET", &format!("images/{image}/json"), ("", b""))?;
+    assert!(String::from_utf8_lossy(&found).contains("\"Id\""), "the image is gone");
+    ask(&real, "DELETE", &format!("images/{image}?force=true"), ("", b""))?;
     Ok(())
 }
 

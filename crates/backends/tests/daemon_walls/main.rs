@@ -29,12 +29,13 @@ use crate::place::Place;
 type Test = fn(&Place, Engine) -> Result<(), Failed>;
 
 /// Tests of every engine.
-const ALL: [(&str, Test); 13] = [
+const ALL: [(&str, Test); 14] = [
     ("the_contract_is_kept_by", contract::is_kept),
     ("attacks_fail_behind", attacks::none_succeeds),
     ("a_hole_is_seen_in", holes::is_seen),
     ("lies_are_refused_of", lies::are_refused),
     ("a_wrong_workspace_is_refused_of", lies::a_wrong_workspace_is_refused),
+    ("what_others_have_stays_although_listed_by", lies::what_others_have_stays),
     ("a_refusal_is_explained_of", lies::a_refusal_is_explained),
     ("a_missing_engine_is_named", lies::a_missing_engine_is_named),
     ("a_killed_server_leaves_nothing_of", killed::a_server_leaves_nothing),

@@ -22,13 +22,22 @@ pub(crate) fn labelled(socket: &Path, what: &str, server: &str) -> Vec<String> {
 
 /// An engine that asks the real one for something else. Returns its socket.
 pub(crate) fn liar(real: &Path, at: &Path, edit: Edit) -> io::Result<PathBuf> {
+    proxy(real, at, edit, |head| head)
+}
+
+/// An engine that lists everything, whatever it was asked for. Returns its socket.
+pub(crate) fn without_filters(real: &Path, at: &Path) -> io::Result<PathBuf> {
+    proxy(real, at, Box::new(|_| ()), |head| head.replacen("&filters=", "&ignored=", 1))
+}
+
+fn proxy(real: &Path, at: &Path, edit: Edit, head: fn(String) -> String) -> io::Result<PathBuf> {
     std::fs::remove_file(at).ok();
     let listener = UnixListener::bind(at)?;
     let real = real.to_owned();
     std::thread::spawn(move || {
         // Ends with the test process.
         for stream in listener.incoming().flatten() {
-            if let Err(error) = pass_on(stream, &real, &edit) {
+            if let Err(error) = pass_on(stream, &real, &edit, head) {
                 eprintln!("proxy: {error}");
             }
         }
@@ -36,13 +45,13 @@ pub(crate) fn liar(real: &Path, at: &Path, edit: Edit) -> io::Result<PathBuf> {
     Ok(at.to_owned())
 }
 
-fn pass_on(mut client: UnixStream, real: &Path, edit: &Edit) -> io::Result<()> {
+fn pass_on(mut client: UnixStream, real: &Path, edit: &Edit, other: fn(String) -> String) -> io::Result<()> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         client.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
-    let mut head = String::from_utf8_lossy(&head).into_owned();
+    let mut head = other(String::from_utf8_lossy(&head).into_owned());
     let is_length = |line: &&str| line.to_ascii_lowercase().starts_with("content-length:");
     let line = head.lines().find(is_length).map(str::to_owned);
     let length = line.as_ref().and_then(|line| line.split(':').nth(1)?.trim().parse::<usize>().ok());
