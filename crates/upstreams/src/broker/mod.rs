@@ -23,6 +23,8 @@ pub mod command;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod index;
+#[cfg(test)]
+mod label_tests;
 mod labels;
 mod rates;
 mod request;

@@ -12,7 +12,7 @@ use sandbox::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::call::CallError;
-use super::labels::LabelStore;
+use super::labels::{LabelStore, Labels};
 use super::rates::Rates;
 use super::shelf::Shelf;
 use super::{
@@ -40,7 +40,7 @@ pub(super) struct Session {
     pub(super) caller: Caller,
     /// The handle of the run, by which a client that waits for it finds its questions.
     pub(super) run_id: Option<String>,
-    sandbox: Option<String>,
+    labels: Arc<Labels>,
     /// The servers that it may call, sorted.
     servers: Vec<String>,
     /// Requests that are not answered.
@@ -59,7 +59,6 @@ struct State {
     /// Calls without an answer, by number.
     pending: BTreeMap<u64, String>,
     next: u64,
-    labels: BTreeSet<String>,
     /// Calls that nothing in the program waited for, as its library says.
     left: Vec<String>,
 }
@@ -78,16 +77,16 @@ impl Session {
         sandbox: Option<&str>,
         servers: Vec<String>,
     ) -> io::Result<Self> {
-        let labels = sandbox.map(|id| shared.labels.read(id)).transpose()?.unwrap_or_default();
+        let labels = sandbox.map(|id| shared.labels.open(id)).transpose()?.unwrap_or_default();
         let of_server = |name: &String| (name.clone(), Semaphore::new(IN_FLIGHT_OF_SERVER_MAX));
         Ok(Self {
             of_server: servers.iter().map(of_server).collect(),
-            sandbox: sandbox.map(str::to_owned),
+            labels,
             run_id: None,
             open: Arc::new(Semaphore::new(OPEN_REQUESTS_MAX)),
             large: Arc::new(Semaphore::new(LARGE_REQUESTS_MAX)),
             in_flight: Semaphore::new(IN_FLIGHT_MAX),
-            state: Mutex::new(State { labels, ..State::default() }),
+            state: Mutex::default(),
             shared,
             caller,
             servers,
@@ -191,33 +190,21 @@ impl Session {
 
     /// The label of this run that one of `refused` names.
     pub(super) fn barred_by(&self, refused: &[String]) -> Option<String> {
-        let state = self.lock();
-        refused.iter().find(|label| state.labels.contains(*label)).cloned()
+        self.labels.barred_by(refused)
     }
 
     /// The labels of this run.
     pub(super) fn labels(&self) -> BTreeSet<String> {
-        self.lock().labels.clone()
+        self.labels.all()
     }
 
-    /// Marks the run, and its sandbox, with what it is about to read.
+    /// Marks the run, and its sandbox, with what it is about to read. The program gets nothing before this returns.
     pub(super) async fn mark(&self, labels: BTreeSet<String>) -> Result<(), CallError> {
-        let is_known = labels.is_subset(&self.lock().labels);
-        if is_known {
-            return Ok(());
-        }
-        // First the run: from here on it is barred, whatever the disk does.
-        self.lock().labels.extend(labels.iter().cloned());
-        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
-        let shared = Arc::clone(&self.shared);
-        let kept = tokio::task::spawn_blocking(move || shared.labels.add(&sandbox, &labels)).await;
-        match kept {
-            Ok(Ok(())) => Ok(()),
-            failed => {
-                tracing::error!(reason = ?failed.map(|kept| kept.err()), "labels_not_kept");
-                Err(CallError::failed("labels_unavailable", "the labels of the result cannot be kept"))
-            }
-        }
+        self.labels.mark(labels).await.map_err(|error| {
+            tracing::error!(reason = %error, "labels_not_kept");
+            CallError::failed("labels_unavailable", "the labels of the result cannot be kept")
+                .remedy("ask the operator, or make the call in a run without a persistent sandbox")
+        })
     }
 
     /// Notes calls that nothing in the program waited for.

@@ -45,7 +45,7 @@ impl Stage {
         Self::in_sandbox(None)
     }
 
-    fn in_sandbox(sandbox: Option<&str>) -> Self {
+    pub(super) fn in_sandbox(sandbox: Option<&str>) -> Self {
         Self::of(sandbox, Book::default())
     }
 
@@ -62,7 +62,7 @@ impl Stage {
     }
 
     /// Another run of the same server.
-    fn again(&self, caller: Caller, sandbox: Option<&str>) -> Self {
+    pub(super) fn again(&self, caller: Caller, sandbox: Option<&str>) -> Self {
         let session = Session::new(Arc::clone(&self.session.shared), caller, sandbox, servers()).unwrap();
         let folder = harness::TestFolder::new();
         Self { folder, host: Arc::clone(&self.host), session: Arc::new(session), pause: Arc::default() }

@@ -1,0 +1,65 @@
+//! Labels that must not get lost: written before the program gets the result, and for everything that a result may say.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use engine::Caller;
+use rustix::fs::FlockOperation;
+use serde_json::json;
+
+use super::fake::LABEL;
+use super::labels::{LOCK, LabelStore};
+use super::tests::Stage;
+
+const SANDBOX: &str = "sbx_1";
+
+fn labels() -> BTreeSet<String> {
+    BTreeSet::from([LABEL.to_owned()])
+}
+
+/// The labels of the sandbox on the disk, as the next server finds them.
+fn kept(stage: &Stage) -> BTreeSet<String> {
+    LabelStore::new(stage.folder.path()).open(SANDBOX).unwrap().all()
+}
+
+#[tokio::test]
+async fn a_result_whose_labels_cannot_be_written_is_never_given() {
+    let stage = Stage::in_sandbox(Some(SANDBOX));
+    let folder = stage.folder.path().join("labels");
+    std::fs::write(&folder, "in the way").unwrap();
+    let mut program = stage.connect();
+    for _ in 0..2 {
+        assert_eq!(program.refused("mail.echo", json!({})).await, "labels_unavailable");
+    }
+    std::fs::remove_file(&folder).unwrap();
+    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
+    assert_eq!(kept(&stage), labels());
+}
+
+#[tokio::test]
+async fn a_result_waits_for_labels_that_another_call_writes() {
+    let stage = Stage::in_sandbox(Some(SANDBOX));
+    let folder = stage.folder.path().join("labels");
+    std::fs::create_dir(&folder).unwrap();
+    // As another process that changes labels.
+    let lock = std::fs::File::create(folder.join(LOCK)).unwrap();
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let mut first = std::pin::pin!(stage.session.mark(labels()));
+    let mut second = std::pin::pin!(stage.session.mark(labels()));
+    let moment = Duration::from_millis(200);
+    assert!(tokio::time::timeout(moment, &mut first).await.is_err(), "it is not written yet");
+    assert!(tokio::time::timeout(moment, &mut second).await.is_err(), "nor for the second call");
+    assert!(kept(&stage).is_empty());
+    drop(lock);
+    tokio::try_join!(first, second).unwrap();
+    assert_eq!(kept(&stage), labels());
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_turn_has_the_labels_of_the_run_before_it() {
+    let stage = Stage::in_sandbox(Some(SANDBOX));
+    // Opened before it has its turn, while the other run has read nothing.
+    let next = stage.again(Caller::local(), Some(SANDBOX));
+    assert!(stage.connect().call("mail.echo", json!({})).await.get("ok").is_some());
+    assert_eq!(next.connect().refused("sink.echo", json!({})).await, "label_refused");
+}
