@@ -31,6 +31,10 @@ const TOOLS: [(&str, Effect, ToolAccess); 12] = [
     ("hidden", Effect::Read, ToolAccess::Deny),
     ("held", Effect::Read, ToolAccess::Held),
 ];
+/// A tool of every server whose server fails before it can be asked.
+pub const BROKEN_TOOL: &str = "broken";
+/// A resource that every server refuses.
+pub const REFUSED_URI: &str = "docs://refused";
 const SERVERS: [&str; 5] = ["x", "y", "odd-server", "mail", "sink"];
 /// The label of results of `mail`, which `sink` refuses.
 pub const LABEL: &str = "private";
@@ -65,6 +69,9 @@ impl FakeHost {
     }
 
     async fn answer(&self, call: ToolCall<'_>) -> Result<ToolAnswer, ToolError> {
+        if let Some(message) = call.arguments.get("refuse").and_then(Value::as_str) {
+            return Err(ToolError::new(ToolErrorCode::ServerError, message).after_sending());
+        }
         let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
         let image = json!({ "type": "image", "mimeType": "image/png", "data": PIXEL });
         let link = json!({ "type": "resource_link", "uri": "docs://index", "name": "index" });
@@ -180,8 +187,11 @@ impl ToolHost for FakeHost {
             refuses: refuses_of(server),
             digest: String::new(),
         });
-        let unknown = || ToolError::new(ToolErrorCode::UnknownTool, format!("{server} has no tool {tool}"));
-        Box::pin(std::future::ready(standing.ok_or_else(unknown)))
+        let error = || match tool {
+            BROKEN_TOOL => ToolError::new(ToolErrorCode::ServerUnavailable, "what the server said last"),
+            _ => ToolError::new(ToolErrorCode::UnknownTool, format!("{server} has no tool {tool}")),
+        };
+        Box::pin(std::future::ready(standing.ok_or_else(error)))
     }
 
     fn describe<'a>(
@@ -222,6 +232,10 @@ impl ToolHost for FakeHost {
     }
 
     fn read<'a>(&'a self, read: ResourceRead<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
+        if read.uri == REFUSED_URI {
+            let error = ToolError::new(ToolErrorCode::ServerError, "the text of the server");
+            return Box::pin(std::future::ready(Err(error.after_sending())));
+        }
         let contents =
             json!([{ "uri": read.uri, "mimeType": "text/plain", "text": format!("read {}", read.uri) }]);
         let mut result = Map::new();

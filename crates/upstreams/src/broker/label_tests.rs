@@ -7,7 +7,7 @@ use engine::Caller;
 use rustix::fs::FlockOperation;
 use serde_json::json;
 
-use super::fake::LABEL;
+use super::fake::{BROKEN_TOOL, LABEL, REFUSED_URI};
 use super::labels::{LOCK, LabelStore};
 use super::tests::Stage;
 
@@ -62,4 +62,46 @@ async fn a_run_that_waits_for_its_turn_has_the_labels_of_the_run_before_it() {
     let next = stage.again(Caller::local(), Some(SANDBOX));
     assert!(stage.connect().call("mail.echo", json!({})).await.get("ok").is_some());
     assert_eq!(next.connect().refused("sink.echo", json!({})).await, "label_refused");
+}
+
+#[tokio::test]
+async fn lists_of_what_was_saved_carry_the_labels_of_what_they_name() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
+    let saved = json!({"name": "f", "about": "what was read", "language": "python", "source": ""});
+    program.ask(json!({"id": 1, "save": saved})).await;
+    program.ask(json!({"id": 1, "memory": {"set": "what was read", "value": 1}})).await;
+    let lists = [
+        json!({"id": 1, "saved": null}),
+        json!({"id": 1, "memory": null}),
+        json!({"id": 1, "memory": {"delete": "what was read"}}),
+    ];
+    for asked in lists {
+        let mut next = stage.again(Caller::local(), None).connect();
+        assert!(next.call("sink.echo", json!({})).await.get("ok").is_some());
+        let told = next.ask(asked.clone()).await;
+        assert!(told["ok"] == true || told.to_string().contains("what was read"), "{told}");
+        assert_eq!(next.refused("sink.echo", json!({})).await, "label_refused", "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn errors_in_the_words_of_a_server_carry_its_labels() {
+    let requests = [
+        json!({"id": 1, "call": "mail.echo", "args": {"refuse": "what was read"}}),
+        json!({"id": 1, "read": ["mail", REFUSED_URI]}),
+        json!({"id": 1, "call": ["mail", BROKEN_TOOL]}),
+        json!({"id": 1, "describe": format!("mail.{BROKEN_TOOL}")}),
+    ];
+    for asked in requests {
+        let stage = Stage::new();
+        let mut program = stage.connect();
+        assert!(program.ask(asked.clone()).await["error"]["code"].is_string());
+        assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused", "{asked}");
+    }
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    assert_eq!(program.refused("mail.nothing", json!({})).await, "unknown_tool");
+    assert!(program.call("sink.echo", json!({})).await.get("ok").is_some(), "no server said anything");
 }

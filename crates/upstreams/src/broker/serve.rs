@@ -18,7 +18,7 @@ use super::request::{Memory, Request, RequestLine, parse};
 use super::session::{Session, names_of};
 use super::shelf::{Document, ShelfError};
 use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
-use crate::FindQuery;
+use crate::{FindQuery, ServerInfo, ServerState};
 
 const READ_BYTES: usize = 16 << 10;
 /// Answers that wait together are written together up to this length.
@@ -244,13 +244,23 @@ impl Session {
                 };
                 let query = FindQuery { words: &words, servers: Some(&servers), dialect, limit };
                 let mut found = host.find(query).await;
+                // Why a server failed may be told in its own words.
+                if !found.failed.is_empty() {
+                    let is_failed =
+                        |info: &ServerInfo| found.failed.iter().any(|(name, _)| *name == info.name);
+                    self.mark(self.labels_of(is_failed)).await?;
+                }
                 let shown = found.tools.len();
                 found.tools.retain(|tool| !self.is_hidden(&[tool.name.clone(), tool.own_name.clone()]));
                 found.total = found.total.saturating_sub(shown - found.tools.len());
                 Ok(serde_json::to_value(found).unwrap_or_default())
             }
             Request::Describe { server, tool } => {
-                let described = host.describe(self.server(&server)?, &tool).await?;
+                let server_name = self.server(&server)?;
+                let described = match host.describe(server_name, &tool).await {
+                    Ok(described) => described,
+                    Err(error) => return Err(self.server_failed(server_name, error).await),
+                };
                 let names = names_of(&described.server, &described.tool, &described.alias);
                 if self.is_hidden(&names) {
                     return Err(unknown_tool(&format!("{server}.{tool}")));
@@ -259,8 +269,13 @@ impl Session {
             }
             Request::Servers => {
                 let known = host.servers();
-                let granted = known.iter().filter(|info| self.servers().contains(&info.name));
-                Ok(Value::Array(granted.map(|info| serde_json::to_value(info).unwrap_or_default()).collect()))
+                let granted: Vec<_> =
+                    known.iter().filter(|info| self.servers().contains(&info.name)).collect();
+                let failed = granted.iter().filter(|info| matches!(info.state, ServerState::Failed { .. }));
+                self.mark(failed.flat_map(|info| info.labels.iter().cloned()).collect()).await?;
+                Ok(Value::Array(
+                    granted.iter().map(|info| serde_json::to_value(info).unwrap_or_default()).collect(),
+                ))
             }
             Request::Save { name, about, language, source } => {
                 let value = json!({ "name": name, "about": about, "language": language, "source": source });
@@ -272,6 +287,7 @@ impl Session {
             Request::Saved(None) => {
                 let shared = Arc::clone(&self.shared);
                 let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
+                self.mark_all(&found).await?;
                 let about = |document: &Document| {
                     let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
                     json!({ "name": document.key, "about": field("about"), "language": field("language") })
@@ -315,14 +331,25 @@ impl Session {
                 Ok(Value::Bool(true))
             }
             Memory::Delete(key) => {
-                let removed = self.on_disk(move |principal| shared.memory.remove(principal, &key)).await?;
-                Ok(Value::Bool(removed))
+                let removed = self.on_disk(move |principal| {
+                    let document = shared.memory.get(principal, &key).ok().flatten();
+                    Ok((shared.memory.remove(principal, &key)?, document))
+                });
+                let (is_removed, document) = removed.await?;
+                self.mark_all(document.as_slice()).await?;
+                Ok(Value::Bool(is_removed))
             }
             Memory::List => {
                 let found = self.on_disk(move |principal| shared.memory.list(principal)).await?;
+                self.mark_all(&found).await?;
                 Ok(found.into_iter().map(|document| document.key).collect::<Vec<_>>().into())
             }
         }
+    }
+
+    /// Marks the run with the labels of documents that it is told about: names and descriptions may hold what was read.
+    async fn mark_all(&self, documents: &[Document]) -> Result<(), CallError> {
+        self.mark(documents.iter().flat_map(|document| document.labels.iter().cloned()).collect()).await
     }
 
     /// Works with files, on a thread that may wait for the disk.
