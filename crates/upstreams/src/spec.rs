@@ -18,7 +18,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// The largest file that `${file:PATH}` names.
 const SECRET_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Shorter values are not taken out of results: they occur by chance.
-const SECRET_BYTES_LEAST: usize = 8;
+pub(crate) const SECRET_BYTES_LEAST: usize = 8;
 
 /// One upstream server.
 #[derive(Debug, Clone, PartialEq, Eq)]

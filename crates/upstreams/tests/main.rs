@@ -10,6 +10,7 @@ mod login;
 mod measure;
 mod real;
 mod stage;
+mod walled;
 
 use std::process::ExitCode;
 
@@ -99,6 +100,7 @@ fn own_trials() -> Vec<Trial> {
         login::a_client_document_that_is_not_its_own_is_refused,
         login::hostile_metadata_ends_a_login_before_a_code_is_asked_for,
         login::tokens_that_cannot_be_sent_are_refused,
+        walled::a_secret_that_a_server_gets_by_access_is_taken_out_of_its_results,
     )
 }
 

@@ -56,7 +56,7 @@ impl Walled {
         let shown = folders::open(program.read, program.write, &self.state_dir);
         let shown = shown.map_err(|(reason, remedy)| unavailable(&reason, remedy))?;
         let mut given = Given::default();
-        let grants = self.reach(&caller, program.access, &mut given).map_err(told)?;
+        let Reach { grants, secrets } = self.reach(&caller, program.access, &mut given).map_err(told)?;
         for (name, value) in program.env {
             given.set(&name, value);
         }
@@ -79,18 +79,14 @@ impl Walled {
             reader: Box::new(running.stdout),
             writer: Box::new(running.stdin),
             end: Box::new(End(running.end)),
+            secrets,
         })
     }
 
     /// Opens names of access for the server's own traffic. Tools of other servers are not among them.
-    fn reach(
-        &self,
-        caller: &Caller,
-        names: &[String],
-        given: &mut Given,
-    ) -> Result<Vec<engine::links::Grant>, RunError> {
+    fn reach(&self, caller: &Caller, names: &[String], given: &mut Given) -> Result<Reach, RunError> {
         if names.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Reach::default());
         }
         let Some(web) = &self.web else {
             return Err(
@@ -100,11 +96,21 @@ impl Walled {
         let opened =
             web.open(&AccessCall { caller, run_id: None, sandbox: None, names, calls_tools: false })?;
         given.set_proxies(opened.proxies);
+        let mut secrets = Vec::with_capacity(opened.secrets.len());
         for (name, secret) in opened.secrets {
+            secrets.push(secret.expose().to_owned());
             given.set_secret(&name, secret);
         }
-        Ok(opened.grants)
+        Ok(Reach { grants: opened.grants, secrets })
     }
+}
+
+/// What the names of access give to a server.
+#[derive(Default)]
+struct Reach {
+    grants: Vec<engine::links::Grant>,
+    /// The values of the secrets in its environment, which its results must not show.
+    secrets: Vec<String>,
 }
 
 impl WalledStart for Walled {
@@ -132,4 +138,49 @@ fn unavailable(message: &str, remedy: &str) -> ToolError {
 fn told(error: RunError) -> ToolError {
     let cause = error.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     unavailable(&format!("{}{cause} ({})", error.message, error.code), &error.remedy.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::access::{AccessRecord, Offered, Opened, Reached};
+    use engine::{Proxies, Secret};
+
+    use super::*;
+
+    /// Access that gives one secret.
+    struct Web;
+
+    struct Nothing;
+
+    impl AccessRecord for Nothing {
+        fn reached(&self) -> Vec<Reached> {
+            Vec::new()
+        }
+    }
+
+    impl AccessBook for Web {
+        fn offered(&self) -> &[Offered] {
+            &[]
+        }
+
+        fn open(&self, _: &AccessCall<'_>) -> Result<Opened, RunError> {
+            Ok(Opened {
+                grants: Vec::new(),
+                proxies: Proxies::default(),
+                secrets: vec![("TOKEN".to_owned(), Secret::new("s3cret-of-access".to_owned()))],
+                redactor: None,
+                summary: String::new(),
+                has_tools: false,
+                record: Arc::new(Nothing),
+            })
+        }
+    }
+
+    #[test]
+    fn secrets_that_a_server_gets_by_access_are_known_to_its_redaction() {
+        let walled = Walled { engine: Weak::new(), web: Some(Arc::new(Web)), state_dir: PathBuf::new() };
+        let names = ["web".to_owned()];
+        let reach = walled.reach(&Caller::local(), &names, &mut Given::default()).unwrap();
+        assert_eq!(reach.secrets, ["s3cret-of-access"]);
+    }
 }
