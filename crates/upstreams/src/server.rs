@@ -119,6 +119,28 @@ impl Drop for Opened<'_> {
     }
 }
 
+/// A change of tools that is being listed. A listing that fails, or that is given up, leaves it to the next one.
+struct Change<'a>(Option<&'a Session>);
+
+impl<'a> Change<'a> {
+    fn take(session: &'a Session) -> Self {
+        session.connection.take_changed();
+        Self(Some(session))
+    }
+
+    fn is_listed(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.connection.set_changed();
+        }
+    }
+}
+
 impl Server {
     pub(crate) fn new(spec: ServerSpec, principal: Principal, starter: Starter, shelf: Shelf) -> Arc<Self> {
         let stamp = shelf.stamp(&spec.name);
@@ -331,13 +353,12 @@ impl Server {
     async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
         let deadline = Instant::now() + listing::LISTING_PATIENCE;
         // Taken first: a change that is announced while the pages are read is read again.
-        session.connection.take_changed();
+        let change = Change::take(session);
         let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
             true => listing::tools(&session.connection, deadline).await?,
             false => Vec::new(),
         };
-        *locked(&session.listed) = Instant::now();
-        self.update(move |catalogue| {
+        let listed = self.update(move |catalogue| {
             if let Some(hello) = hello {
                 catalogue.header.era = Some(hello.era);
                 catalogue.header.version = hello.version;
@@ -346,8 +367,11 @@ impl Server {
                 catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
             }
             catalogue.list(definitions);
-        })
-        .await
+        });
+        listed.await?;
+        *locked(&session.listed) = Instant::now();
+        change.is_listed();
+        Ok(())
     }
 
     /// Asks to be told when the tools change. In the other era servers tell it without being asked.

@@ -1,6 +1,6 @@
 //! Servers that break the protocol, flood, lie or change.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use upstreams::{Dialect, FindQuery, Template, ToolAccess, ToolErrorCode, ToolHost, Transport};
 
@@ -152,6 +152,23 @@ pub(crate) async fn a_definition_that_changes_while_the_server_runs_is_held_at_o
     call(&host, "echo", "x").await.unwrap();
     let error = call(&host, "echo", "x").await.unwrap_err();
     assert_eq!(error.code, ToolErrorCode::ToolHeld, "{error}");
+    host.close().await;
+}
+
+pub(crate) async fn a_change_whose_listing_failed_is_listed_again() {
+    let folder = Folder::new();
+    let host = host(&folder, spec("change-unlisted", &folder));
+    assert_eq!(text(&call(&host, "echo", "x").await.unwrap()), "x");
+    let begun = Instant::now();
+    // The notification arrives around the answer of the first call.
+    let failed = loop {
+        match call(&host, "echo", "x").await {
+            Ok(_) => assert!(begun.elapsed() < Duration::from_secs(10), "no change was announced"),
+            Err(error) => break error,
+        }
+    };
+    assert!(failed.message.contains("try again"), "{failed}");
+    assert_eq!(call(&host, "echo", "x").await.unwrap_err().code, ToolErrorCode::ToolHeld);
     host.close().await;
 }
 

@@ -73,6 +73,7 @@ fn own_trials() -> Vec<Trial> {
         hostile::a_silent_server_times_out_and_was_called_once,
         hostile::a_changed_definition_is_held_until_accepted,
         hostile::a_definition_that_changes_while_the_server_runs_is_held_at_once,
+        hostile::a_change_whose_listing_failed_is_listed_again,
         hostile::a_poisoned_description_is_held_and_not_shown,
         hostile::requests_of_a_server_are_refused_and_pings_answered,
         hostile::a_credential_is_taken_out_of_results,

@@ -100,6 +100,10 @@ impl HttpPeer {
         self.changed.load(Ordering::Acquire)
     }
 
+    pub(crate) fn set_changed(&self) {
+        self.changed.store(true, Ordering::Release);
+    }
+
     pub(crate) async fn request(
         &self,
         method: &str,

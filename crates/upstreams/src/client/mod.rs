@@ -110,6 +110,14 @@ impl Connection {
         }
     }
 
+    /// Notes that the tools changed and were not listed since.
+    pub(crate) fn set_changed(&self) {
+        match self {
+            Self::Lines(peer) => peer.set_changed(),
+            Self::Http(peer) => peer.set_changed(),
+        }
+    }
+
     /// Credentials of this moment that results must not show, besides those of the start.
     pub(crate) fn secrets(&self) -> Vec<String> {
         match self {
