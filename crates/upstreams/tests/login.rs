@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use upstreams::{HttpSpec, Login, ToolCall, ToolErrorCode, ToolHost, Transport, Upstreams};
 
-use crate::http::{Reply, Request, play, with_handshake};
+use crate::http::{Reply, Request, TOKEN_ASKED, play, with_handshake};
 use crate::stage::{Folder, arguments, call, host, server, text};
 
 /// The authorization server. It ends with its standard input.
@@ -153,6 +153,19 @@ pub(crate) async fn a_login_gives_tokens_that_are_refreshed_and_forgotten() {
             .count(),
         0
     );
+    host.close().await;
+}
+
+pub(crate) async fn a_token_that_replaces_a_refused_one_is_taken_out_of_results() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    log_in(&host, Login::default()).await.unwrap();
+    assert_eq!(text(&call(&host, "echo", TOKEN_ASKED).await.unwrap()), "[redacted]");
+    let first = seen.tokens.lock().unwrap().last().unwrap().clone();
+    seen.refused.lock().unwrap().push(first.clone());
+    // The answer to the request that was sent again with another token tells that token.
+    assert_eq!(text(&call(&host, "echo", TOKEN_ASKED).await.unwrap()), "[redacted]");
+    assert_ne!(*seen.tokens.lock().unwrap().last().unwrap(), first);
     host.close().await;
 }
 

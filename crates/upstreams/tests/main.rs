@@ -95,6 +95,7 @@ fn own_trials() -> Vec<Trial> {
         http::refusals_are_told_apart,
         http::a_call_that_may_have_arrived_is_not_repeated,
         login::a_login_gives_tokens_that_are_refreshed_and_forgotten,
+        login::a_token_that_replaces_a_refused_one_is_taken_out_of_results,
         login::tokens_belong_to_one_principal,
         login::an_authorization_server_that_cannot_be_trusted_is_refused,
         login::a_client_is_known_by_the_address_of_its_metadata,

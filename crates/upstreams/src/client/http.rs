@@ -239,10 +239,12 @@ impl HttpPeer {
             Some(refused) => self.credential.refreshed(refused).await,
             None => None,
         };
-        self.credential.look_again();
         match another {
             Some(another) => self.send(self.build(envelope, body, Some(&another))?, begun).await,
-            None => Ok(sent),
+            None => {
+                self.credential.look_again();
+                Ok(sent)
+            }
         }
     }
 
