@@ -101,7 +101,7 @@ impl Credential {
     }
 
     /// The access token; `None` without a login.
-    pub(crate) async fn bearer(&self) -> Option<String> {
+    pub(crate) async fn bearer(self: &Arc<Self>) -> Option<String> {
         let known = self.known().now.clone();
         let known = match known {
             Some(known) => known,
@@ -123,7 +123,15 @@ impl Credential {
     }
 
     /// Another token in the place of one that was refused or ends; `None` if there is none.
-    pub(crate) async fn refreshed(&self, refused: &str) -> Option<String> {
+    pub(crate) async fn refreshed(self: &Arc<Self>, refused: &str) -> Option<String> {
+        let (credential, refused) = (Arc::clone(self), refused.to_owned());
+        // A task of its own, which goes on when the caller gives up: a refresh token that was sent is used up, and without
+        // the one that comes for it the login is lost.
+        let exchanged = tokio::spawn(async move { credential.exchanged(&refused).await });
+        exchanged.await.ok()?
+    }
+
+    async fn exchanged(&self, refused: &str) -> Option<String> {
         let (store, server) = (self.store.clone(), self.server.clone());
         let turn = tokio::task::spawn_blocking(move || store.refresh_turn(&server)).await.ok()?.ok()?;
         let known = self.load()?;
