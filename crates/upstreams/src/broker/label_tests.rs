@@ -23,6 +23,39 @@ fn kept(stage: &Stage) -> BTreeSet<String> {
 }
 
 #[tokio::test]
+async fn what_a_run_has_read_bars_servers_that_refuse_it() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    assert!(program.call("sink.echo", json!({})).await.get("ok").is_some());
+    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
+    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
+    assert!(program.call("x.echo", json!({})).await.get("ok").is_some(), "others are not barred");
+    let mut other = stage.again(Caller::local(), None).connect();
+    assert!(other.call("sink.echo", json!({})).await.get("ok").is_some(), "another run has read nothing");
+}
+
+#[tokio::test]
+async fn a_read_resource_carries_labels_too() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    let answer = program.ask(json!({"id": 1, "read": ["mail", "docs://index"]})).await;
+    assert_eq!(answer["ok"]["contents"][0]["text"], "read docs://index");
+    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
+}
+
+#[tokio::test]
+async fn memory_does_not_carry_what_was_read_past_the_labels() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
+    program.ask(json!({"id": 1, "memory": {"set": "k", "value": 12}})).await;
+    let next = stage.again(Caller::local(), None);
+    let mut program = next.connect();
+    assert_eq!(program.ask(json!({"id": 1, "memory": {"get": "k"}})).await["ok"]["value"], 12);
+    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
+}
+
+#[tokio::test]
 async fn a_result_whose_labels_cannot_be_written_is_never_given() {
     let stage = Stage::in_sandbox(Some(SANDBOX));
     let folder = stage.folder.path().join("labels");

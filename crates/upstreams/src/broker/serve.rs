@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use engine::links::RunPause;
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ const READ_BYTES: usize = 16 << 10;
 const BATCH_BYTES: usize = 32 << 10;
 /// The answers of one link that wait to be written: as many as calls can be in flight.
 const ANSWERS_WAITING_MAX: usize = super::IN_FLIGHT_MAX;
+/// How long a link rests before each answer that says that its principal asks too often.
+const LIMITED_PAUSE: Duration = Duration::from_millis(20);
 /// The libraries of languages, which their drivers ask for at the first use.
 const PYTHON: &str = include_str!("../../../../runtimes/python/tools.py");
 const JAVASCRIPT: &str = include_str!("../../../../runtimes/javascript/tools.js");
@@ -126,6 +129,11 @@ impl LinkServer {
         }
         let open = Arc::clone(&self.session.open).acquire_owned().await.map_err(closed)?;
         let places = Places { _open: Some(open), _large: large };
+        if let Err(limited) = self.session.count_request() {
+            // A program that asks on and on gets few answers: each one costs time of the server.
+            tokio::time::sleep(LIMITED_PAUSE).await;
+            return self.answer(refusal(&id, &limited, None), places).await;
+        }
         let request = match request {
             Ok(request) => request,
             Err(error) => return self.answer(refusal(&id, &error, None), places).await,
@@ -352,12 +360,14 @@ impl Session {
         self.mark(documents.iter().flat_map(|document| document.labels.iter().cloned()).collect()).await
     }
 
-    /// Works with files, on a thread that may wait for the disk.
+    /// Works with files, on a thread that may wait for the disk. A run has few such threads: others need them, too.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&policy::Principal) -> Result<T, ShelfError> + Send + 'static,
     ) -> Result<T, CallError> {
         let principal = self.caller.principal.clone();
+        let closed = |_| CallError::failed("no_run", "the run has ended");
+        let _place = self.disk.acquire().await.map_err(closed)?;
         match tokio::task::spawn_blocking(move || work(&principal)).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {

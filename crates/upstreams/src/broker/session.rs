@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::access::ToolsUse;
 use engine::links::{Broker, Link, LinkCall};
@@ -16,8 +16,8 @@ use super::labels::{LabelStore, Labels};
 use super::rates::Rates;
 use super::shelf::Shelf;
 use super::{
-    CALLS_MAX, IN_FLIGHT_MAX, IN_FLIGHT_OF_SERVER_MAX, LARGE_REQUESTS_MAX, OPEN_REQUESTS_MAX,
-    RESULT_BYTES_MAX, RUN_BYTES_MAX, serve,
+    CALLS_MAX, DISK_REQUESTS_MAX, IN_FLIGHT_MAX, IN_FLIGHT_OF_SERVER_MAX, LARGE_REQUESTS_MAX,
+    OPEN_REQUESTS_MAX, RESULT_BYTES_MAX, RUN_BYTES_MAX, serve,
 };
 use crate::ToolHost;
 
@@ -28,7 +28,10 @@ const NAMED_MAX: usize = 8;
 pub(super) struct Shared {
     pub(super) host: Arc<dyn ToolHost>,
     pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// Calls.
     pub(super) rates: Rates,
+    /// Requests of every kind.
+    pub(super) requests: Rates,
     pub(super) labels: LabelStore,
     pub(super) saved: Shelf,
     pub(super) memory: Shelf,
@@ -47,6 +50,8 @@ pub(super) struct Session {
     pub(super) open: Arc<Semaphore>,
     pub(super) large: Arc<Semaphore>,
     pub(super) in_flight: Semaphore,
+    /// Those that read or write files.
+    pub(super) disk: Semaphore,
     of_server: HashMap<String, Semaphore>,
     state: Mutex<State>,
 }
@@ -86,6 +91,7 @@ impl Session {
             open: Arc::new(Semaphore::new(OPEN_REQUESTS_MAX)),
             large: Arc::new(Semaphore::new(LARGE_REQUESTS_MAX)),
             in_flight: Semaphore::new(IN_FLIGHT_MAX),
+            disk: Semaphore::new(DISK_REQUESTS_MAX),
             state: Mutex::default(),
             shared,
             caller,
@@ -148,15 +154,19 @@ impl Session {
             return Err(bytes_exhausted());
         }
         if let Err(wait) = self.shared.rates.count(&self.caller.principal, Instant::now()) {
-            let mut error = CallError::denied("rate_limited", "too many calls in this minute");
-            error.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            return Err(error.remedy(format!("wait {} s", wait.as_secs() + 1)));
+            return Err(rate_limited("too many calls in this minute", wait));
         }
         state.begun += 1;
         let number = state.next;
         state.next += 1;
         state.pending.insert(number, name.to_owned());
         Ok(Pending { session: self, number, name: name.to_owned() })
+    }
+
+    /// Takes a request of any kind from the budget of the principal.
+    pub(super) fn count_request(&self) -> Result<(), CallError> {
+        let counted = self.shared.requests.count(&self.caller.principal, Instant::now());
+        counted.map_err(|wait| rate_limited("too many requests in this minute", wait))
     }
 
     /// The most bytes of the next result.
@@ -241,6 +251,11 @@ impl Session {
         }
         warnings
     }
+}
+
+fn rate_limited(message: &str, wait: Duration) -> CallError {
+    let error = CallError::denied("rate_limited", message).remedy(format!("wait {} s", wait.as_secs() + 1));
+    CallError { retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)), ..error }
 }
 
 fn bytes_exhausted() -> CallError {
