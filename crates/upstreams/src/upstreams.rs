@@ -33,6 +33,8 @@ const LEARNED_MAX: u64 = 20;
 const ABOUT_CHARACTERS_MAX: usize = 200;
 /// The most sessions with tokens of principals that are kept.
 const PRINCIPALS_MAX: usize = 256;
+/// The most principals whose index of tools is kept.
+const INDEXES_MAX: usize = 8;
 
 /// What [`Upstreams`] is made of.
 pub struct UpstreamsConfig {
@@ -53,7 +55,8 @@ pub struct Upstreams {
     /// The same servers with tokens of other principals.
     of_principals: Mutex<Vec<(Principal, Arc<Server>)>>,
     starter: Starter,
-    index: Mutex<Option<Arc<Indexed>>>,
+    /// Those that were used last, by principal.
+    indexes: Mutex<Vec<(Principal, Arc<Indexed>)>>,
 }
 
 /// An index, and the catalogues that it was made from.
@@ -101,7 +104,7 @@ impl Upstreams {
         specs.sort_by(|one, other| one.name.cmp(&other.name));
         let server = |spec| Server::new(spec, Principal::local(), starter.clone(), shelf.clone());
         let servers = specs.into_iter().map(server).collect();
-        Arc::new(Self { servers, of_principals: Mutex::default(), starter, index: Mutex::new(None) })
+        Arc::new(Self { servers, of_principals: Mutex::default(), starter, indexes: Mutex::default() })
     }
 
     /// Whether there is any server.
@@ -109,9 +112,14 @@ impl Upstreams {
         self.servers.is_empty()
     }
 
-    /// Starts a server and lists its tools. Returns how many there are, and how many are held.
-    pub async fn list(&self, server: &str, patience: Duration) -> Result<(usize, usize), ToolError> {
-        let server = self.server(server)?;
+    /// Starts a server and lists the tools that it shows to a principal. Returns how many there are, and how many are held.
+    pub async fn list(
+        &self,
+        server: &str,
+        principal: &Principal,
+        patience: Duration,
+    ) -> Result<(usize, usize), ToolError> {
+        let server = self.of(self.server(server)?, principal);
         server.connected(&Bounds::until(Instant::now() + patience, 0)).await?;
         let catalogue = server.catalogue();
         Ok((catalogue.tools.len(), catalogue.held()))
@@ -175,13 +183,17 @@ impl Upstreams {
             return Arc::clone(server);
         }
         let mut all = locked(&self.of_principals);
-        let is_it = |(holder, known): &&(Principal, Arc<Server>)| {
+        let is_it = |(holder, known): &(Principal, Arc<Server>)| {
             holder == principal && known.spec.name == server.spec.name
         };
-        if let Some((_, known)) = all.iter().find(is_it) {
-            return Arc::clone(known);
+        if let Some(place) = all.iter().position(is_it) {
+            let known = all.remove(place);
+            let server = Arc::clone(&known.1);
+            all.push(known);
+            return server;
         }
         if all.len() >= PRINCIPALS_MAX {
+            // The one that was not used for the longest time.
             all.remove(0);
         }
         let own =
@@ -217,20 +229,25 @@ impl Upstreams {
         })
     }
 
-    /// The server and its tools, listed if they never were.
-    async fn listed(&self, name: &str) -> Result<(&Arc<Server>, Arc<Catalogue>), ToolError> {
-        let server = self.server(name)?;
+    /// The server and the tools that it shows to a principal, listed if they never were.
+    async fn listed(
+        &self,
+        principal: &Principal,
+        name: &str,
+    ) -> Result<(Arc<Server>, Arc<Catalogue>), ToolError> {
+        let server = self.of(self.server(name)?, principal);
         if !server.catalogue().header.is_listed {
             let bounds = Bounds::until(Instant::now() + FIRST_LISTING_PATIENCE, 0);
             server.connected(&bounds).await?;
         }
-        Ok((server, server.catalogue()))
+        let catalogue = server.catalogue();
+        Ok((server, catalogue))
     }
 
     /// Lists the tools of servers that were never listed, all at once. Returns those that failed.
-    async fn list_new(&self, query: &FindQuery<'_>) -> Vec<(String, String)> {
+    async fn list_new(&self, servers: &[Arc<Server>], query: &FindQuery<'_>) -> Vec<(String, String)> {
         let mut starts = JoinSet::new();
-        for server in self.servers.iter().filter(|server| is_wanted(server, query)) {
+        for server in servers.iter().filter(|server| is_wanted(server, query)) {
             if !server.catalogue().header.is_listed {
                 let server = Arc::clone(server);
                 starts.spawn(async move {
@@ -248,10 +265,14 @@ impl Upstreams {
         failed
     }
 
-    /// The index of what is known now.
-    async fn indexed(&self) -> Arc<Indexed> {
-        let catalogues: Vec<Arc<Catalogue>> = self.servers.iter().map(|server| server.catalogue()).collect();
-        let known = locked(&self.index).clone();
+    /// The index of what is known now about the servers of a principal.
+    async fn indexed(&self, principal: &Principal, servers: &[Arc<Server>]) -> Arc<Indexed> {
+        let catalogues: Vec<Arc<Catalogue>> = servers.iter().map(|server| server.catalogue()).collect();
+        // All principals see the same where no server has a login.
+        let is_own = servers.iter().zip(&self.servers).any(|(own, shared)| !Arc::ptr_eq(own, shared));
+        let holder = if is_own { principal.clone() } else { Principal::local() };
+        let known =
+            locked(&self.indexes).iter().find(|(one, _)| *one == holder).map(|(_, known)| known.clone());
         let is_same = |known: &Arc<Indexed>| {
             known.catalogues.iter().zip(&catalogues).all(|(one, other)| Arc::ptr_eq(one, other))
         };
@@ -269,7 +290,12 @@ impl Upstreams {
             Ok(built) => built,
             Err(_) => Arc::new(Indexed { catalogues: Vec::new(), index: Index::default() }),
         };
-        *locked(&self.index) = Some(Arc::clone(&built));
+        let mut indexes = locked(&self.indexes);
+        indexes.retain(|(one, _)| *one != holder);
+        if indexes.len() >= INDEXES_MAX {
+            indexes.remove(0);
+        }
+        indexes.push((holder, Arc::clone(&built)));
         built
     }
 
@@ -295,12 +321,13 @@ impl Upstreams {
     }
 
     async fn search(&self, query: FindQuery<'_>) -> FoundTools {
-        let failed = self.list_new(&query).await;
-        let indexed = self.indexed().await;
+        let servers: Vec<Arc<Server>> =
+            self.servers.iter().map(|server| self.of(server, query.principal)).collect();
+        let failed = self.list_new(&servers, &query).await;
+        let indexed = self.indexed(query.principal, &servers).await;
         let places = self.places(&indexed, &query);
         let shown = places.iter().take(query.limit).map(|(server, tool)| {
-            let (server, catalogue) =
-                (&self.servers[*server as usize], &indexed.catalogues[*server as usize]);
+            let (server, catalogue) = (&servers[*server as usize], &indexed.catalogues[*server as usize]);
             found(&server.spec, &catalogue.tools[*tool as usize], query.dialect)
         });
         let tools: Vec<FoundTool> = shown.collect();
@@ -347,11 +374,12 @@ impl ToolHost for Upstreams {
 
     fn standing<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             let spec = &server.spec;
             let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
             Ok(ToolStanding {
@@ -369,11 +397,12 @@ impl ToolHost for Upstreams {
 
     fn describe<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             let spec = &server.spec;
             let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
             Ok(definition(spec, tool))
@@ -425,9 +454,14 @@ impl ToolHost for Upstreams {
         })
     }
 
-    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn stubs<'a>(
+        &'a self,
+        principal: &'a Principal,
+        server: &'a str,
+        dialect: Dialect,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             Ok(stubs::declarations(&server.spec.name, &catalogue, dialect))
         })
     }

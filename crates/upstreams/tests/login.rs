@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use upstreams::{HttpSpec, Login, ToolCall, ToolErrorCode, ToolHost, Transport, Upstreams};
+use upstreams::{
+    Dialect, FindQuery, HttpSpec, Login, ToolCall, ToolErrorCode, ToolHost, Transport, Upstreams,
+};
 
 use crate::http::{Reply, Request, TOKEN_ASKED, play, with_handshake};
-use crate::stage::{Folder, arguments, call, host, server, text};
+use crate::stage::{Folder, arguments, call, host, query, server, text};
 
 /// The authorization server. It ends with its standard input.
 struct Authorization {
@@ -173,18 +175,7 @@ pub(crate) async fn tokens_belong_to_one_principal() {
     let (folder, authorization) = (Folder::new(), Authorization::start());
     let (host, seen) = guarded(&folder, &authorization.issuer).await;
     log_in(&host, Login::default()).await.unwrap();
-    let called = async |principal: &Principal| {
-        let call = ToolCall {
-            principal,
-            server: "s",
-            tool: "echo",
-            arguments: arguments(json!({"text": "x"})),
-            deadline: Instant::now() + Duration::from_secs(20),
-            cancel: CancellationToken::new(),
-            answer_bytes_max: 1 << 20,
-        };
-        host.call(call).await
-    };
+    let called = async |principal: &Principal| called(&host, principal).await;
     let (alice, bob) = (Principal::new("key:alice").unwrap(), Principal::new("key:bob").unwrap());
     called(&Principal::local()).await.unwrap();
     called(&Principal::token_holder()).await.unwrap();
@@ -210,6 +201,53 @@ pub(crate) async fn an_authorization_server_that_cannot_be_trusted_is_refused() 
         Login { client_id: Some("https://client.example/metadata".to_owned()), ..Login::default() };
     let error = log_in(&host, document).await.unwrap_err();
     assert!(error.message.contains("metadata"), "{error}");
+}
+
+async fn called(
+    host: &Upstreams,
+    principal: &Principal,
+) -> Result<upstreams::ToolAnswer, upstreams::ToolError> {
+    let call = ToolCall {
+        principal,
+        server: "s",
+        tool: "echo",
+        arguments: arguments(json!({"text": "x"})),
+        deadline: Instant::now() + Duration::from_secs(20),
+        cancel: CancellationToken::new(),
+        answer_bytes_max: 1 << 20,
+    };
+    host.call(call).await
+}
+
+pub(crate) async fn tools_are_listed_with_the_login_of_the_principal_who_asks() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    let (alice, bob) = (Principal::new("key:alice").unwrap(), Principal::new("key:bob").unwrap());
+    log_in(&host, Login { principal: Some(alice.clone()), ..Login::default() }).await.unwrap();
+    // The owner never logged in: what alice needs, she has by her own login.
+    let of = |principal| FindQuery { principal, ..query("", 10) };
+    let found = host.find(of(&alice)).await;
+    assert_eq!((found.total, found.failed.len()), (1, 0), "{found:?}");
+    assert_eq!(host.standing(&alice, "s", "echo").await.unwrap().tool, "echo");
+    assert_eq!(host.describe(&alice, "s", "echo").await.unwrap().tool, "echo");
+    assert!(host.stubs(&alice, "s", Dialect::Python).await.unwrap().contains("echo"));
+    assert_eq!(text(&called(&host, &alice).await.unwrap()), "x");
+    host.forget("s").unwrap();
+    // And what bob asks for is not asked for with the login of the owner.
+    log_in(&host, Login::default()).await.unwrap();
+    seen.tokens.lock().unwrap().clear();
+    let found = host.find(of(&bob)).await;
+    assert_eq!((found.total, found.failed.len()), (0, 1), "{found:?}");
+    for error in [
+        host.standing(&bob, "s", "echo").await.unwrap_err(),
+        host.describe(&bob, "s", "echo").await.unwrap_err(),
+        host.stubs(&bob, "s", Dialect::Python).await.unwrap_err(),
+        called(&host, &bob).await.unwrap_err(),
+    ] {
+        assert_eq!(error.code, ToolErrorCode::LoginRequired, "{error}");
+    }
+    assert_eq!(*seen.tokens.lock().unwrap(), [""; 0]);
+    host.close().await;
 }
 
 /// The address of a client's metadata, and a login of that client.

@@ -145,7 +145,7 @@ impl Session {
         let Wanted { server, tool, arguments, timeout_ms } = wanted;
         let server = self.server(&server)?;
         let standing = unless(&ties.cancel, async {
-            match self.shared.host.standing(server, &tool).await {
+            match self.shared.host.standing(&self.caller.principal, server, &tool).await {
                 Ok(standing) => Ok(standing),
                 Err(error) => Err(self.server_failed(server, error).await),
             }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use policy::Principal;
 use sandbox::BoxFuture;
 use serde_json::{Map, Value, json};
 
@@ -173,6 +174,7 @@ impl ToolHost for FakeHost {
 
     fn standing<'a>(
         &'a self,
+        _: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
@@ -196,11 +198,12 @@ impl ToolHost for FakeHost {
 
     fn describe<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
         Box::pin(async move {
-            let ToolStanding { effect, access, .. } = self.standing(server, tool).await?;
+            let ToolStanding { effect, access, .. } = self.standing(principal, server, tool).await?;
             Ok(ToolDefinition {
                 server: server.to_owned(),
                 tool: tool.to_owned(),
@@ -244,7 +247,12 @@ impl ToolHost for FakeHost {
         Box::pin(std::future::ready(Ok(ToolAnswer { result, bytes: 64, labels })))
     }
 
-    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn stubs<'a>(
+        &'a self,
+        _: &'a Principal,
+        server: &'a str,
+        dialect: Dialect,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
         let text = match dialect {
             Dialect::Python => format!("class {server}: ..."),
             Dialect::TypeScript => format!("interface {server} {{}}"),

@@ -240,7 +240,7 @@ async fn answered<'s>(
 impl Session {
     /// Answers what needs no server, or only what is known of one.
     async fn answer(&self, request: Request) -> Result<Value, CallError> {
-        let host = &self.shared.host;
+        let (host, principal) = (&self.shared.host, &self.caller.principal);
         match request {
             Request::Find { words, servers, dialect, limit } => {
                 let servers = match servers {
@@ -250,7 +250,7 @@ impl Session {
                         .map(|name| self.server(name).map(str::to_owned))
                         .collect::<Result<_, _>>()?,
                 };
-                let query = FindQuery { words: &words, servers: Some(&servers), dialect, limit };
+                let query = FindQuery { principal, words: &words, servers: Some(&servers), dialect, limit };
                 let mut found = host.find(query).await;
                 // Why a server failed may be told in its own words.
                 if !found.failed.is_empty() {
@@ -265,7 +265,7 @@ impl Session {
             }
             Request::Describe { server, tool } => {
                 let server_name = self.server(&server)?;
-                let described = match host.describe(server_name, &tool).await {
+                let described = match host.describe(principal, server_name, &tool).await {
                     Ok(described) => described,
                     Err(error) => return Err(self.server_failed(server_name, error).await),
                 };
