@@ -53,6 +53,8 @@ pub(crate) struct Server {
     principal: Principal,
     starter: Starter,
     shelf: Shelf,
+    /// The name of its catalogue: its own, or one that the principal has.
+    key: String,
     known: Mutex<Known>,
     connection: Mutex<ConnectionState>,
     failures: AtomicU32,
@@ -102,6 +104,11 @@ impl Session {
     }
 }
 
+/// The error of a catalogue that cannot be read or written.
+pub(crate) fn unkept(reason: &dyn std::fmt::Display) -> ToolError {
+    ToolError::new(ToolErrorCode::ServerUnavailable, format!("its catalogue cannot be kept: {reason}"))
+}
+
 /// Counts an open request.
 struct Opened<'a>(&'a Session);
 
@@ -143,9 +150,14 @@ impl Drop for Change<'_> {
 
 impl Server {
     pub(crate) fn new(spec: ServerSpec, principal: Principal, starter: Starter, shelf: Shelf) -> Arc<Self> {
-        let stamp = shelf.stamp(&spec.name);
-        let catalogue = Arc::new(shelf.load(&spec.name));
+        let key = match spec.has_logins() && !principal.is_owner() {
+            true => Shelf::key_of(&spec.name, &principal),
+            false => spec.name.clone(),
+        };
+        let stamp = shelf.stamp(&key);
+        let catalogue = Arc::new(shelf.load(&key));
         Arc::new(Self {
+            key,
             principal,
             starter,
             shelf,
@@ -162,9 +174,9 @@ impl Server {
         let mut known = locked(&self.known);
         if known.looked.elapsed() >= LOOK_PAUSE {
             known.looked = Instant::now();
-            let stamp = self.shelf.stamp(&self.spec.name);
+            let stamp = self.shelf.stamp(&self.key);
             if stamp != known.stamp {
-                known.catalogue = Arc::new(self.shelf.load(&self.spec.name));
+                known.catalogue = Arc::new(self.shelf.load(&self.key));
                 known.stamp = stamp;
             }
         }
@@ -178,18 +190,12 @@ impl Server {
     ) -> Result<T, ToolError> {
         let server = Arc::clone(self);
         let updated = tokio::task::spawn_blocking(move || {
-            let (catalogue, told) = server.shelf.update(&server.spec.name, change)?;
-            let stamp = server.shelf.stamp(&server.spec.name);
+            let (catalogue, told) = server.shelf.update(&server.key, change)?;
+            let stamp = server.shelf.stamp(&server.key);
             *locked(&server.known) = Known { catalogue: Arc::new(catalogue), stamp, looked: Instant::now() };
             Ok::<T, std::io::Error>(told)
         });
-        let unkept = |reason: String| {
-            ToolError::new(
-                ToolErrorCode::ServerUnavailable,
-                format!("its catalogue cannot be kept: {reason}"),
-            )
-        };
-        updated.await.map_err(|error| unkept(error.to_string()))?.map_err(|error| unkept(error.to_string()))
+        updated.await.map_err(|error| unkept(&error))?.map_err(|error| unkept(&error))
     }
 
     pub(crate) fn state(&self) -> ServerState {
@@ -358,6 +364,7 @@ impl Server {
             true => listing::tools(&session.connection, deadline).await?,
             false => Vec::new(),
         };
+        let shared = (self.key != self.spec.name).then(|| (self.shelf.clone(), self.spec.name.clone()));
         let listed = self.update(move |catalogue| {
             if let Some(hello) = hello {
                 catalogue.header.era = Some(hello.era);
@@ -366,7 +373,11 @@ impl Server {
                 let is_fine = clean::suspicion(&hello.instructions).is_none();
                 catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
             }
+            let is_first = !catalogue.header.is_listed;
             catalogue.list(definitions);
+            if let Some((shelf, name)) = shared {
+                catalogue.heed(&shelf.load(&name), is_first);
+            }
         });
         listed.await?;
         *locked(&session.listed) = Instant::now();

@@ -41,6 +41,18 @@ pub struct ServerSpec {
     pub timeout: Duration,
 }
 
+impl ServerSpec {
+    /// Whether it may show each principal other tools: its requests carry the tokens of logins.
+    pub(crate) fn has_logins(&self) -> bool {
+        match &self.transport {
+            Transport::Http(http) => {
+                http.headers.iter().all(|(name, _)| *name != http::header::AUTHORIZATION)
+            }
+            Transport::Stdio(_) => false,
+        }
+    }
+}
+
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {

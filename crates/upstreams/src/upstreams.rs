@@ -19,7 +19,7 @@ use crate::host::{
     ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
 };
 use crate::oauth::{Login, TokenStore};
-use crate::server::{Server, locked};
+use crate::server::{Server, locked, unkept};
 use crate::spec::{ServerSpec, ServerWall, Transport};
 use crate::stubs;
 use crate::tls::Dialer;
@@ -127,22 +127,45 @@ impl Upstreams {
 
     /// The tools of a server that wait for the operator. Starts nothing.
     pub fn held(&self, server: &str) -> Result<Vec<HeldTool>, ToolError> {
-        let catalogue = self.server(server)?.catalogue();
-        let held = catalogue.tools.iter().filter_map(|tool| {
-            let before = tool.pinned_definition.as_ref().and_then(|text| serde_json::from_str(text).ok());
-            let now = Value::Object(tool.parsed());
-            Some(HeldTool { tool: tool.facts.name.clone(), reason: tool.pin().reason()?, before, now })
-        });
-        Ok(held.collect())
+        let mut all: Vec<HeldTool> = Vec::new();
+        for catalogue in catalogues(self.server(server)?)? {
+            let held = catalogue.tools.iter().filter_map(|tool| {
+                let before = tool.pinned_definition.as_ref().and_then(|text| serde_json::from_str(text).ok());
+                let now = Value::Object(tool.parsed());
+                Some(HeldTool { tool: tool.facts.name.clone(), reason: tool.pin().reason()?, before, now })
+            });
+            for one in held {
+                if !all.iter().any(|known| known.tool == one.tool && known.now == one.now) {
+                    all.push(one);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Accepts definitions that wait: those of these tools, or all. Returns their names.
     pub async fn accept(&self, server: &str, tools: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
         let server = self.server(server)?;
-        if let Some(unknown) = tools.iter().flatten().find(|name| server.catalogue().get(name).is_none()) {
+        let known = catalogues(server)?;
+        let is_unknown = |name: &&String| known.iter().all(|catalogue| catalogue.get(name).is_none());
+        if let Some(unknown) = tools.iter().flatten().find(is_unknown) {
             return Err(unknown_tool(&server.spec.name, unknown, &server.catalogue()));
         }
-        server.update(move |catalogue| catalogue.accept(tools.as_deref())).await
+        let of_principals = (server.shelf().clone(), server.spec.name.clone(), tools.clone());
+        let mut accepted = server.update(move |catalogue| catalogue.accept(tools.as_deref())).await?;
+        let others = tokio::task::spawn_blocking(move || {
+            let (shelf, name, tools) = of_principals;
+            let mut accepted = Vec::new();
+            for key in shelf.keys(&name)? {
+                accepted.extend(shelf.update(&key, |catalogue| catalogue.accept(tools.as_deref()))?.1);
+            }
+            Ok::<_, std::io::Error>(accepted)
+        });
+        let others = others.await.map_err(|error| unkept(&error))?.map_err(|error| unkept(&error))?;
+        accepted.extend(others);
+        accepted.sort();
+        accepted.dedup();
+        Ok(accepted)
     }
 
     /// Forgets what is known about a server: pins, aliases, shapes, and the tokens of everybody. The next listing counts
@@ -333,6 +356,13 @@ impl Upstreams {
         let tools: Vec<FoundTool> = shown.collect();
         FoundTools { total: places.len(), more: places.len() - tools.len(), tools, failed }
     }
+}
+
+/// What is known about the tools of a server, its own catalogue first, then those of principals.
+fn catalogues(server: &Arc<Server>) -> Result<Vec<Arc<Catalogue>>, ToolError> {
+    let keys = server.shelf().keys(&server.spec.name).map_err(|error| unkept(&error))?;
+    let of_principals = keys.iter().map(|key| Arc::new(server.shelf().load(key)));
+    Ok(std::iter::once(server.catalogue()).chain(of_principals).collect())
 }
 
 fn is_wanted(server: &Server, query: &FindQuery<'_>) -> bool {

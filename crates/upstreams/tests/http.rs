@@ -20,7 +20,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn method(&self) -> &str {
+    pub(crate) fn method(&self) -> &str {
         self.body["method"].as_str().unwrap_or_default()
     }
 }
@@ -80,7 +80,7 @@ pub(crate) async fn play(player: Arc<Player>) -> String {
 
 const JSON: &str = "content-type: application/json\r\n";
 
-fn json_reply(request: &Request, result: Value) -> Option<Reply> {
+pub(crate) fn json_reply(request: &Request, result: Value) -> Option<Reply> {
     let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
     Some((200, JSON.to_owned(), body.to_string()))
 }

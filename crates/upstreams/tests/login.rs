@@ -11,11 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use upstreams::{
-    Dialect, FindQuery, HttpSpec, Login, ToolCall, ToolErrorCode, ToolHost, Transport, Upstreams,
+    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost,
+    Transport, Upstreams,
 };
 
-use crate::http::{Reply, Request, TOKEN_ASKED, play, with_handshake};
-use crate::stage::{Folder, arguments, call, host, query, server, text};
+use crate::http::{Reply, Request, TOKEN_ASKED, json_reply, play, with_handshake};
+use crate::stage::{Folder, arguments, call, host, owner, query, server, text};
 
 /// The authorization server. It ends with its standard input.
 struct Authorization {
@@ -47,6 +48,8 @@ impl Drop for Authorization {
 struct Seen {
     tokens: Mutex<Vec<String>>,
     refused: Mutex<Vec<String>>,
+    /// The only token that is shown tools, if there is one.
+    shown_to: Mutex<Option<String>>,
 }
 
 fn header<'a>(request: &'a Request, name: &str) -> &'a str {
@@ -54,7 +57,7 @@ fn header<'a>(request: &'a Request, name: &str) -> &'a str {
     line.map_or("", |value| value.trim())
 }
 
-async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
+async fn guarded_server(issuer: &str) -> (ServerSpec, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let (kept, issuer) = (Arc::clone(&seen), issuer.to_owned());
     let player = move |request: &Request| -> Option<Reply> {
@@ -71,11 +74,20 @@ async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
             let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place}\"\r\n");
             return Some((401, challenge, String::new()));
         }
+        let is_narrow = kept.shown_to.lock().unwrap().as_ref().is_some_and(|one| *one != token);
         kept.tokens.lock().unwrap().push(token);
+        if is_narrow && request.method() == "tools/list" {
+            return json_reply(request, json!({"tools": []}));
+        }
         with_handshake(request)
     };
     let url = HttpSpec::parse_url(&play(Arc::new(player)).await).unwrap();
-    (host(folder, server(Transport::Http(HttpSpec { url, headers: Vec::new() }))), seen)
+    (server(Transport::Http(HttpSpec { url, headers: Vec::new() })), seen)
+}
+
+async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
+    let (spec, seen) = guarded_server(issuer).await;
+    (host(folder, spec), seen)
 }
 
 async fn post(url: &str, body: &Value) {
@@ -248,6 +260,32 @@ pub(crate) async fn tools_are_listed_with_the_login_of_the_principal_who_asks() 
     }
     assert_eq!(*seen.tokens.lock().unwrap(), [""; 0]);
     host.close().await;
+}
+
+pub(crate) async fn a_login_that_shows_fewer_tools_takes_none_from_others() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (spec, seen) = guarded_server(&authorization.issuer).await;
+    let first = host(&folder, spec.clone());
+    let alice = Principal::new("key:alice").unwrap();
+    log_in(&first, Login::default()).await.unwrap();
+    called(&first, owner()).await.unwrap();
+    // Only the token of the owner is shown tools.
+    *seen.shown_to.lock().unwrap() = seen.tokens.lock().unwrap().last().cloned();
+    log_in(&first, Login { principal: Some(alice.clone()), ..Login::default() }).await.unwrap();
+    let patience = Duration::from_secs(20);
+    assert_eq!(first.list("s", &alice, patience).await.unwrap(), (0, 0));
+    assert_eq!(called(&first, &alice).await.unwrap_err().code, ToolErrorCode::UnknownTool);
+    for host in [Arc::clone(&first), host(&folder, spec.clone())] {
+        assert_eq!(host.standing(owner(), "s", "echo").await.unwrap().access, ToolAccess::Allow);
+        called(&host, owner()).await.unwrap();
+        host.close().await;
+    }
+    // With more rights she is shown what the operator has accepted already.
+    *seen.shown_to.lock().unwrap() = None;
+    let later = host(&folder, spec);
+    assert_eq!(later.list("s", &alice, patience).await.unwrap(), (1, 0));
+    called(&later, &alice).await.unwrap();
+    later.close().await;
 }
 
 /// The address of a client's metadata, and a login of that client.

@@ -98,6 +98,7 @@ fn own_trials() -> Vec<Trial> {
         login::a_token_that_replaces_a_refused_one_is_taken_out_of_results,
         login::tokens_belong_to_one_principal,
         login::tools_are_listed_with_the_login_of_the_principal_who_asks,
+        login::a_login_that_shows_fewer_tools_takes_none_from_others,
         login::an_authorization_server_that_cannot_be_trusted_is_refused,
         login::a_client_is_known_by_the_address_of_its_metadata,
         login::a_client_document_that_is_not_its_own_is_refused,

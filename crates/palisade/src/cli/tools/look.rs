@@ -11,7 +11,11 @@ use crate::config::Settings;
 const LINES_MAX: usize = 200;
 
 pub(super) fn list(host: &Upstreams, settings: &Settings, json: bool) -> Told {
-    let servers = host.servers();
+    let mut servers = host.servers();
+    for server in &mut servers {
+        // With those that only some principals are shown.
+        server.held = host.held(&server.name).map_err(told)?.len();
+    }
     if json {
         return Ok(serde_json::to_string_pretty(&json!(servers)).unwrap_or_default());
     }
