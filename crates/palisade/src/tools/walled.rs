@@ -11,7 +11,8 @@ use upstreams::{
 };
 
 use super::command::{self, Command, Launch};
-use super::{folders, packaged};
+use super::folders::{self, Around};
+use super::packaged;
 
 /// What a server may use. It lives for days, so its time is not limited; a call of its tools is.
 fn limits() -> Limits {
@@ -32,11 +33,18 @@ pub(super) struct Walled {
     engine: Weak<Engine>,
     web: Option<Arc<dyn AccessBook>>,
     state_dir: PathBuf,
+    /// The directories that any server may write.
+    writable: Vec<PathBuf>,
 }
 
 impl Walled {
-    pub(super) fn new(engine: &Arc<Engine>, web: Option<Arc<dyn AccessBook>>, state_dir: &Path) -> Self {
-        Self { engine: Arc::downgrade(engine), web, state_dir: state_dir.to_owned() }
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        web: Option<Arc<dyn AccessBook>>,
+        state_dir: &Path,
+        writable: Vec<PathBuf>,
+    ) -> Self {
+        Self { engine: Arc::downgrade(engine), web, state_dir: state_dir.to_owned(), writable }
     }
 
     async fn run(&self, program: WalledProgram<'_>) -> Result<WalledProcess, ToolError> {
@@ -53,7 +61,8 @@ impl Walled {
                 (vec![set], launch)
             }
         };
-        let shown = folders::open(program.read, program.write, &self.state_dir);
+        let around = Around { state_dir: &self.state_dir, writable: &self.writable };
+        let shown = folders::open(program.read, program.write, &around);
         let shown = shown.map_err(|(reason, remedy)| unavailable(&reason, remedy))?;
         let mut given = Given::default();
         let Reach { grants, secrets } = self.reach(&caller, program.access, &mut given).map_err(told)?;
@@ -178,7 +187,9 @@ mod tests {
 
     #[test]
     fn secrets_that_a_server_gets_by_access_are_known_to_its_redaction() {
-        let walled = Walled { engine: Weak::new(), web: Some(Arc::new(Web)), state_dir: PathBuf::new() };
+        let web: Arc<dyn AccessBook> = Arc::new(Web);
+        let walled =
+            Walled { engine: Weak::new(), web: Some(web), state_dir: PathBuf::new(), writable: Vec::new() };
         let names = ["web".to_owned()];
         let reach = walled.reach(&Caller::local(), &names, &mut Given::default()).unwrap();
         assert_eq!(reach.secrets, ["s3cret-of-access"]);
