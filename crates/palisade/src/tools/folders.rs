@@ -195,7 +195,7 @@ mod tests {
                 Around { state_dir: Path::new("/nowhere"), writable: std::slice::from_ref(writable) };
             for path in &hostile {
                 for (read, write) in
-                    [(std::slice::from_ref(path), &[][..]), (&[], std::slice::from_ref(path))]
+                    [(std::slice::from_ref(path), &[][..]), (&[][..], std::slice::from_ref(path))]
                 {
                     let refused = super::open(read, write, &around).unwrap_err();
                     assert!(refused.0.contains("which a server may have made"), "{refused:?}");
