@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::catalogue::Catalogue;
 use crate::catalogue::shelf::{Shelf, Stamp};
+use crate::client::change::Change;
 use crate::client::era::{self, Era, Hello};
 use crate::client::{Answer, Bounds, Connection, listing};
 use crate::host::{ServerState, ToolError, ToolErrorCode};
@@ -123,28 +124,6 @@ impl Drop for Opened<'_> {
     fn drop(&mut self) {
         *locked(&self.0.used) = Instant::now();
         self.0.open.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A change of tools that is being listed. A listing that fails, or that is given up, leaves it to the next one.
-struct Change<'a>(Option<&'a Session>);
-
-impl<'a> Change<'a> {
-    fn take(session: &'a Session) -> Self {
-        session.connection.take_changed();
-        Self(Some(session))
-    }
-
-    fn is_listed(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        if let Some(session) = self.0 {
-            session.connection.set_changed();
-        }
     }
 }
 
@@ -359,7 +338,7 @@ impl Server {
     async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
         let deadline = Instant::now() + listing::LISTING_PATIENCE;
         // Taken first: a change that is announced while the pages are read is read again.
-        let change = Change::take(session);
+        let change = Change::take(&session.connection);
         let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
             true => listing::tools(&session.connection, deadline).await?,
             false => Vec::new(),

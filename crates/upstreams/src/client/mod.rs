@@ -9,6 +9,7 @@
 //! at most once, and an error says whether it may have arrived. Servers ask nothing of this client: it declares no
 //! capability, and refuses sampling, elicitation and roots.
 
+pub(crate) mod change;
 pub(crate) mod era;
 pub(crate) mod events;
 pub(crate) mod http;
