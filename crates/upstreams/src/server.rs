@@ -352,10 +352,9 @@ impl Server {
                 let is_fine = clean::suspicion(&hello.instructions).is_none();
                 catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
             }
-            let is_first = !catalogue.header.is_listed;
-            catalogue.list(definitions);
-            if let Some((shelf, name)) = shared {
-                catalogue.heed(&shelf.load(&name), is_first);
+            match shared {
+                Some((shelf, name)) => catalogue.list_beside(&shelf.load(&name), definitions),
+                None => catalogue.list(definitions),
             }
         });
         listed.await?;

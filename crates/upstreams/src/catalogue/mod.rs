@@ -212,9 +212,11 @@ impl Catalogue {
         *self = Self::new(std::mem::take(&mut self.header), tools);
     }
 
-    /// Takes over what the operator has accepted for the server as a whole, in a catalogue for one principal that has just
-    /// listed its tools. Its first listing accepts nothing else, if those of the server are known.
-    pub(crate) fn heed(&mut self, shared: &Self, is_first: bool) {
+    /// Takes a new listing for one principal, beside the catalogue of the server as a whole. What the operator has accepted
+    /// there is accepted here. The first listing accepts nothing else, if the server was listed.
+    pub(crate) fn list_beside(&mut self, shared: &Self, definitions: Vec<Map<String, Value>>) {
+        let is_first = !self.header.is_listed;
+        self.list(definitions);
         if !shared.header.is_listed {
             return;
         }

@@ -67,13 +67,11 @@ fn a_first_listing_of_a_principal_accepts_what_the_operator_has_accepted() {
     let listed = || vec![definition("a", "changed"), definition("b", "two"), definition("c", "three")];
     // Before the server was listed by its owner, the first listing counts.
     let mut own = Catalogue::default();
-    own.list(listed());
-    own.heed(&shared, true);
+    own.list_beside(&shared, listed());
     assert_eq!(own.held(), 0);
     shared.list(vec![definition("a", "one"), definition("b", "two")]);
     let mut own = Catalogue::default();
-    own.list(listed());
-    own.heed(&shared, true);
+    own.list_beside(&shared, listed());
     let expected = [("a", Pin::Changed), ("b", Pin::Accepted), ("c", Pin::New)];
     assert_eq!(pins(&own), expected.clone().map(|(name, pin)| (name.to_owned(), pin)));
     assert!(own.get("a").unwrap().pinned_definition.as_ref().unwrap().contains("\"one\""));
@@ -82,8 +80,7 @@ fn a_first_listing_of_a_principal_accepts_what_the_operator_has_accepted() {
     shared.accept(None);
     own.accept(Some(&["c".to_owned()]));
     shared.list(vec![definition("a", "changed"), definition("c", "other")]);
-    own.list(listed());
-    own.heed(&shared, false);
+    own.list_beside(&shared, listed());
     assert_eq!(own.held(), 0);
 }
 
