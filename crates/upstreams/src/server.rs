@@ -359,7 +359,7 @@ impl Server {
         });
         listed.await?;
         *locked(&session.listed) = Instant::now();
-        change.is_listed();
+        change.listed();
         Ok(())
     }
 

@@ -285,32 +285,7 @@ impl Session {
                     granted.iter().map(|info| serde_json::to_value(info).unwrap_or_default()).collect(),
                 ))
             }
-            Request::Save { name, about, language, source } => {
-                let value = json!({ "name": name, "about": about, "language": language, "source": source });
-                let (shared, labels) = (Arc::clone(&self.shared), self.labels());
-                let document = Document { key: name, value, labels };
-                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
-                Ok(Value::Bool(true))
-            }
-            Request::Saved(None) => {
-                let shared = Arc::clone(&self.shared);
-                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
-                self.mark_all(&found).await?;
-                let about = |document: &Document| {
-                    let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
-                    json!({ "name": document.key, "about": field("about"), "language": field("language") })
-                };
-                Ok(Value::Array(found.iter().map(about).collect()))
-            }
-            Request::Saved(Some(name)) => {
-                let shared = Arc::clone(&self.shared);
-                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
-                let unknown =
-                    || CallError::failed("unknown_function", "there is no saved function of that name");
-                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
-                self.mark(labels).await?;
-                Ok(value)
-            }
+            saved @ (Request::Save { .. } | Request::Saved(_)) => self.saved(saved).await,
             Request::Memory(memory) => self.remember(memory).await,
             Request::Left(names) => {
                 self.note_left(names);
@@ -321,6 +296,37 @@ impl Session {
             Request::Client(_) | Request::Call { .. } | Request::Read { .. } | Request::Cancel(_) => {
                 Err(CallError::bad("there is no library for that language"))
             }
+        }
+    }
+
+    /// Answers what is about saved functions.
+    async fn saved(&self, request: Request) -> Result<Value, CallError> {
+        let shared = Arc::clone(&self.shared);
+        match request {
+            Request::Save { name, about, language, source } => {
+                let value = json!({ "name": name, "about": about, "language": language, "source": source });
+                let document = Document { key: name, value, labels: self.labels() };
+                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
+                Ok(Value::Bool(true))
+            }
+            Request::Saved(None) => {
+                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
+                self.mark_all(&found).await?;
+                let about = |document: &Document| {
+                    let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
+                    json!({ "name": document.key, "about": field("about"), "language": field("language") })
+                };
+                Ok(Value::Array(found.iter().map(about).collect()))
+            }
+            Request::Saved(Some(name)) => {
+                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
+                let unknown =
+                    || CallError::failed("unknown_function", "there is no saved function of that name");
+                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
+                self.mark(labels).await?;
+                Ok(value)
+            }
+            _ => Err(CallError::bad("it is not about saved functions")),
         }
     }
 

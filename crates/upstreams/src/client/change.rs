@@ -13,7 +13,7 @@ impl<'a> Change<'a> {
     }
 
     /// The tools are listed.
-    pub(crate) fn is_listed(mut self) {
+    pub(crate) fn listed(mut self) {
         self.0 = None;
     }
 }
