@@ -39,7 +39,7 @@ impl Secret {
     }
 
     /// The value, for those who must compare or search for it.
-    pub(crate) fn expose(&self) -> &str {
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }

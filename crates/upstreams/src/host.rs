@@ -14,6 +14,9 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 /// Upstream servers and their tools.
+///
+/// What a server that is reached by URL shows may depend on who is logged in: whatever may send it a request names the
+/// principal, and the request carries the tokens of that principal only.
 pub trait ToolHost: Send + Sync {
     /// Every configured server, by name. Starts none.
     fn servers(&self) -> Vec<ServerInfo>;
@@ -25,6 +28,7 @@ pub trait ToolHost: Send + Sync {
     /// are known.
     fn standing<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolStanding, ToolError>>;
@@ -32,6 +36,7 @@ pub trait ToolHost: Send + Sync {
     /// Everything about one tool.
     fn describe<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>>;
@@ -47,7 +52,12 @@ pub trait ToolHost: Send + Sync {
     fn read<'a>(&'a self, read: ResourceRead<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>>;
 
     /// Typed declarations of a server's tools: a `.pyi` or a `.d.ts`.
-    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>>;
+    fn stubs<'a>(
+        &'a self,
+        principal: &'a Principal,
+        server: &'a str,
+        dialect: Dialect,
+    ) -> BoxFuture<'a, Result<String, ToolError>>;
 }
 
 /// The notation of signatures and declarations.
@@ -103,8 +113,10 @@ pub enum ServerState {
 }
 
 /// What to find.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct FindQuery<'a> {
+    /// Who asks. Servers are listed with the tokens of this principal and of no other.
+    pub principal: &'a Principal,
     /// Words, or the exact name `server.tool`. Empty lists tools by name.
     pub words: &'a str,
     /// The servers to look in. `None` means all of them.

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::catalogue::Catalogue;
 use crate::catalogue::shelf::{Shelf, Stamp};
+use crate::client::change::Change;
 use crate::client::era::{self, Era, Hello};
 use crate::client::{Answer, Bounds, Connection, listing};
 use crate::host::{ServerState, ToolError, ToolErrorCode};
@@ -53,6 +54,8 @@ pub(crate) struct Server {
     principal: Principal,
     starter: Starter,
     shelf: Shelf,
+    /// The name of its catalogue: its own, or one that the principal has.
+    key: String,
     known: Mutex<Known>,
     connection: Mutex<ConnectionState>,
     failures: AtomicU32,
@@ -102,6 +105,11 @@ impl Session {
     }
 }
 
+/// The error of a catalogue that cannot be read or written.
+pub(crate) fn unkept(reason: &dyn std::fmt::Display) -> ToolError {
+    ToolError::new(ToolErrorCode::ServerUnavailable, format!("its catalogue cannot be kept: {reason}"))
+}
+
 /// Counts an open request.
 struct Opened<'a>(&'a Session);
 
@@ -121,9 +129,14 @@ impl Drop for Opened<'_> {
 
 impl Server {
     pub(crate) fn new(spec: ServerSpec, principal: Principal, starter: Starter, shelf: Shelf) -> Arc<Self> {
-        let stamp = shelf.stamp(&spec.name);
-        let catalogue = Arc::new(shelf.load(&spec.name));
+        let key = match spec.has_logins() && !principal.is_owner() {
+            true => Shelf::key_of(&spec.name, &principal),
+            false => spec.name.clone(),
+        };
+        let stamp = shelf.stamp(&key);
+        let catalogue = Arc::new(shelf.load(&key));
         Arc::new(Self {
+            key,
             principal,
             starter,
             shelf,
@@ -140,9 +153,9 @@ impl Server {
         let mut known = locked(&self.known);
         if known.looked.elapsed() >= LOOK_PAUSE {
             known.looked = Instant::now();
-            let stamp = self.shelf.stamp(&self.spec.name);
+            let stamp = self.shelf.stamp(&self.key);
             if stamp != known.stamp {
-                known.catalogue = Arc::new(self.shelf.load(&self.spec.name));
+                known.catalogue = Arc::new(self.shelf.load(&self.key));
                 known.stamp = stamp;
             }
         }
@@ -156,18 +169,12 @@ impl Server {
     ) -> Result<T, ToolError> {
         let server = Arc::clone(self);
         let updated = tokio::task::spawn_blocking(move || {
-            let (catalogue, told) = server.shelf.update(&server.spec.name, change)?;
-            let stamp = server.shelf.stamp(&server.spec.name);
+            let (catalogue, told) = server.shelf.update(&server.key, change)?;
+            let stamp = server.shelf.stamp(&server.key);
             *locked(&server.known) = Known { catalogue: Arc::new(catalogue), stamp, looked: Instant::now() };
             Ok::<T, std::io::Error>(told)
         });
-        let unkept = |reason: String| {
-            ToolError::new(
-                ToolErrorCode::ServerUnavailable,
-                format!("its catalogue cannot be kept: {reason}"),
-            )
-        };
-        updated.await.map_err(|error| unkept(error.to_string()))?.map_err(|error| unkept(error.to_string()))
+        updated.await.map_err(|error| unkept(&error))?.map_err(|error| unkept(&error))
     }
 
     pub(crate) fn state(&self) -> ServerState {
@@ -331,13 +338,13 @@ impl Server {
     async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
         let deadline = Instant::now() + listing::LISTING_PATIENCE;
         // Taken first: a change that is announced while the pages are read is read again.
-        session.connection.take_changed();
+        let change = Change::take(&session.connection);
         let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
             true => listing::tools(&session.connection, deadline).await?,
             false => Vec::new(),
         };
-        *locked(&session.listed) = Instant::now();
-        self.update(move |catalogue| {
+        let shared = (self.key != self.spec.name).then(|| (self.shelf.clone(), self.spec.name.clone()));
+        let listed = self.update(move |catalogue| {
             if let Some(hello) = hello {
                 catalogue.header.era = Some(hello.era);
                 catalogue.header.version = hello.version;
@@ -345,9 +352,15 @@ impl Server {
                 let is_fine = clean::suspicion(&hello.instructions).is_none();
                 catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
             }
-            catalogue.list(definitions);
-        })
-        .await
+            match shared {
+                Some((shelf, name)) => catalogue.list_beside(&shelf.load(&name), definitions),
+                None => catalogue.list(definitions),
+            }
+        });
+        listed.await?;
+        *locked(&session.listed) = Instant::now();
+        change.listed();
+        Ok(())
     }
 
     /// Asks to be told when the tools change. In the other era servers tell it without being asked.

@@ -18,7 +18,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// The largest file that `${file:PATH}` names.
 const SECRET_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Shorter values are not taken out of results: they occur by chance.
-const SECRET_BYTES_LEAST: usize = 8;
+pub(crate) const SECRET_BYTES_LEAST: usize = 8;
 
 /// One upstream server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,18 @@ pub struct ServerSpec {
     pub idle: Duration,
     /// How long a call may take.
     pub timeout: Duration,
+}
+
+impl ServerSpec {
+    /// Whether it may show each principal other tools: its requests carry the tokens of logins.
+    pub(crate) fn has_logins(&self) -> bool {
+        match &self.transport {
+            Transport::Http(http) => {
+                http.headers.iter().all(|(name, _)| *name != http::header::AUTHORIZATION)
+            }
+            Transport::Stdio(_) => false,
+        }
+    }
 }
 
 /// How a server is reached.

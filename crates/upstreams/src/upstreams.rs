@@ -19,7 +19,7 @@ use crate::host::{
     ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
 };
 use crate::oauth::{Login, TokenStore};
-use crate::server::{Server, locked};
+use crate::server::{Server, locked, unkept};
 use crate::spec::{ServerSpec, ServerWall, Transport};
 use crate::stubs;
 use crate::tls::Dialer;
@@ -33,6 +33,8 @@ const LEARNED_MAX: u64 = 20;
 const ABOUT_CHARACTERS_MAX: usize = 200;
 /// The most sessions with tokens of principals that are kept.
 const PRINCIPALS_MAX: usize = 256;
+/// The most principals whose index of tools is kept.
+const INDEXES_MAX: usize = 8;
 
 /// What [`Upstreams`] is made of.
 pub struct UpstreamsConfig {
@@ -53,7 +55,8 @@ pub struct Upstreams {
     /// The same servers with tokens of other principals.
     of_principals: Mutex<Vec<(Principal, Arc<Server>)>>,
     starter: Starter,
-    index: Mutex<Option<Arc<Indexed>>>,
+    /// Those that were used last, by principal.
+    indexes: Mutex<Vec<(Principal, Arc<Indexed>)>>,
 }
 
 /// An index, and the catalogues that it was made from.
@@ -101,7 +104,7 @@ impl Upstreams {
         specs.sort_by(|one, other| one.name.cmp(&other.name));
         let server = |spec| Server::new(spec, Principal::local(), starter.clone(), shelf.clone());
         let servers = specs.into_iter().map(server).collect();
-        Arc::new(Self { servers, of_principals: Mutex::default(), starter, index: Mutex::new(None) })
+        Arc::new(Self { servers, of_principals: Mutex::default(), starter, indexes: Mutex::default() })
     }
 
     /// Whether there is any server.
@@ -109,9 +112,14 @@ impl Upstreams {
         self.servers.is_empty()
     }
 
-    /// Starts a server and lists its tools. Returns how many there are, and how many are held.
-    pub async fn list(&self, server: &str, patience: Duration) -> Result<(usize, usize), ToolError> {
-        let server = self.server(server)?;
+    /// Starts a server and lists the tools that it shows to a principal. Returns how many there are, and how many are held.
+    pub async fn list(
+        &self,
+        server: &str,
+        principal: &Principal,
+        patience: Duration,
+    ) -> Result<(usize, usize), ToolError> {
+        let server = self.of(self.server(server)?, principal);
         server.connected(&Bounds::until(Instant::now() + patience, 0)).await?;
         let catalogue = server.catalogue();
         Ok((catalogue.tools.len(), catalogue.held()))
@@ -119,22 +127,45 @@ impl Upstreams {
 
     /// The tools of a server that wait for the operator. Starts nothing.
     pub fn held(&self, server: &str) -> Result<Vec<HeldTool>, ToolError> {
-        let catalogue = self.server(server)?.catalogue();
-        let held = catalogue.tools.iter().filter_map(|tool| {
-            let before = tool.pinned_definition.as_ref().and_then(|text| serde_json::from_str(text).ok());
-            let now = Value::Object(tool.parsed());
-            Some(HeldTool { tool: tool.facts.name.clone(), reason: tool.pin().reason()?, before, now })
-        });
-        Ok(held.collect())
+        let mut all: Vec<HeldTool> = Vec::new();
+        for catalogue in catalogues(self.server(server)?)? {
+            let held = catalogue.tools.iter().filter_map(|tool| {
+                let before = tool.pinned_definition.as_ref().and_then(|text| serde_json::from_str(text).ok());
+                let now = Value::Object(tool.parsed());
+                Some(HeldTool { tool: tool.facts.name.clone(), reason: tool.pin().reason()?, before, now })
+            });
+            for one in held {
+                if !all.iter().any(|known| known.tool == one.tool && known.now == one.now) {
+                    all.push(one);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Accepts definitions that wait: those of these tools, or all. Returns their names.
     pub async fn accept(&self, server: &str, tools: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
         let server = self.server(server)?;
-        if let Some(unknown) = tools.iter().flatten().find(|name| server.catalogue().get(name).is_none()) {
+        let known = catalogues(server)?;
+        let is_unknown = |name: &&String| known.iter().all(|catalogue| catalogue.get(name).is_none());
+        if let Some(unknown) = tools.iter().flatten().find(is_unknown) {
             return Err(unknown_tool(&server.spec.name, unknown, &server.catalogue()));
         }
-        server.update(move |catalogue| catalogue.accept(tools.as_deref())).await
+        let of_principals = (server.shelf().clone(), server.spec.name.clone(), tools.clone());
+        let mut accepted = server.update(move |catalogue| catalogue.accept(tools.as_deref())).await?;
+        let others = tokio::task::spawn_blocking(move || {
+            let (shelf, name, tools) = of_principals;
+            let mut accepted = Vec::new();
+            for key in shelf.keys(&name)? {
+                accepted.extend(shelf.update(&key, |catalogue| catalogue.accept(tools.as_deref()))?.1);
+            }
+            Ok::<_, std::io::Error>(accepted)
+        });
+        let others = others.await.map_err(|error| unkept(&error))?.map_err(|error| unkept(&error))?;
+        accepted.extend(others);
+        accepted.sort();
+        accepted.dedup();
+        Ok(accepted)
     }
 
     /// Forgets what is known about a server: pins, aliases, shapes, and the tokens of everybody. The next listing counts
@@ -175,13 +206,17 @@ impl Upstreams {
             return Arc::clone(server);
         }
         let mut all = locked(&self.of_principals);
-        let is_it = |(holder, known): &&(Principal, Arc<Server>)| {
+        let is_it = |(holder, known): &(Principal, Arc<Server>)| {
             holder == principal && known.spec.name == server.spec.name
         };
-        if let Some((_, known)) = all.iter().find(is_it) {
-            return Arc::clone(known);
+        if let Some(place) = all.iter().position(is_it) {
+            let known = all.remove(place);
+            let server = Arc::clone(&known.1);
+            all.push(known);
+            return server;
         }
         if all.len() >= PRINCIPALS_MAX {
+            // The one that was not used for the longest time.
             all.remove(0);
         }
         let own =
@@ -217,20 +252,25 @@ impl Upstreams {
         })
     }
 
-    /// The server and its tools, listed if they never were.
-    async fn listed(&self, name: &str) -> Result<(&Arc<Server>, Arc<Catalogue>), ToolError> {
-        let server = self.server(name)?;
+    /// The server and the tools that it shows to a principal, listed if they never were.
+    async fn listed(
+        &self,
+        principal: &Principal,
+        name: &str,
+    ) -> Result<(Arc<Server>, Arc<Catalogue>), ToolError> {
+        let server = self.of(self.server(name)?, principal);
         if !server.catalogue().header.is_listed {
             let bounds = Bounds::until(Instant::now() + FIRST_LISTING_PATIENCE, 0);
             server.connected(&bounds).await?;
         }
-        Ok((server, server.catalogue()))
+        let catalogue = server.catalogue();
+        Ok((server, catalogue))
     }
 
     /// Lists the tools of servers that were never listed, all at once. Returns those that failed.
-    async fn list_new(&self, query: &FindQuery<'_>) -> Vec<(String, String)> {
+    async fn list_new(&self, servers: &[Arc<Server>], query: &FindQuery<'_>) -> Vec<(String, String)> {
         let mut starts = JoinSet::new();
-        for server in self.servers.iter().filter(|server| is_wanted(server, query)) {
+        for server in servers.iter().filter(|server| is_wanted(server, query)) {
             if !server.catalogue().header.is_listed {
                 let server = Arc::clone(server);
                 starts.spawn(async move {
@@ -248,10 +288,14 @@ impl Upstreams {
         failed
     }
 
-    /// The index of what is known now.
-    async fn indexed(&self) -> Arc<Indexed> {
-        let catalogues: Vec<Arc<Catalogue>> = self.servers.iter().map(|server| server.catalogue()).collect();
-        let known = locked(&self.index).clone();
+    /// The index of what is known now about the servers of a principal.
+    async fn indexed(&self, principal: &Principal, servers: &[Arc<Server>]) -> Arc<Indexed> {
+        let catalogues: Vec<Arc<Catalogue>> = servers.iter().map(|server| server.catalogue()).collect();
+        // All principals see the same where no server has a login.
+        let is_own = servers.iter().zip(&self.servers).any(|(own, shared)| !Arc::ptr_eq(own, shared));
+        let holder = if is_own { principal.clone() } else { Principal::local() };
+        let known =
+            locked(&self.indexes).iter().find(|(one, _)| *one == holder).map(|(_, known)| known.clone());
         let is_same = |known: &Arc<Indexed>| {
             known.catalogues.iter().zip(&catalogues).all(|(one, other)| Arc::ptr_eq(one, other))
         };
@@ -269,7 +313,12 @@ impl Upstreams {
             Ok(built) => built,
             Err(_) => Arc::new(Indexed { catalogues: Vec::new(), index: Index::default() }),
         };
-        *locked(&self.index) = Some(Arc::clone(&built));
+        let mut indexes = locked(&self.indexes);
+        indexes.retain(|(one, _)| *one != holder);
+        if indexes.len() >= INDEXES_MAX {
+            indexes.remove(0);
+        }
+        indexes.push((holder, Arc::clone(&built)));
         built
     }
 
@@ -295,17 +344,25 @@ impl Upstreams {
     }
 
     async fn search(&self, query: FindQuery<'_>) -> FoundTools {
-        let failed = self.list_new(&query).await;
-        let indexed = self.indexed().await;
+        let servers: Vec<Arc<Server>> =
+            self.servers.iter().map(|server| self.of(server, query.principal)).collect();
+        let failed = self.list_new(&servers, &query).await;
+        let indexed = self.indexed(query.principal, &servers).await;
         let places = self.places(&indexed, &query);
         let shown = places.iter().take(query.limit).map(|(server, tool)| {
-            let (server, catalogue) =
-                (&self.servers[*server as usize], &indexed.catalogues[*server as usize]);
+            let (server, catalogue) = (&servers[*server as usize], &indexed.catalogues[*server as usize]);
             found(&server.spec, &catalogue.tools[*tool as usize], query.dialect)
         });
         let tools: Vec<FoundTool> = shown.collect();
         FoundTools { total: places.len(), more: places.len() - tools.len(), tools, failed }
     }
+}
+
+/// What is known about the tools of a server, its own catalogue first, then those of principals.
+fn catalogues(server: &Arc<Server>) -> Result<Vec<Arc<Catalogue>>, ToolError> {
+    let keys = server.shelf().keys(&server.spec.name).map_err(|error| unkept(&error))?;
+    let of_principals = keys.iter().map(|key| Arc::new(server.shelf().load(key)));
+    Ok(std::iter::once(server.catalogue()).chain(of_principals).collect())
 }
 
 fn is_wanted(server: &Server, query: &FindQuery<'_>) -> bool {
@@ -347,11 +404,12 @@ impl ToolHost for Upstreams {
 
     fn standing<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             let spec = &server.spec;
             let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
             Ok(ToolStanding {
@@ -369,11 +427,12 @@ impl ToolHost for Upstreams {
 
     fn describe<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             let spec = &server.spec;
             let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
             Ok(definition(spec, tool))
@@ -425,9 +484,14 @@ impl ToolHost for Upstreams {
         })
     }
 
-    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn stubs<'a>(
+        &'a self,
+        principal: &'a Principal,
+        server: &'a str,
+        dialect: Dialect,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
-            let (server, catalogue) = self.listed(server).await?;
+            let (server, catalogue) = self.listed(principal, server).await?;
             Ok(stubs::declarations(&server.spec.name, &catalogue, dialect))
         })
     }

@@ -13,7 +13,7 @@ use crate::client::lines::{Behind, LinePeer};
 use crate::client::process::{self, Filled};
 use crate::host::{ToolError, ToolErrorCode};
 use crate::oauth::{Credential, TokenStore};
-use crate::spec::{HttpSpec, ServerSpec, ServerWall, StdioSpec, Transport};
+use crate::spec::{HttpSpec, SECRET_BYTES_LEAST, ServerSpec, ServerWall, StdioSpec, Transport};
 use crate::tls::Dialer;
 
 /// Starts programs behind Palisade's own wall.
@@ -48,6 +48,8 @@ pub struct WalledProcess {
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// Ends it, and tells what it said last.
     pub end: Box<dyn WalledEnd>,
+    /// Credentials that it got beside [`WalledProgram::env`]: its results must not show them.
+    pub secrets: Vec<String>,
 }
 
 /// The end of a program behind the wall.
@@ -153,7 +155,8 @@ impl Starter {
             access,
             cwd: stdio.cwd.as_deref(),
         };
-        let WalledProcess { reader, writer, end } = wall.start(program).await?;
+        let WalledProcess { reader, writer, end, secrets: of_access } = wall.start(program).await?;
+        secrets.extend(of_access.into_iter().filter(|secret| secret.len() >= SECRET_BYTES_LEAST));
         Ok(LinePeer::new(reader, writer, Box::new(Walled(end))))
     }
 }

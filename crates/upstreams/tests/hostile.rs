@@ -1,10 +1,10 @@
 //! Servers that break the protocol, flood, lie or change.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use upstreams::{Dialect, FindQuery, Template, ToolAccess, ToolErrorCode, ToolHost, Transport};
+use upstreams::{Dialect, Template, ToolAccess, ToolErrorCode, ToolHost, Transport};
 
-use crate::stage::{Folder, call, call_within, host, spec, text};
+use crate::stage::{Folder, call, call_within, host, owner, query, spec, text};
 
 /// The message of the error of the first use.
 async fn unusable(mode: &str) -> String {
@@ -53,7 +53,7 @@ pub(crate) async fn odd_definitions_are_left_out_and_the_rest_works() {
     let folder = Folder::new();
     let host = host(&folder, spec("odd", &folder));
     assert_eq!(text(&call(&host, "a_b", "by alias").await.unwrap()), "by alias");
-    let found = host.find(FindQuery { limit: 10, ..FindQuery::default() }).await;
+    let found = host.find(query("", 10)).await;
     let names: Vec<&str> = found.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["s.a_b", "s.tab_"]);
     assert_eq!(found.tools[1].access, ToolAccess::Held);
@@ -120,7 +120,7 @@ pub(crate) async fn a_crash_in_mid_call_is_told_and_the_call_is_not_repeated() {
 pub(crate) async fn a_silent_server_times_out_and_was_called_once() {
     let folder = Folder::new();
     let host = host(&folder, spec("silent", &folder));
-    host.list("s", Duration::from_secs(20)).await.unwrap();
+    host.list("s", owner(), Duration::from_secs(20)).await.unwrap();
     let error = call_within(&host, "echo", "x", Duration::from_millis(300)).await.unwrap_err();
     assert_eq!((error.code, error.may_have_run), (ToolErrorCode::TimedOut, true));
     host.close().await;
@@ -155,19 +155,36 @@ pub(crate) async fn a_definition_that_changes_while_the_server_runs_is_held_at_o
     host.close().await;
 }
 
+pub(crate) async fn a_change_whose_listing_failed_is_listed_again() {
+    let folder = Folder::new();
+    let host = host(&folder, spec("change-unlisted", &folder));
+    assert_eq!(text(&call(&host, "echo", "x").await.unwrap()), "x");
+    let begun = Instant::now();
+    // The notification arrives around the answer of the first call.
+    let failed = loop {
+        match call(&host, "echo", "x").await {
+            Ok(_) => assert!(begun.elapsed() < Duration::from_secs(10), "no change was announced"),
+            Err(error) => break error,
+        }
+    };
+    assert!(failed.message.contains("try again"), "{failed}");
+    assert_eq!(call(&host, "echo", "x").await.unwrap_err().code, ToolErrorCode::ToolHeld);
+    host.close().await;
+}
+
 pub(crate) async fn a_poisoned_description_is_held_and_not_shown() {
     let folder = Folder::new();
     let host = host(&folder, spec("poisoned", &folder));
-    let found = host.find(FindQuery { words: "s.echo", limit: 5, ..FindQuery::default() }).await;
+    let found = host.find(query("s.echo", 5)).await;
     assert_eq!(
         (found.total, found.tools[0].access, found.tools[0].about.as_str()),
         (1, ToolAccess::Held, "")
     );
     assert_eq!(call(&host, "echo", "x").await.unwrap_err().code, ToolErrorCode::ToolHeld);
     assert_eq!(text(&call(&host, "fine", "x").await.unwrap()), "x");
-    let definition = host.describe("s", "echo").await.unwrap();
+    let definition = host.describe(owner(), "s", "echo").await.unwrap();
     assert!(!format!("{definition:?}").contains("ssh/id"), "{definition:?}");
-    let stubs = host.stubs("s", Dialect::Python).await.unwrap();
+    let stubs = host.stubs(owner(), "s", Dialect::Python).await.unwrap();
     assert!(!stubs.contains("ssh/id"), "{stubs}");
     host.close().await;
 }

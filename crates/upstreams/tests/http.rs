@@ -14,11 +14,13 @@ use crate::stage::{Folder, call, call_within, host, server, text};
 /// A request: its head, in lower case, and its message.
 pub(crate) struct Request {
     pub(crate) head: String,
+    /// Its token, as it was sent.
+    pub(crate) bearer: String,
     body: Value,
 }
 
 impl Request {
-    fn method(&self) -> &str {
+    pub(crate) fn method(&self) -> &str {
         self.body["method"].as_str().unwrap_or_default()
     }
 }
@@ -37,7 +39,10 @@ async fn read_request(stream: &mut TcpStream) -> Option<Request> {
         let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
         bytes.extend_from_slice(&piece[..count]);
     };
-    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let bearer = head.split_once("Bearer ").and_then(|(_, rest)| rest.split("\r\n").next());
+    let bearer = bearer.unwrap_or_default().to_owned();
+    let head = head.to_lowercase();
     let length = head
         .split("content-length: ")
         .nth(1)
@@ -48,7 +53,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<Request> {
         let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
         body.extend_from_slice(&piece[..count]);
     }
-    Some(Request { head, body: serde_json::from_slice(&body).unwrap_or_default() })
+    Some(Request { head, bearer, body: serde_json::from_slice(&body).unwrap_or_default() })
 }
 
 /// Plays a server; returns its URL.
@@ -75,7 +80,7 @@ pub(crate) async fn play(player: Arc<Player>) -> String {
 
 const JSON: &str = "content-type: application/json\r\n";
 
-fn json_reply(request: &Request, result: Value) -> Option<Reply> {
+pub(crate) fn json_reply(request: &Request, result: Value) -> Option<Reply> {
     let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
     Some((200, JSON.to_owned(), body.to_string()))
 }
@@ -85,7 +90,13 @@ fn tools() -> Value {
     json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}, "annotations": read}], "resultType": "complete"})
 }
 
+/// A text in whose place a server tells the token of the request.
+pub(crate) const TOKEN_ASKED: &str = "which token?";
+
 fn echoed(request: &Request) -> Value {
+    if request.body["params"]["arguments"]["text"] == TOKEN_ASKED {
+        return json!({"content": [{"type": "text", "text": request.bearer}], "resultType": "complete"});
+    }
     json!({"content": [{"type": "text", "text": request.body["params"]["arguments"]["text"]}], "resultType": "complete"})
 }
 

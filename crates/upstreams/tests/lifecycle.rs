@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use policy::Principal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use upstreams::{FindQuery, Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost};
+use upstreams::{Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost};
 
-use crate::stage::{Folder, arguments, call, call_within, host, is_alive, spec, text, until};
+use crate::stage::{Folder, arguments, call, call_within, host, is_alive, owner, query, spec, text, until};
 
 pub(crate) async fn a_slow_start_is_shared_by_all_who_wait() {
     let folder = Folder::new();
@@ -76,7 +76,7 @@ pub(crate) async fn an_idle_server_is_stopped_and_started_again() {
 pub(crate) async fn a_call_is_cancelled() {
     let folder = Folder::new();
     let host = host(&folder, spec("silent", &folder));
-    host.list("s", Duration::from_secs(20)).await.unwrap();
+    host.list("s", owner(), Duration::from_secs(20)).await.unwrap();
     let cancel = CancellationToken::new();
     let call = ToolCall {
         principal: &Principal::local(),
@@ -148,7 +148,7 @@ pub(crate) async fn a_tool_that_writes_is_asked_for_and_a_denied_one_is_refused(
     let mut spec = spec("plain", &folder);
     spec.rules.deny.push(Glob::new("sl*").unwrap());
     let host = host(&folder, spec);
-    let access = async |tool| host.standing("s", tool).await.unwrap().access;
+    let access = async |tool| host.standing(owner(), "s", tool).await.unwrap().access;
     assert_eq!(access("echo").await, ToolAccess::Allow);
     assert_eq!(access("write").await, ToolAccess::Ask);
     assert_eq!(access("slow").await, ToolAccess::Deny);
@@ -169,11 +169,10 @@ pub(crate) async fn results_are_learned_from() {
     for text in ["{\"id\": 1, \"name\": \"hunter2\"}", "{\"id\": 2}"] {
         call(&host, "echo", text).await.unwrap();
     }
-    let query = || FindQuery { words: "s.echo", limit: 1, ..FindQuery::default() };
     let expected = "-> {id: int, name?: str}  # seen";
     let begun = Instant::now();
     loop {
-        let found = host.find(query()).await;
+        let found = host.find(query("s.echo", 1)).await;
         if found.tools[0].signature.contains(expected) {
             break;
         }

@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use upstreams::{HttpSpec, Login, ToolCall, ToolErrorCode, ToolHost, Transport, Upstreams};
+use upstreams::{
+    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost,
+    Transport, Upstreams,
+};
 
-use crate::http::{Reply, Request, play, with_handshake};
-use crate::stage::{Folder, arguments, call, host, server, text};
+use crate::http::{Reply, Request, TOKEN_ASKED, json_reply, play, with_handshake};
+use crate::stage::{Folder, arguments, call, host, owner, query, server, text};
 
 /// The authorization server. It ends with its standard input.
 struct Authorization {
@@ -45,6 +48,8 @@ impl Drop for Authorization {
 struct Seen {
     tokens: Mutex<Vec<String>>,
     refused: Mutex<Vec<String>>,
+    /// The only token that is shown tools, if there is one.
+    shown_to: Mutex<Option<String>>,
 }
 
 fn header<'a>(request: &'a Request, name: &str) -> &'a str {
@@ -52,7 +57,7 @@ fn header<'a>(request: &'a Request, name: &str) -> &'a str {
     line.map_or("", |value| value.trim())
 }
 
-async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
+async fn guarded_server(issuer: &str) -> (ServerSpec, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let (kept, issuer) = (Arc::clone(&seen), issuer.to_owned());
     let player = move |request: &Request| -> Option<Reply> {
@@ -69,11 +74,20 @@ async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
             let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place}\"\r\n");
             return Some((401, challenge, String::new()));
         }
+        let is_narrow = kept.shown_to.lock().unwrap().as_ref().is_some_and(|one| *one != token);
         kept.tokens.lock().unwrap().push(token);
+        if is_narrow && request.method() == "tools/list" {
+            return json_reply(request, json!({"tools": []}));
+        }
         with_handshake(request)
     };
     let url = HttpSpec::parse_url(&play(Arc::new(player)).await).unwrap();
-    (host(folder, server(Transport::Http(HttpSpec { url, headers: Vec::new() }))), seen)
+    (server(Transport::Http(HttpSpec { url, headers: Vec::new() })), seen)
+}
+
+async fn guarded(folder: &Folder, issuer: &str) -> (Arc<Upstreams>, Arc<Seen>) {
+    let (spec, seen) = guarded_server(issuer).await;
+    (host(folder, spec), seen)
 }
 
 async fn post(url: &str, body: &Value) {
@@ -156,22 +170,24 @@ pub(crate) async fn a_login_gives_tokens_that_are_refreshed_and_forgotten() {
     host.close().await;
 }
 
+pub(crate) async fn a_token_that_replaces_a_refused_one_is_taken_out_of_results() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    log_in(&host, Login::default()).await.unwrap();
+    assert_eq!(text(&call(&host, "echo", TOKEN_ASKED).await.unwrap()), "[redacted]");
+    let first = seen.tokens.lock().unwrap().last().unwrap().clone();
+    seen.refused.lock().unwrap().push(first.clone());
+    // The answer to the request that was sent again with another token tells that token.
+    assert_eq!(text(&call(&host, "echo", TOKEN_ASKED).await.unwrap()), "[redacted]");
+    assert_ne!(*seen.tokens.lock().unwrap().last().unwrap(), first);
+    host.close().await;
+}
+
 pub(crate) async fn tokens_belong_to_one_principal() {
     let (folder, authorization) = (Folder::new(), Authorization::start());
     let (host, seen) = guarded(&folder, &authorization.issuer).await;
     log_in(&host, Login::default()).await.unwrap();
-    let called = async |principal: &Principal| {
-        let call = ToolCall {
-            principal,
-            server: "s",
-            tool: "echo",
-            arguments: arguments(json!({"text": "x"})),
-            deadline: Instant::now() + Duration::from_secs(20),
-            cancel: CancellationToken::new(),
-            answer_bytes_max: 1 << 20,
-        };
-        host.call(call).await
-    };
+    let called = async |principal: &Principal| called(&host, principal).await;
     let (alice, bob) = (Principal::new("key:alice").unwrap(), Principal::new("key:bob").unwrap());
     called(&Principal::local()).await.unwrap();
     called(&Principal::token_holder()).await.unwrap();
@@ -197,6 +213,79 @@ pub(crate) async fn an_authorization_server_that_cannot_be_trusted_is_refused() 
         Login { client_id: Some("https://client.example/metadata".to_owned()), ..Login::default() };
     let error = log_in(&host, document).await.unwrap_err();
     assert!(error.message.contains("metadata"), "{error}");
+}
+
+async fn called(
+    host: &Upstreams,
+    principal: &Principal,
+) -> Result<upstreams::ToolAnswer, upstreams::ToolError> {
+    let call = ToolCall {
+        principal,
+        server: "s",
+        tool: "echo",
+        arguments: arguments(json!({"text": "x"})),
+        deadline: Instant::now() + Duration::from_secs(20),
+        cancel: CancellationToken::new(),
+        answer_bytes_max: 1 << 20,
+    };
+    host.call(call).await
+}
+
+pub(crate) async fn tools_are_listed_with_the_login_of_the_principal_who_asks() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (host, seen) = guarded(&folder, &authorization.issuer).await;
+    let (alice, bob) = (Principal::new("key:alice").unwrap(), Principal::new("key:bob").unwrap());
+    log_in(&host, Login { principal: Some(alice.clone()), ..Login::default() }).await.unwrap();
+    // The owner never logged in: what alice needs, she has by her own login.
+    let of = |principal| FindQuery { principal, ..query("", 10) };
+    let found = host.find(of(&alice)).await;
+    assert_eq!((found.total, found.failed.len()), (1, 0), "{found:?}");
+    assert_eq!(host.standing(&alice, "s", "echo").await.unwrap().tool, "echo");
+    assert_eq!(host.describe(&alice, "s", "echo").await.unwrap().tool, "echo");
+    assert!(host.stubs(&alice, "s", Dialect::Python).await.unwrap().contains("echo"));
+    assert_eq!(text(&called(&host, &alice).await.unwrap()), "x");
+    host.forget("s").unwrap();
+    // And what bob asks for is not asked for with the login of the owner.
+    log_in(&host, Login::default()).await.unwrap();
+    seen.tokens.lock().unwrap().clear();
+    let found = host.find(of(&bob)).await;
+    assert_eq!((found.total, found.failed.len()), (0, 1), "{found:?}");
+    for error in [
+        host.standing(&bob, "s", "echo").await.unwrap_err(),
+        host.describe(&bob, "s", "echo").await.unwrap_err(),
+        host.stubs(&bob, "s", Dialect::Python).await.unwrap_err(),
+        called(&host, &bob).await.unwrap_err(),
+    ] {
+        assert_eq!(error.code, ToolErrorCode::LoginRequired, "{error}");
+    }
+    assert_eq!(*seen.tokens.lock().unwrap(), [""; 0]);
+    host.close().await;
+}
+
+pub(crate) async fn a_login_that_shows_fewer_tools_takes_none_from_others() {
+    let (folder, authorization) = (Folder::new(), Authorization::start());
+    let (spec, seen) = guarded_server(&authorization.issuer).await;
+    let first = host(&folder, spec.clone());
+    let alice = Principal::new("key:alice").unwrap();
+    log_in(&first, Login::default()).await.unwrap();
+    called(&first, owner()).await.unwrap();
+    // Only the token of the owner is shown tools.
+    *seen.shown_to.lock().unwrap() = seen.tokens.lock().unwrap().last().cloned();
+    log_in(&first, Login { principal: Some(alice.clone()), ..Login::default() }).await.unwrap();
+    let patience = Duration::from_secs(20);
+    assert_eq!(first.list("s", &alice, patience).await.unwrap(), (0, 0));
+    assert_eq!(called(&first, &alice).await.unwrap_err().code, ToolErrorCode::UnknownTool);
+    for host in [Arc::clone(&first), host(&folder, spec.clone())] {
+        assert_eq!(host.standing(owner(), "s", "echo").await.unwrap().access, ToolAccess::Allow);
+        called(&host, owner()).await.unwrap();
+        host.close().await;
+    }
+    // With more rights she is shown what the operator has accepted already.
+    *seen.shown_to.lock().unwrap() = None;
+    let later = host(&folder, spec);
+    assert_eq!(later.list("s", &alice, patience).await.unwrap(), (1, 0));
+    called(&later, &alice).await.unwrap();
+    later.close().await;
 }
 
 /// The address of a client's metadata, and a login of that client.

@@ -10,6 +10,7 @@ mod login;
 mod measure;
 mod real;
 mod stage;
+mod walled;
 
 use std::process::ExitCode;
 
@@ -72,6 +73,7 @@ fn own_trials() -> Vec<Trial> {
         hostile::a_silent_server_times_out_and_was_called_once,
         hostile::a_changed_definition_is_held_until_accepted,
         hostile::a_definition_that_changes_while_the_server_runs_is_held_at_once,
+        hostile::a_change_whose_listing_failed_is_listed_again,
         hostile::a_poisoned_description_is_held_and_not_shown,
         hostile::requests_of_a_server_are_refused_and_pings_answered,
         hostile::a_credential_is_taken_out_of_results,
@@ -93,12 +95,16 @@ fn own_trials() -> Vec<Trial> {
         http::refusals_are_told_apart,
         http::a_call_that_may_have_arrived_is_not_repeated,
         login::a_login_gives_tokens_that_are_refreshed_and_forgotten,
+        login::a_token_that_replaces_a_refused_one_is_taken_out_of_results,
         login::tokens_belong_to_one_principal,
+        login::tools_are_listed_with_the_login_of_the_principal_who_asks,
+        login::a_login_that_shows_fewer_tools_takes_none_from_others,
         login::an_authorization_server_that_cannot_be_trusted_is_refused,
         login::a_client_is_known_by_the_address_of_its_metadata,
         login::a_client_document_that_is_not_its_own_is_refused,
         login::hostile_metadata_ends_a_login_before_a_code_is_asked_for,
         login::tokens_that_cannot_be_sent_are_refused,
+        walled::a_secret_that_a_server_gets_by_access_is_taken_out_of_its_results,
     )
 }
 

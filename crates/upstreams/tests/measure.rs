@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use upstreams::{FindQuery, ToolHost};
+use upstreams::ToolHost;
 
-use crate::stage::{Folder, arguments, call_with, host, spec};
+use crate::stage::{Folder, arguments, call_with, host, query, spec};
 
 const TOOLS: usize = 10_000;
 const SEARCHES: usize = 500;
@@ -55,10 +55,6 @@ fn resident_kb() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn query(words: &str) -> FindQuery<'_> {
-    FindQuery { words, limit: 10, ..FindQuery::default() }
-}
-
 fn percentile(samples: &mut [Duration], percent: usize) -> f64 {
     samples.sort();
     samples[(samples.len() - 1) * percent / 100].as_secs_f64() * 1000.0
@@ -73,7 +69,7 @@ pub(crate) async fn measure(out: &Path) {
     let before = resident_kb();
     let begun = Instant::now();
     let searched = host(&folder, spec("plain", &folder));
-    assert!(searched.find(query("warm up")).await.total < TOOLS);
+    assert!(searched.find(query("warm up", 10)).await.total < TOOLS);
     writeln!(told, "tools {TOOLS}").unwrap();
     writeln!(told, "load_and_index_ms {:.1}", begun.elapsed().as_secs_f64() * 1000.0).unwrap();
     writeln!(told, "memory_kb {}", resident_kb() - before).unwrap();
@@ -81,7 +77,7 @@ pub(crate) async fn measure(out: &Path) {
     for number in 0..SEARCHES {
         let words = format!("{} the {} with a filter", VERBS[number % 12], NOUNS[number / 7 % 12]);
         let begun = Instant::now();
-        assert!(!searched.find(query(&words)).await.tools.is_empty());
+        assert!(!searched.find(query(&words, 10)).await.tools.is_empty());
         samples.push(begun.elapsed());
     }
     writeln!(told, "search_p50_ms {:.3}", percentile(&mut samples, 50)).unwrap();

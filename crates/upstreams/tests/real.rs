@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use upstreams::{
-    Dialect, FindQuery, ServerSpec, ServerWall, StdioSpec, Template, ToolHost, Transport, Upstreams,
-};
+use upstreams::{Dialect, ServerSpec, ServerWall, StdioSpec, Template, ToolHost, Transport, Upstreams};
 
-use crate::stage::{Folder, arguments, call_with, host, server, text};
+use crate::stage::{Folder, arguments, call_with, host, owner, query, server, text};
 
 /// Where the servers are, if they were installed.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -33,11 +31,11 @@ fn command(words: &[&str]) -> ServerSpec {
 /// Starts a server, checks the number of its tools, and that declarations exist in both languages.
 async fn started(spec: ServerSpec, state: &Folder, tools_least: usize) -> std::sync::Arc<Upstreams> {
     let host = host(state, spec);
-    let (tools, held) = host.list("s", Duration::from_secs(50)).await.unwrap();
+    let (tools, held) = host.list("s", owner(), Duration::from_secs(50)).await.unwrap();
     assert!(tools >= tools_least, "{tools} tools");
     assert_eq!(held, 0, "an ordinary definition is held: {:?}", host.held("s"));
     for dialect in [Dialect::Python, Dialect::TypeScript] {
-        assert!(host.stubs("s", dialect).await.unwrap().lines().count() > tools);
+        assert!(host.stubs(owner(), "s", dialect).await.unwrap().lines().count() > tools);
     }
     host
 }
@@ -47,7 +45,7 @@ pub(crate) async fn everything_echoes_and_gives_an_image() {
     let host = started(command(&["js/node_modules/.bin/mcp-server-everything"]), &state, 5).await;
     let answer = call_with(&host, "echo", arguments(json!({"message": "hello"}))).await.unwrap();
     assert!(text(&answer).contains("hello"));
-    let found = host.find(FindQuery { words: "image", limit: 5, ..FindQuery::default() }).await;
+    let found = host.find(query("image", 5)).await;
     let name = found.tools.iter().find(|tool| tool.name.contains("mage")).unwrap().name.clone();
     let tool = name.split_once('.').unwrap().1;
     let answer = call_with(&host, tool, arguments(json!({}))).await.unwrap();

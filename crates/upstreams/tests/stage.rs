@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use policy::Principal;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use upstreams::{
-    ServerSpec, ServerWall, StdioSpec, Template, ToolAnswer, ToolCall, ToolError, ToolHost, ToolRules,
-    Transport, Upstreams, UpstreamsConfig,
+    Dialect, FindQuery, ServerSpec, ServerWall, StdioSpec, Template, ToolAnswer, ToolCall, ToolError,
+    ToolHost, ToolRules, Transport, Upstreams, UpstreamsConfig,
 };
 
 /// A folder that is removed at the end.
@@ -74,6 +74,17 @@ pub(crate) fn host(folder: &Folder, spec: ServerSpec) -> Arc<Upstreams> {
     let launcher = std::env::current_exe().unwrap();
     let state_dir = folder.0.clone();
     Upstreams::new(UpstreamsConfig { state_dir, launcher, wall: None, servers: vec![spec] })
+}
+
+/// The owner of the server.
+pub(crate) fn owner() -> &'static Principal {
+    static OWNER: LazyLock<Principal> = LazyLock::new(Principal::local);
+    &OWNER
+}
+
+/// A search of the owner in all servers.
+pub(crate) fn query(words: &str, limit: usize) -> FindQuery<'_> {
+    FindQuery { principal: owner(), words, servers: None, dialect: Dialect::Python, limit }
 }
 
 pub(crate) fn arguments(value: Value) -> Map<String, Value> {

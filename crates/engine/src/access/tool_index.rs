@@ -1,5 +1,6 @@
 //! What a caller may learn about tools of other servers before a run calls them. The book of access has it; front ends ask.
 
+use policy::Principal;
 use sandbox::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,9 +12,10 @@ pub trait ToolIndex: Send + Sync {
     /// The tools that match, best first.
     fn find<'a>(&'a self, query: ToolQuery<'a>) -> BoxFuture<'a, FoundTools>;
 
-    /// Typed declarations of a server's tools; an error for a server that does not exist.
+    /// Typed declarations of a server's tools for a principal; an error for a server that does not exist.
     fn declarations<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         notation: Notation,
     ) -> BoxFuture<'a, Result<String, RunError>>;
@@ -32,6 +34,8 @@ pub enum Notation {
 /// What to find.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolQuery<'a> {
+    /// Who asks: a server with a login shows each principal the tools of its own.
+    pub principal: &'a Principal,
     /// Words, or one exact name `server.tool`.
     pub words: &'a str,
     /// The servers to look in; all if there are none.

@@ -47,7 +47,7 @@ async fn find(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
         let error = RunError::new("no_tools", "no servers with tools are configured here");
         return refused(&error.remedy("write the program without them"));
     };
-    let query = ToolQuery { words: &words, servers: &servers, notation, limit };
+    let query = ToolQuery { principal: &caller.principal, words: &words, servers: &servers, notation, limit };
     let mut found = index.find(query).await;
     let gatekeeper = server.engine.gatekeeper();
     let shown = found.tools.len();

@@ -1,12 +1,20 @@
-//! The operator's directories that a tool server sees: `read` and `write` of the configuration, checked.
+//! The operator's directories that a tool server sees: `read` and `write` of the configuration, checked at each start.
+//!
+//! A server that writes in a directory can put a link there. A link is followed only where no server could have made it;
+//! otherwise one server could choose what another one, or itself at its next start, is shown. The jail opens the resolved
+//! path without following any link, so that a link that appears after this check fails the start.
 
+use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use sandbox::SharedFolder;
 
 /// The most directories of one server.
 const FOLDERS_MAX: usize = 32;
+/// The most links of one path, as the kernel has it (path_resolution(7)).
+const LINKS_MAX: usize = 40;
 /// Places that belong to every sandbox. Nothing of the operator is shown there or above.
 const OWN: [&str; 7] = ["/tmp", "/usr", "/etc", "/home/agent", "/dev/shm", "/workspace", "/palisade"];
 /// Nothing beneath these is shown.
@@ -22,19 +30,26 @@ pub(super) struct Shown {
 
 type Refusal = (String, &'static str);
 
+/// What the directories are checked against.
+pub(super) struct Around<'a> {
+    pub(super) state_dir: &'a Path,
+    /// The directories that any server may write.
+    pub(super) writable: &'a [PathBuf],
+}
+
 /// Resolves and checks the directories.
-pub(super) fn open(read: &[PathBuf], write: &[PathBuf], state_dir: &Path) -> Result<Shown, Refusal> {
+pub(super) fn open(read: &[PathBuf], write: &[PathBuf], around: &Around<'_>) -> Result<Shown, Refusal> {
     if read.len() + write.len() > FOLDERS_MAX {
         return Err((format!("more than {FOLDERS_MAX} directories"), "name the directory above them"));
     }
     let mut shown = Shown::default();
+    // One that does not exist has no links in it.
+    let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+    let writable: Vec<PathBuf> = around.writable.iter().filter_map(real).collect();
     let named = read.iter().map(|path| (path, false)).chain(write.iter().map(|path| (path, true)));
     for (path, is_writable) in named {
-        let real = std::fs::canonicalize(path).map_err(|error| {
-            let message = format!("{} cannot be shown to the server: {error}", path.display());
-            (message, "create it, or change `read` and `write` of the server")
-        })?;
-        check(&real, state_dir)?;
+        let real = resolve(path, &writable)?;
+        check(&real, around.state_dir)?;
         if is_writable {
             check_owner(&real)?;
         }
@@ -47,6 +62,46 @@ pub(super) fn open(read: &[PathBuf], write: &[PathBuf], state_dir: &Path) -> Res
         }
     }
     Ok(shown)
+}
+
+/// The path without links. A link beneath a directory of `writable` is refused.
+fn resolve(path: &Path, writable: &[PathBuf]) -> Result<PathBuf, Refusal> {
+    let absent = |error: io::Error| {
+        let message = format!("{} cannot be shown to the server: {error}", path.display());
+        (message, "create it, or change `read` and `write` of the server")
+    };
+    let parts = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut real, mut rest, mut links) = (PathBuf::from("/"), parts(path), 0);
+    while let Some(part) = rest.pop() {
+        match Path::new(&part).components().next() {
+            Some(Component::ParentDir) => {
+                real.pop();
+            }
+            Some(Component::Normal(name)) => {
+                let next = real.join(name);
+                if !std::fs::symlink_metadata(&next).map_err(absent)?.is_symlink() {
+                    real = next;
+                    continue;
+                }
+                if writable.iter().any(|folder| real.starts_with(folder)) {
+                    let (path, link) = (path.display(), next.display());
+                    let message = format!("{path} leads over the link {link}, which a server may have made");
+                    return Err((message, "remove the link, or name the directory that it leads to"));
+                }
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(absent(io::Error::from(rustix::io::Errno::LOOP)));
+                }
+                rest.extend(parts(&std::fs::read_link(&next).map_err(absent)?));
+            }
+            // The root begins anew; `.` stays.
+            Some(Component::RootDir) => real = PathBuf::from("/"),
+            _ => {}
+        }
+    }
+    Ok(real)
 }
 
 fn check(real: &Path, state_dir: &Path) -> Result<(), Refusal> {
@@ -81,6 +136,10 @@ fn check_owner(real: &Path) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
+    fn open(read: &[PathBuf], write: &[PathBuf], state_dir: &Path) -> Result<Shown, Refusal> {
+        super::open(read, write, &Around { state_dir, writable: &[] })
+    }
+
     #[test]
     fn directories_of_the_system_and_of_palisade_are_not_shown() {
         let kept = harness::TestFolder::new();
@@ -107,5 +166,53 @@ mod tests {
         let shown = open(std::slice::from_ref(&link), &[], Path::new("/nowhere")).unwrap();
         assert_eq!(shown.folders, [SharedFolder { path: data.clone(), is_writable: false }]);
         assert_eq!(shown.links, [(link, data)]);
+    }
+
+    #[test]
+    fn a_link_that_a_server_could_have_made_is_not_followed() {
+        let kept = harness::TestFolder::new();
+        let folder = std::fs::canonicalize(kept.path()).unwrap();
+        let (data, secret) = (folder.join("data"), folder.join("secret"));
+        std::fs::create_dir_all(data.join("sub/deep")).unwrap();
+        std::fs::create_dir_all(&secret).unwrap();
+        let link = |name: &str, to: &Path| {
+            let place = folder.join(name);
+            std::os::unix::fs::symlink(to, &place).unwrap();
+            place
+        };
+        let fine = link("to-data", &data);
+        let hostile = [
+            link("data/b", &secret),
+            link("data/relative", Path::new("../secret")),
+            link("over", &data.join("b")),
+            link("data/sub/c", Path::new("/")).join("etc"),
+            fine.join("b"),
+            data.join("sub/../b"),
+        ];
+        // Named as it is, and by a link of the operator.
+        for writable in [&data, &fine] {
+            let around =
+                Around { state_dir: Path::new("/nowhere"), writable: std::slice::from_ref(writable) };
+            for path in &hostile {
+                for (read, write) in
+                    [(std::slice::from_ref(path), &[][..]), (&[][..], std::slice::from_ref(path))]
+                {
+                    let refused = super::open(read, write, &around).unwrap_err();
+                    assert!(refused.0.contains("which a server may have made"), "{refused:?}");
+                }
+            }
+            for path in [data.clone(), data.join("sub/deep"), fine.join("sub"), fine.clone()] {
+                let shown = super::open(std::slice::from_ref(&path), &[], &around).unwrap();
+                assert_eq!(shown.folders[0].path, std::fs::canonicalize(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn links_in_a_circle_end() {
+        let kept = harness::TestFolder::new();
+        let link = kept.path().join("link");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(open(&[link], &[], Path::new("/nowhere")).unwrap_err().0.contains("cannot be shown"));
     }
 }

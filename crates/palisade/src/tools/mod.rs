@@ -6,13 +6,13 @@ pub(crate) mod missing;
 mod packaged;
 mod walled;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::Engine;
 use engine::access::AccessBook;
 use upstreams::broker::{ToolBook, ToolBookParts};
-use upstreams::{DEPTH_VARIABLE, Upstreams, UpstreamsConfig, WalledStart};
+use upstreams::{DEPTH_VARIABLE, ServerWall, StdioSpec, Transport, Upstreams, UpstreamsConfig, WalledStart};
 
 use self::walled::Walled;
 use crate::config::Settings;
@@ -38,12 +38,22 @@ pub(crate) fn upstreams(
     Some(Upstreams::new(UpstreamsConfig { state_dir: state_dir.to_owned(), launcher, wall, servers }))
 }
 
+/// The directories that the servers behind walls may write.
+fn writable(settings: &Settings) -> Vec<PathBuf> {
+    let servers = settings.tools.servers.value.values();
+    let written = servers.filter_map(|spec| match &spec.transport {
+        Transport::Stdio(StdioSpec { wall: ServerWall::Own { write, .. }, .. }) => Some(write),
+        _ => None,
+    });
+    written.flatten().cloned().collect()
+}
+
 /// Offers runs the names of access: of the web, and of tool servers. Returns the servers.
 pub(crate) fn offer(engine: &Arc<Engine>, settings: &Settings, state_dir: &Path) -> Option<Arc<Upstreams>> {
     let has_web = !settings.access.names.value.is_empty();
     let web =
         has_web.then(|| Arc::new(gateway(settings, state_dir, engine.reach_log())) as Arc<dyn AccessBook>);
-    let wall = Walled::new(engine, web.clone(), state_dir);
+    let wall = Walled::new(engine, web.clone(), state_dir, writable(settings));
     let host = upstreams(settings, state_dir, Some(Arc::new(wall)));
     match (&host, web) {
         (None, None) => {}

@@ -11,7 +11,8 @@ use upstreams::{
 };
 
 use super::command::{self, Command, Launch};
-use super::{folders, packaged};
+use super::folders::{self, Around};
+use super::packaged;
 
 /// What a server may use. It lives for days, so its time is not limited; a call of its tools is.
 fn limits() -> Limits {
@@ -32,11 +33,18 @@ pub(super) struct Walled {
     engine: Weak<Engine>,
     web: Option<Arc<dyn AccessBook>>,
     state_dir: PathBuf,
+    /// The directories that any server may write.
+    writable: Vec<PathBuf>,
 }
 
 impl Walled {
-    pub(super) fn new(engine: &Arc<Engine>, web: Option<Arc<dyn AccessBook>>, state_dir: &Path) -> Self {
-        Self { engine: Arc::downgrade(engine), web, state_dir: state_dir.to_owned() }
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        web: Option<Arc<dyn AccessBook>>,
+        state_dir: &Path,
+        writable: Vec<PathBuf>,
+    ) -> Self {
+        Self { engine: Arc::downgrade(engine), web, state_dir: state_dir.to_owned(), writable }
     }
 
     async fn run(&self, program: WalledProgram<'_>) -> Result<WalledProcess, ToolError> {
@@ -53,10 +61,11 @@ impl Walled {
                 (vec![set], launch)
             }
         };
-        let shown = folders::open(program.read, program.write, &self.state_dir);
+        let around = Around { state_dir: &self.state_dir, writable: &self.writable };
+        let shown = folders::open(program.read, program.write, &around);
         let shown = shown.map_err(|(reason, remedy)| unavailable(&reason, remedy))?;
         let mut given = Given::default();
-        let grants = self.reach(&caller, program.access, &mut given).map_err(told)?;
+        let Reach { grants, secrets } = self.reach(&caller, program.access, &mut given).map_err(told)?;
         for (name, value) in program.env {
             given.set(&name, value);
         }
@@ -79,18 +88,14 @@ impl Walled {
             reader: Box::new(running.stdout),
             writer: Box::new(running.stdin),
             end: Box::new(End(running.end)),
+            secrets,
         })
     }
 
     /// Opens names of access for the server's own traffic. Tools of other servers are not among them.
-    fn reach(
-        &self,
-        caller: &Caller,
-        names: &[String],
-        given: &mut Given,
-    ) -> Result<Vec<engine::links::Grant>, RunError> {
+    fn reach(&self, caller: &Caller, names: &[String], given: &mut Given) -> Result<Reach, RunError> {
         if names.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Reach::default());
         }
         let Some(web) = &self.web else {
             return Err(
@@ -100,11 +105,21 @@ impl Walled {
         let opened =
             web.open(&AccessCall { caller, run_id: None, sandbox: None, names, calls_tools: false })?;
         given.set_proxies(opened.proxies);
+        let mut secrets = Vec::with_capacity(opened.secrets.len());
         for (name, secret) in opened.secrets {
+            secrets.push(secret.expose().to_owned());
             given.set_secret(&name, secret);
         }
-        Ok(opened.grants)
+        Ok(Reach { grants: opened.grants, secrets })
     }
+}
+
+/// What the names of access give to a server.
+#[derive(Default)]
+struct Reach {
+    grants: Vec<engine::links::Grant>,
+    /// The values of the secrets in its environment, which its results must not show.
+    secrets: Vec<String>,
 }
 
 impl WalledStart for Walled {
@@ -132,4 +147,51 @@ fn unavailable(message: &str, remedy: &str) -> ToolError {
 fn told(error: RunError) -> ToolError {
     let cause = error.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     unavailable(&format!("{}{cause} ({})", error.message, error.code), &error.remedy.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::access::{AccessRecord, Offered, Opened, Reached};
+    use engine::{Proxies, Secret};
+
+    use super::*;
+
+    /// Access that gives one secret.
+    struct Web;
+
+    struct Nothing;
+
+    impl AccessRecord for Nothing {
+        fn reached(&self) -> Vec<Reached> {
+            Vec::new()
+        }
+    }
+
+    impl AccessBook for Web {
+        fn offered(&self) -> &[Offered] {
+            &[]
+        }
+
+        fn open(&self, _: &AccessCall<'_>) -> Result<Opened, RunError> {
+            Ok(Opened {
+                grants: Vec::new(),
+                proxies: Proxies::default(),
+                secrets: vec![("TOKEN".to_owned(), Secret::new("s3cret-of-access".to_owned()))],
+                redactor: None,
+                summary: String::new(),
+                has_tools: false,
+                record: Arc::new(Nothing),
+            })
+        }
+    }
+
+    #[test]
+    fn secrets_that_a_server_gets_by_access_are_known_to_its_redaction() {
+        let web: Arc<dyn AccessBook> = Arc::new(Web);
+        let walled =
+            Walled { engine: Weak::new(), web: Some(web), state_dir: PathBuf::new(), writable: Vec::new() };
+        let names = ["web".to_owned()];
+        let reach = walled.reach(&Caller::local(), &names, &mut Given::default()).unwrap();
+        assert_eq!(reach.secrets, ["s3cret-of-access"]);
+    }
 }

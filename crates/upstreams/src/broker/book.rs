@@ -12,6 +12,7 @@ use super::labels::LabelStore;
 use super::rates::Rates;
 use super::session::{Session, Shared};
 use super::shelf::Shelf;
+use super::{CALLS_PER_MINUTE_MAX, REQUESTS_PER_MINUTE_MAX};
 use crate::ToolHost;
 
 /// The folder of the broker in the state directory.
@@ -67,7 +68,8 @@ impl ToolBook {
         let shared = Arc::new(Shared {
             host,
             gatekeeper,
-            rates: Rates::default(),
+            rates: Rates::new(CALLS_PER_MINUTE_MAX),
+            requests: Rates::new(REQUESTS_PER_MINUTE_MAX),
             labels: LabelStore::new(&folder),
             saved: Shelf::new(&folder, "saved"),
             memory: Shelf::new(&folder, "memory"),

@@ -1,5 +1,6 @@
 //! One call of a tool: granted, within the budgets, allowed by the rules, the labels and a human, then sent once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::CALL_PATIENCE;
 use super::session::{Pending, Session, names_of};
-use crate::{Effect, ResourceRead, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode, ToolStanding};
+use crate::{
+    Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode,
+    ToolStanding,
+};
 
 /// How much longer than its deadline a host may take to say that a call is over.
 const HOST_PATIENCE: Duration = Duration::from_secs(2);
@@ -140,8 +144,13 @@ impl Session {
     ) -> Result<Value, CallError> {
         let Wanted { server, tool, arguments, timeout_ms } = wanted;
         let server = self.server(&server)?;
-        let standing =
-            unless(&ties.cancel, async { Ok(self.shared.host.standing(server, &tool).await?) }).await?;
+        let standing = unless(&ties.cancel, async {
+            match self.shared.host.standing(&self.caller.principal, server, &tool).await {
+                Ok(standing) => Ok(standing),
+                Err(error) => Err(self.server_failed(server, error).await),
+            }
+        });
+        let standing = standing.await?;
         self.check_labels(&standing)?;
         let arguments = Value::Object(arguments);
         let admitted = unless(&ties.cancel, self.admit(&standing, &arguments, (ties, pending))).await?;
@@ -164,10 +173,36 @@ impl Session {
         if outcome != Outcome::Completed {
             self.count_failed();
         }
+        self.labelled(sent, &standing).await
+    }
+
+    /// What the program gets of an answer. The run is marked first: an error, too, may be told in the server's own words.
+    async fn labelled(
+        &self,
+        sent: Result<ToolAnswer, CallError>,
+        standing: &ToolStanding,
+    ) -> Result<Value, CallError> {
+        let of_answer = sent.iter().flat_map(|answer| &answer.labels);
+        self.mark(of_answer.chain(&standing.labels).cloned().collect()).await?;
         let answer = sent?;
         self.count_bytes(answer.bytes)?;
-        self.mark(answer.labels.iter().chain(&standing.labels).cloned().collect()).await?;
         Ok(Value::Object(answer.result))
+    }
+
+    /// The error of a server that could not be asked about its tools. What it said last may be in it.
+    pub(super) async fn server_failed(&self, server: &str, error: ToolError) -> CallError {
+        // These are Palisade's own words about names.
+        let is_own = matches!(error.code, ToolErrorCode::UnknownTool | ToolErrorCode::UnknownServer);
+        if !is_own && let Err(unkept) = self.mark(self.labels_of(|info| info.name == server)).await {
+            return unkept;
+        }
+        error.into()
+    }
+
+    /// The labels of the servers that are meant.
+    pub(super) fn labels_of(&self, is_meant: impl Fn(&ServerInfo) -> bool) -> BTreeSet<String> {
+        let servers = self.shared.host.servers();
+        servers.into_iter().filter(is_meant).flat_map(|info| info.labels).collect()
     }
 
     fn check_labels(&self, standing: &ToolStanding) -> Result<(), CallError> {
@@ -304,10 +339,8 @@ impl Session {
             Err(_) => Outcome::Unavailable,
         };
         admitted.settle(Some(outcome)).await;
-        let answer = sent.inspect_err(|_| self.count_failed())?;
-        self.count_bytes(answer.bytes)?;
-        self.mark(answer.labels.iter().chain(&standing.labels).cloned().collect()).await?;
-        Ok(Value::Object(answer.result))
+        let sent = sent.inspect_err(|_| self.count_failed());
+        self.labelled(sent, &standing).await
     }
 
     /// What holds for reads of resources: the labels of the server. Only policies deny them or ask about them.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use policy::Principal;
 use sandbox::BoxFuture;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +32,10 @@ const TOOLS: [(&str, Effect, ToolAccess); 12] = [
     ("hidden", Effect::Read, ToolAccess::Deny),
     ("held", Effect::Read, ToolAccess::Held),
 ];
+/// A tool of every server whose server fails before it can be asked.
+pub const BROKEN_TOOL: &str = "broken";
+/// A resource that every server refuses.
+pub const REFUSED_URI: &str = "docs://refused";
 const SERVERS: [&str; 5] = ["x", "y", "odd-server", "mail", "sink"];
 /// The label of results of `mail`, which `sink` refuses.
 pub const LABEL: &str = "private";
@@ -65,6 +70,9 @@ impl FakeHost {
     }
 
     async fn answer(&self, call: ToolCall<'_>) -> Result<ToolAnswer, ToolError> {
+        if let Some(message) = call.arguments.get("refuse").and_then(Value::as_str) {
+            return Err(ToolError::new(ToolErrorCode::ServerError, message).after_sending());
+        }
         let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
         let image = json!({ "type": "image", "mimeType": "image/png", "data": PIXEL });
         let link = json!({ "type": "resource_link", "uri": "docs://index", "name": "index" });
@@ -166,6 +174,7 @@ impl ToolHost for FakeHost {
 
     fn standing<'a>(
         &'a self,
+        _: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
@@ -180,17 +189,21 @@ impl ToolHost for FakeHost {
             refuses: refuses_of(server),
             digest: String::new(),
         });
-        let unknown = || ToolError::new(ToolErrorCode::UnknownTool, format!("{server} has no tool {tool}"));
-        Box::pin(std::future::ready(standing.ok_or_else(unknown)))
+        let error = || match tool {
+            BROKEN_TOOL => ToolError::new(ToolErrorCode::ServerUnavailable, "what the server said last"),
+            _ => ToolError::new(ToolErrorCode::UnknownTool, format!("{server} has no tool {tool}")),
+        };
+        Box::pin(std::future::ready(standing.ok_or_else(error)))
     }
 
     fn describe<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
         Box::pin(async move {
-            let ToolStanding { effect, access, .. } = self.standing(server, tool).await?;
+            let ToolStanding { effect, access, .. } = self.standing(principal, server, tool).await?;
             Ok(ToolDefinition {
                 server: server.to_owned(),
                 tool: tool.to_owned(),
@@ -222,6 +235,10 @@ impl ToolHost for FakeHost {
     }
 
     fn read<'a>(&'a self, read: ResourceRead<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
+        if read.uri == REFUSED_URI {
+            let error = ToolError::new(ToolErrorCode::ServerError, "the text of the server");
+            return Box::pin(std::future::ready(Err(error.after_sending())));
+        }
         let contents =
             json!([{ "uri": read.uri, "mimeType": "text/plain", "text": format!("read {}", read.uri) }]);
         let mut result = Map::new();
@@ -230,7 +247,12 @@ impl ToolHost for FakeHost {
         Box::pin(std::future::ready(Ok(ToolAnswer { result, bytes: 64, labels })))
     }
 
-    fn stubs<'a>(&'a self, server: &'a str, dialect: Dialect) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn stubs<'a>(
+        &'a self,
+        _: &'a Principal,
+        server: &'a str,
+        dialect: Dialect,
+    ) -> BoxFuture<'a, Result<String, ToolError>> {
         let text = match dialect {
             Dialect::Python => format!("class {server}: ..."),
             Dialect::TypeScript => format!("interface {server} {{}}"),

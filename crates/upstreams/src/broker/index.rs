@@ -2,6 +2,7 @@
 
 use engine::RunError;
 use engine::access::{FoundTools, ListedServer, ListedTool, Notation, ToolIndex, ToolQuery};
+use policy::Principal;
 use sandbox::BoxFuture;
 
 use super::book::ToolBook;
@@ -27,7 +28,7 @@ async fn described(host: &dyn ToolHost, query: &ToolQuery<'_>) -> Option<ListedT
     let is_asked = query.servers.is_empty() || query.servers.iter().any(|one| one == server);
     let known = host.servers();
     let server = known.iter().find(|one| one.name == server || super::session::alias(&one.name) == server)?;
-    let found = host.describe(&server.name, tool).await.ok().filter(|_| is_asked)?;
+    let found = host.describe(query.principal, &server.name, tool).await.ok().filter(|_| is_asked)?;
     let signature = match query.notation {
         Notation::Python => found.python,
         Notation::TypeScript => found.typescript,
@@ -53,7 +54,8 @@ impl ToolIndex for ToolBook {
             }
             let servers = (!query.servers.is_empty()).then_some(query.servers);
             let dialect = dialect(query.notation);
-            let asked = FindQuery { words: query.words, servers, dialect, limit: query.limit };
+            let ToolQuery { principal, words, limit, .. } = query;
+            let asked = FindQuery { principal, words, servers, dialect, limit };
             let found = host.find(asked).await;
             let servers = match query.words.trim().is_empty() && servers.is_none() {
                 false => Vec::new(),
@@ -75,11 +77,12 @@ impl ToolIndex for ToolBook {
 
     fn declarations<'a>(
         &'a self,
+        principal: &'a Principal,
         server: &'a str,
         notation: Notation,
     ) -> BoxFuture<'a, Result<String, RunError>> {
         Box::pin(async move {
-            let made = self.shared.host.stubs(server, dialect(notation)).await;
+            let made = self.shared.host.stubs(principal, server, dialect(notation)).await;
             made.map_err(|error| RunError::new(error.code.name(), error.message).remedy(error.remedy))
         })
     }

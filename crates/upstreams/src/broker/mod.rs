@@ -18,11 +18,15 @@
 //! - A program that does not read its answers blocks its own calls.
 
 mod book;
+#[cfg(test)]
+mod budget_tests;
 mod call;
 pub mod command;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod index;
+#[cfg(test)]
+mod label_tests;
 mod labels;
 mod rates;
 mod request;
@@ -64,3 +68,7 @@ pub const RESULT_BYTES_MAX: usize = 8 << 20;
 pub const RUN_BYTES_MAX: u64 = 64 << 20;
 /// The calls of one principal in a minute.
 pub const CALLS_PER_MINUTE_MAX: u32 = 6000;
+/// The requests of one principal in a minute, of every kind but `cancel`.
+pub const REQUESTS_PER_MINUTE_MAX: u32 = 20_000;
+/// The requests of one run that read or write files at the same time. Further ones wait.
+pub const DISK_REQUESTS_MAX: usize = 2;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use engine::links::RunPause;
 use serde_json::{Value, json};
@@ -18,13 +19,15 @@ use super::request::{Memory, Request, RequestLine, parse};
 use super::session::{Session, names_of};
 use super::shelf::{Document, ShelfError};
 use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
-use crate::FindQuery;
+use crate::{FindQuery, ServerInfo, ServerState};
 
 const READ_BYTES: usize = 16 << 10;
 /// Answers that wait together are written together up to this length.
 const BATCH_BYTES: usize = 32 << 10;
 /// The answers of one link that wait to be written: as many as calls can be in flight.
 const ANSWERS_WAITING_MAX: usize = super::IN_FLIGHT_MAX;
+/// How long a link rests before each answer that says that its principal asks too often.
+const LIMITED_PAUSE: Duration = Duration::from_millis(20);
 /// The libraries of languages, which their drivers ask for at the first use.
 const PYTHON: &str = include_str!("../../../../runtimes/python/tools.py");
 const JAVASCRIPT: &str = include_str!("../../../../runtimes/javascript/tools.js");
@@ -126,6 +129,11 @@ impl LinkServer {
         }
         let open = Arc::clone(&self.session.open).acquire_owned().await.map_err(closed)?;
         let places = Places { _open: Some(open), _large: large };
+        if let Err(limited) = self.session.count_request() {
+            // A program that asks on and on gets few answers: each one costs time of the server.
+            tokio::time::sleep(LIMITED_PAUSE).await;
+            return self.answer(refusal(&id, &limited, None), places).await;
+        }
         let request = match request {
             Ok(request) => request,
             Err(error) => return self.answer(refusal(&id, &error, None), places).await,
@@ -232,7 +240,7 @@ async fn answered<'s>(
 impl Session {
     /// Answers what needs no server, or only what is known of one.
     async fn answer(&self, request: Request) -> Result<Value, CallError> {
-        let host = &self.shared.host;
+        let (host, principal) = (&self.shared.host, &self.caller.principal);
         match request {
             Request::Find { words, servers, dialect, limit } => {
                 let servers = match servers {
@@ -242,15 +250,25 @@ impl Session {
                         .map(|name| self.server(name).map(str::to_owned))
                         .collect::<Result<_, _>>()?,
                 };
-                let query = FindQuery { words: &words, servers: Some(&servers), dialect, limit };
+                let query = FindQuery { principal, words: &words, servers: Some(&servers), dialect, limit };
                 let mut found = host.find(query).await;
+                // Why a server failed may be told in its own words.
+                if !found.failed.is_empty() {
+                    let is_failed =
+                        |info: &ServerInfo| found.failed.iter().any(|(name, _)| *name == info.name);
+                    self.mark(self.labels_of(is_failed)).await?;
+                }
                 let shown = found.tools.len();
                 found.tools.retain(|tool| !self.is_hidden(&[tool.name.clone(), tool.own_name.clone()]));
                 found.total = found.total.saturating_sub(shown - found.tools.len());
                 Ok(serde_json::to_value(found).unwrap_or_default())
             }
             Request::Describe { server, tool } => {
-                let described = host.describe(self.server(&server)?, &tool).await?;
+                let server_name = self.server(&server)?;
+                let described = match host.describe(principal, server_name, &tool).await {
+                    Ok(described) => described,
+                    Err(error) => return Err(self.server_failed(server_name, error).await),
+                };
                 let names = names_of(&described.server, &described.tool, &described.alias);
                 if self.is_hidden(&names) {
                     return Err(unknown_tool(&format!("{server}.{tool}")));
@@ -259,34 +277,15 @@ impl Session {
             }
             Request::Servers => {
                 let known = host.servers();
-                let granted = known.iter().filter(|info| self.servers().contains(&info.name));
-                Ok(Value::Array(granted.map(|info| serde_json::to_value(info).unwrap_or_default()).collect()))
+                let granted: Vec<_> =
+                    known.iter().filter(|info| self.servers().contains(&info.name)).collect();
+                let failed = granted.iter().filter(|info| matches!(info.state, ServerState::Failed { .. }));
+                self.mark(failed.flat_map(|info| info.labels.iter().cloned()).collect()).await?;
+                Ok(Value::Array(
+                    granted.iter().map(|info| serde_json::to_value(info).unwrap_or_default()).collect(),
+                ))
             }
-            Request::Save { name, about, language, source } => {
-                let value = json!({ "name": name, "about": about, "language": language, "source": source });
-                let (shared, labels) = (Arc::clone(&self.shared), self.labels());
-                let document = Document { key: name, value, labels };
-                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
-                Ok(Value::Bool(true))
-            }
-            Request::Saved(None) => {
-                let shared = Arc::clone(&self.shared);
-                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
-                let about = |document: &Document| {
-                    let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
-                    json!({ "name": document.key, "about": field("about"), "language": field("language") })
-                };
-                Ok(Value::Array(found.iter().map(about).collect()))
-            }
-            Request::Saved(Some(name)) => {
-                let shared = Arc::clone(&self.shared);
-                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
-                let unknown =
-                    || CallError::failed("unknown_function", "there is no saved function of that name");
-                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
-                self.mark(labels).await?;
-                Ok(value)
-            }
+            saved @ (Request::Save { .. } | Request::Saved(_)) => self.saved(saved).await,
             Request::Memory(memory) => self.remember(memory).await,
             Request::Left(names) => {
                 self.note_left(names);
@@ -297,6 +296,37 @@ impl Session {
             Request::Client(_) | Request::Call { .. } | Request::Read { .. } | Request::Cancel(_) => {
                 Err(CallError::bad("there is no library for that language"))
             }
+        }
+    }
+
+    /// Answers what is about saved functions.
+    async fn saved(&self, request: Request) -> Result<Value, CallError> {
+        let shared = Arc::clone(&self.shared);
+        match request {
+            Request::Save { name, about, language, source } => {
+                let value = json!({ "name": name, "about": about, "language": language, "source": source });
+                let document = Document { key: name, value, labels: self.labels() };
+                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
+                Ok(Value::Bool(true))
+            }
+            Request::Saved(None) => {
+                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
+                self.mark_all(&found).await?;
+                let about = |document: &Document| {
+                    let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
+                    json!({ "name": document.key, "about": field("about"), "language": field("language") })
+                };
+                Ok(Value::Array(found.iter().map(about).collect()))
+            }
+            Request::Saved(Some(name)) => {
+                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
+                let unknown =
+                    || CallError::failed("unknown_function", "there is no saved function of that name");
+                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
+                self.mark(labels).await?;
+                Ok(value)
+            }
+            _ => Err(CallError::bad("it is not about saved functions")),
         }
     }
 
@@ -315,22 +345,35 @@ impl Session {
                 Ok(Value::Bool(true))
             }
             Memory::Delete(key) => {
-                let removed = self.on_disk(move |principal| shared.memory.remove(principal, &key)).await?;
-                Ok(Value::Bool(removed))
+                let removed = self.on_disk(move |principal| {
+                    let document = shared.memory.get(principal, &key).ok().flatten();
+                    Ok((shared.memory.remove(principal, &key)?, document))
+                });
+                let (is_removed, document) = removed.await?;
+                self.mark_all(document.as_slice()).await?;
+                Ok(Value::Bool(is_removed))
             }
             Memory::List => {
                 let found = self.on_disk(move |principal| shared.memory.list(principal)).await?;
+                self.mark_all(&found).await?;
                 Ok(found.into_iter().map(|document| document.key).collect::<Vec<_>>().into())
             }
         }
     }
 
-    /// Works with files, on a thread that may wait for the disk.
+    /// Marks the run with the labels of documents that it is told about: names and descriptions may hold what was read.
+    async fn mark_all(&self, documents: &[Document]) -> Result<(), CallError> {
+        self.mark(documents.iter().flat_map(|document| document.labels.iter().cloned()).collect()).await
+    }
+
+    /// Works with files, on a thread that may wait for the disk. A run has few such threads: others need them, too.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&policy::Principal) -> Result<T, ShelfError> + Send + 'static,
     ) -> Result<T, CallError> {
         let principal = self.caller.principal.clone();
+        let closed = |_| CallError::failed("no_run", "the run has ended");
+        let _place = self.disk.acquire().await.map_err(closed)?;
         match tokio::task::spawn_blocking(move || work(&principal)).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::access::ToolsUse;
 use engine::links::{Broker, Link, LinkCall};
@@ -12,12 +12,12 @@ use sandbox::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::call::CallError;
-use super::labels::LabelStore;
+use super::labels::{LabelStore, Labels};
 use super::rates::Rates;
 use super::shelf::Shelf;
 use super::{
-    CALLS_MAX, IN_FLIGHT_MAX, IN_FLIGHT_OF_SERVER_MAX, LARGE_REQUESTS_MAX, OPEN_REQUESTS_MAX,
-    RESULT_BYTES_MAX, RUN_BYTES_MAX, serve,
+    CALLS_MAX, DISK_REQUESTS_MAX, IN_FLIGHT_MAX, IN_FLIGHT_OF_SERVER_MAX, LARGE_REQUESTS_MAX,
+    OPEN_REQUESTS_MAX, RESULT_BYTES_MAX, RUN_BYTES_MAX, serve,
 };
 use crate::ToolHost;
 
@@ -28,7 +28,10 @@ const NAMED_MAX: usize = 8;
 pub(super) struct Shared {
     pub(super) host: Arc<dyn ToolHost>,
     pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// Calls.
     pub(super) rates: Rates,
+    /// Requests of every kind.
+    pub(super) requests: Rates,
     pub(super) labels: LabelStore,
     pub(super) saved: Shelf,
     pub(super) memory: Shelf,
@@ -40,13 +43,15 @@ pub(super) struct Session {
     pub(super) caller: Caller,
     /// The handle of the run, by which a client that waits for it finds its questions.
     pub(super) run_id: Option<String>,
-    sandbox: Option<String>,
+    labels: Arc<Labels>,
     /// The servers that it may call, sorted.
     servers: Vec<String>,
     /// Requests that are not answered.
     pub(super) open: Arc<Semaphore>,
     pub(super) large: Arc<Semaphore>,
     pub(super) in_flight: Semaphore,
+    /// Those that read or write files.
+    pub(super) disk: Semaphore,
     of_server: HashMap<String, Semaphore>,
     state: Mutex<State>,
 }
@@ -59,7 +64,6 @@ struct State {
     /// Calls without an answer, by number.
     pending: BTreeMap<u64, String>,
     next: u64,
-    labels: BTreeSet<String>,
     /// Calls that nothing in the program waited for, as its library says.
     left: Vec<String>,
 }
@@ -78,16 +82,17 @@ impl Session {
         sandbox: Option<&str>,
         servers: Vec<String>,
     ) -> io::Result<Self> {
-        let labels = sandbox.map(|id| shared.labels.read(id)).transpose()?.unwrap_or_default();
+        let labels = sandbox.map(|id| shared.labels.open(id)).transpose()?.unwrap_or_default();
         let of_server = |name: &String| (name.clone(), Semaphore::new(IN_FLIGHT_OF_SERVER_MAX));
         Ok(Self {
             of_server: servers.iter().map(of_server).collect(),
-            sandbox: sandbox.map(str::to_owned),
+            labels,
             run_id: None,
             open: Arc::new(Semaphore::new(OPEN_REQUESTS_MAX)),
             large: Arc::new(Semaphore::new(LARGE_REQUESTS_MAX)),
             in_flight: Semaphore::new(IN_FLIGHT_MAX),
-            state: Mutex::new(State { labels, ..State::default() }),
+            disk: Semaphore::new(DISK_REQUESTS_MAX),
+            state: Mutex::default(),
             shared,
             caller,
             servers,
@@ -149,15 +154,19 @@ impl Session {
             return Err(bytes_exhausted());
         }
         if let Err(wait) = self.shared.rates.count(&self.caller.principal, Instant::now()) {
-            let mut error = CallError::denied("rate_limited", "too many calls in this minute");
-            error.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            return Err(error.remedy(format!("wait {} s", wait.as_secs() + 1)));
+            return Err(rate_limited("too many calls in this minute", wait));
         }
         state.begun += 1;
         let number = state.next;
         state.next += 1;
         state.pending.insert(number, name.to_owned());
         Ok(Pending { session: self, number, name: name.to_owned() })
+    }
+
+    /// Takes a request of any kind from the budget of the principal.
+    pub(super) fn count_request(&self) -> Result<(), CallError> {
+        let counted = self.shared.requests.count(&self.caller.principal, Instant::now());
+        counted.map_err(|wait| rate_limited("too many requests in this minute", wait))
     }
 
     /// The most bytes of the next result.
@@ -191,33 +200,21 @@ impl Session {
 
     /// The label of this run that one of `refused` names.
     pub(super) fn barred_by(&self, refused: &[String]) -> Option<String> {
-        let state = self.lock();
-        refused.iter().find(|label| state.labels.contains(*label)).cloned()
+        self.labels.barred_by(refused)
     }
 
     /// The labels of this run.
     pub(super) fn labels(&self) -> BTreeSet<String> {
-        self.lock().labels.clone()
+        self.labels.all()
     }
 
-    /// Marks the run, and its sandbox, with what it is about to read.
+    /// Marks the run, and its sandbox, with what it is about to read. The program gets nothing before this returns.
     pub(super) async fn mark(&self, labels: BTreeSet<String>) -> Result<(), CallError> {
-        let is_known = labels.is_subset(&self.lock().labels);
-        if is_known {
-            return Ok(());
-        }
-        // First the run: from here on it is barred, whatever the disk does.
-        self.lock().labels.extend(labels.iter().cloned());
-        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
-        let shared = Arc::clone(&self.shared);
-        let kept = tokio::task::spawn_blocking(move || shared.labels.add(&sandbox, &labels)).await;
-        match kept {
-            Ok(Ok(())) => Ok(()),
-            failed => {
-                tracing::error!(reason = ?failed.map(|kept| kept.err()), "labels_not_kept");
-                Err(CallError::failed("labels_unavailable", "the labels of the result cannot be kept"))
-            }
-        }
+        self.labels.mark(labels).await.map_err(|error| {
+            tracing::error!(reason = %error, "labels_not_kept");
+            CallError::failed("labels_unavailable", "the labels of the result cannot be kept")
+                .remedy("ask the operator, or make the call in a run without a persistent sandbox")
+        })
     }
 
     /// Notes calls that nothing in the program waited for.
@@ -254,6 +251,11 @@ impl Session {
         }
         warnings
     }
+}
+
+fn rate_limited(message: &str, wait: Duration) -> CallError {
+    let error = CallError::denied("rate_limited", message).remedy(format!("wait {} s", wait.as_secs() + 1));
+    CallError { retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)), ..error }
 }
 
 fn bytes_exhausted() -> CallError {

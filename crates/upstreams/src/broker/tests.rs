@@ -29,7 +29,8 @@ fn shared(folder: &harness::TestFolder, host: &Arc<FakeHost>, book: Book) -> Arc
     Arc::new(Shared {
         host: Arc::clone(host) as Arc<dyn crate::ToolHost>,
         gatekeeper: Arc::new(Gatekeeper::new(folder.path(), book)),
-        rates: Rates::default(),
+        rates: Rates::new(super::CALLS_PER_MINUTE_MAX),
+        requests: Rates::new(super::REQUESTS_PER_MINUTE_MAX),
         labels: LabelStore::new(folder.path()),
         saved: Shelf::new(folder.path(), "saved"),
         memory: Shelf::new(folder.path(), "memory"),
@@ -45,7 +46,7 @@ impl Stage {
         Self::in_sandbox(None)
     }
 
-    fn in_sandbox(sandbox: Option<&str>) -> Self {
+    pub(super) fn in_sandbox(sandbox: Option<&str>) -> Self {
         Self::of(sandbox, Book::default())
     }
 
@@ -62,7 +63,7 @@ impl Stage {
     }
 
     /// Another run of the same server.
-    fn again(&self, caller: Caller, sandbox: Option<&str>) -> Self {
+    pub(super) fn again(&self, caller: Caller, sandbox: Option<&str>) -> Self {
         let session = Session::new(Arc::clone(&self.session.shared), caller, sandbox, servers()).unwrap();
         let folder = harness::TestFolder::new();
         Self { folder, host: Arc::clone(&self.host), session: Arc::new(session), pause: Arc::default() }
@@ -225,18 +226,6 @@ async fn a_human_who_says_no_is_told_to_the_program() {
 }
 
 #[tokio::test]
-async fn what_a_run_has_read_bars_servers_that_refuse_it() {
-    let stage = Stage::new();
-    let mut program = stage.connect();
-    assert!(program.call("sink.echo", json!({})).await.get("ok").is_some());
-    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
-    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
-    assert!(program.call("x.echo", json!({})).await.get("ok").is_some(), "others are not barred");
-    let mut other = stage.again(Caller::local(), None).connect();
-    assert!(other.call("sink.echo", json!({})).await.get("ok").is_some(), "another run has read nothing");
-}
-
-#[tokio::test]
 async fn labels_stick_to_a_persistent_sandbox() {
     let stage = Stage::in_sandbox(Some("sbx_1"));
     let mut program = stage.connect();
@@ -249,27 +238,6 @@ async fn labels_stick_to_a_persistent_sandbox() {
         Session::new(shared(folder, &host, Book::default()), Caller::local(), Some("sbx_1"), servers())
             .unwrap();
     assert_eq!(session.barred_by(&["private".to_owned()]), Some("private".to_owned()));
-}
-
-#[tokio::test]
-async fn a_read_resource_carries_labels_too() {
-    let stage = Stage::new();
-    let mut program = stage.connect();
-    let answer = program.ask(json!({"id": 1, "read": ["mail", "docs://index"]})).await;
-    assert_eq!(answer["ok"]["contents"][0]["text"], "read docs://index");
-    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
-}
-
-#[tokio::test]
-async fn memory_does_not_carry_what_was_read_past_the_labels() {
-    let stage = Stage::new();
-    let mut program = stage.connect();
-    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
-    program.ask(json!({"id": 1, "memory": {"set": "k", "value": 12}})).await;
-    let next = stage.again(Caller::local(), None);
-    let mut program = next.connect();
-    assert_eq!(program.ask(json!({"id": 1, "memory": {"get": "k"}})).await["ok"]["value"], 12);
-    assert_eq!(program.refused("sink.echo", json!({})).await, "label_refused");
 }
 
 #[tokio::test]

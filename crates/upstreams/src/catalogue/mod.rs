@@ -29,6 +29,8 @@ const TITLE_CHARACTERS_MAX: usize = 100;
 const PARAMETERS_MAX: usize = 32;
 /// The most aliases that are remembered, of tools that are gone too.
 const ALIASES_MAX: usize = 40_000;
+/// The most tools that are gone whose accepted definitions are remembered.
+const GONE_MAX: usize = 10_000;
 
 /// The tools of one server.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +58,8 @@ pub(crate) struct Header {
     pub(crate) is_listed: bool,
     /// Aliases of all tools that ever were: an alias never changes.
     aliases: BTreeMap<String, String>,
+    /// The accepted digests of tools that are gone, by name: such a tool may come back as it was.
+    gone: BTreeMap<String, String>,
 }
 
 /// One tool.
@@ -187,21 +191,48 @@ impl Catalogue {
             let mut tool = read(name, alias, &definition);
             match old.remove(&tool.facts.name) {
                 Some(known) => tool.succeed(known),
-                None if is_first && tool.facts.suspicion.is_none() => {
-                    tool.facts.pinned = Some(tool.facts.digest.clone());
+                None => {
+                    let is_pinned = is_first && tool.facts.suspicion.is_none();
+                    let first = is_pinned.then(|| tool.facts.digest.clone());
+                    tool.facts.pinned = self.header.gone.remove(&tool.facts.name).or(first);
                 }
-                None => {}
             }
             tools.push(tool);
         }
-        // A name that is gone is never the alias of another tool.
-        for name in old.into_values().map(|tool| tool.facts).filter(|facts| facts.alias == facts.name) {
-            if self.header.aliases.len() < ALIASES_MAX {
-                self.header.aliases.insert(name.name.clone(), name.name);
+        for Facts { name, alias, pinned, .. } in old.into_values().map(|tool| tool.facts) {
+            // A name that is gone is never the alias of another tool.
+            if alias == name && self.header.aliases.len() < ALIASES_MAX {
+                self.header.aliases.insert(name.clone(), alias);
+            }
+            if let Some(pinned) = pinned.filter(|_| self.header.gone.len() < GONE_MAX) {
+                self.header.gone.insert(name, pinned);
             }
         }
         self.header.is_listed = true;
         *self = Self::new(std::mem::take(&mut self.header), tools);
+    }
+
+    /// Takes a new listing for one principal, beside the catalogue of the server as a whole. What the operator has accepted
+    /// there is accepted here. The first listing accepts nothing else, if the server was listed.
+    pub(crate) fn list_beside(&mut self, shared: &Self, definitions: Vec<Map<String, Value>>) {
+        let is_first = !self.header.is_listed;
+        self.list(definitions);
+        if !shared.header.is_listed {
+            return;
+        }
+        for tool in &mut self.tools {
+            let known = shared.named(&tool.facts.name);
+            let of_gone = || shared.header.gone.get(&tool.facts.name);
+            let pinned = known.and_then(|known| known.facts.pinned.as_ref()).or_else(of_gone);
+            let is_accepted = pinned == Some(&tool.facts.digest);
+            if is_accepted || is_first {
+                tool.facts.pinned = pinned.cloned();
+                tool.pinned_definition = match known.filter(|_| !is_accepted) {
+                    Some(known) if known.pin() == Pin::Accepted => Some(known.definition.clone()),
+                    known => known.and_then(|known| known.pinned_definition.clone()),
+                };
+            }
+        }
     }
 
     /// The alias of a tool: the one that it always had, or a new one that is no alias and no name of another tool.

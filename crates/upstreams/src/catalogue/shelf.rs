@@ -1,4 +1,5 @@
-//! Catalogues on the disk: one file for each server, beneath the state directory.
+//! Catalogues on the disk: one file for each server, beneath the state directory. A server with logins has one more for each
+//! principal, since it may show each of them other tools.
 //!
 //! A file has a line for the header, and for each tool a line of facts, a line with its definition, and one with the
 //! accepted definition if that differs. It is written to a new file that replaces the old one, so a killed writer leaves
@@ -9,7 +10,9 @@ use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use policy::Principal;
 use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
 
 use super::{Catalogue, Facts, Header, Tool};
 
@@ -32,6 +35,31 @@ impl Shelf {
 
     fn path(&self, server: &str) -> PathBuf {
         self.0.join(format!("{server}.catalogue"))
+    }
+
+    /// The name of the catalogue that a principal has of a server. A name of a server has no dot.
+    pub(crate) fn key_of(server: &str, principal: &Principal) -> String {
+        let digest = Sha256::digest(principal.as_str().as_bytes());
+        let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        format!("{server}.{digest}")
+    }
+
+    /// The names of the catalogues that principals have of a server, besides the server's own.
+    pub(crate) fn keys(&self, server: &str) -> std::io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut keys = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name();
+            let key = name.to_str().and_then(|name| name.strip_suffix(".catalogue"));
+            let is_own = |key: &&str| key.split_once('.').is_some_and(|(of, _)| of == server);
+            keys.extend(key.filter(is_own).map(str::to_owned));
+        }
+        keys.sort();
+        Ok(keys)
     }
 
     /// The state of a server's file; `None` if there is none.
@@ -80,13 +108,17 @@ impl Shelf {
         Ok((catalogue, told))
     }
 
-    /// Forgets a server: its pins, aliases and shapes.
+    /// Forgets a server, also what principals have of it: its pins, aliases and shapes.
     pub(crate) fn forget(&self, server: &str) -> std::io::Result<bool> {
-        match std::fs::remove_file(self.path(server)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+        let mut was_known = false;
+        for key in self.keys(server)?.into_iter().chain([server.to_owned()]) {
+            match std::fs::remove_file(self.path(&key)) {
+                Ok(()) => was_known = true,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(was_known)
     }
 }
 

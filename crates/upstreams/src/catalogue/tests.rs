@@ -38,6 +38,53 @@ fn the_first_listing_pins_and_later_news_is_held_until_accepted() {
 }
 
 #[test]
+fn a_tool_that_was_gone_is_accepted_again_as_it_was_and_in_no_other_form() {
+    let mut catalogue = Catalogue::default();
+    let all = || vec![definition("a", "one"), definition("b", "two")];
+    catalogue.list(all());
+    catalogue.list(vec![definition("a", "one")]);
+    // Also after the disk.
+    let folder = harness::TestFolder::new();
+    let shelf = Shelf::new(folder.path());
+    shelf.update("s", |kept| *kept = catalogue.clone()).unwrap();
+    let mut back = shelf.load("s");
+    back.list(all());
+    assert_eq!(back.held(), 0);
+    catalogue.list(vec![definition("a", "one"), definition("b", "another")]);
+    assert_eq!(catalogue.get("b").unwrap().pin(), Pin::Changed);
+    catalogue.list(Vec::new());
+    catalogue.list(all());
+    assert_eq!(catalogue.held(), 0, "what was held is not accepted by going, and what was accepted stays so");
+    catalogue.list(vec![definition("a", "one"), definition("b", "two"), definition("c", "new")]);
+    catalogue.list(Vec::new());
+    catalogue.list(vec![definition("c", "new")]);
+    assert_eq!(catalogue.get("c").unwrap().pin(), Pin::New);
+}
+
+#[test]
+fn a_first_listing_of_a_principal_accepts_what_the_operator_has_accepted() {
+    let mut shared = Catalogue::default();
+    let listed = || vec![definition("a", "changed"), definition("b", "two"), definition("c", "three")];
+    // Before the server was listed by its owner, the first listing counts.
+    let mut own = Catalogue::default();
+    own.list_beside(&shared, listed());
+    assert_eq!(own.held(), 0);
+    shared.list(vec![definition("a", "one"), definition("b", "two")]);
+    let mut own = Catalogue::default();
+    own.list_beside(&shared, listed());
+    let expected = [("a", Pin::Changed), ("b", Pin::Accepted), ("c", Pin::New)];
+    assert_eq!(pins(&own), expected.clone().map(|(name, pin)| (name.to_owned(), pin)));
+    assert!(own.get("a").unwrap().pinned_definition.as_ref().unwrap().contains("\"one\""));
+    // What the operator accepts for all counts at the next listing, and what is accepted for one stays.
+    shared.list(listed());
+    shared.accept(None);
+    own.accept(Some(&["c".to_owned()]));
+    shared.list(vec![definition("a", "changed"), definition("c", "other")]);
+    own.list_beside(&shared, listed());
+    assert_eq!(own.held(), 0);
+}
+
+#[test]
 fn a_suspicious_definition_is_held_from_the_beginning() {
     let mut catalogue = Catalogue::default();
     let mut hidden = definition("b", "fine");

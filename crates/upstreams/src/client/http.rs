@@ -100,6 +100,10 @@ impl HttpPeer {
         self.changed.load(Ordering::Acquire)
     }
 
+    pub(crate) fn set_changed(&self) {
+        self.changed.store(true, Ordering::Release);
+    }
+
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -235,10 +239,12 @@ impl HttpPeer {
             Some(refused) => self.credential.refreshed(refused).await,
             None => None,
         };
-        self.credential.look_again();
         match another {
             Some(another) => self.send(self.build(envelope, body, Some(&another))?, begun).await,
-            None => Ok(sent),
+            None => {
+                self.credential.look_again();
+                Ok(sent)
+            }
         }
     }
 

@@ -159,6 +159,10 @@ impl LinePeer {
         self.shared.changed.load(Ordering::Acquire)
     }
 
+    pub(crate) fn set_changed(&self) {
+        self.shared.changed.store(true, Ordering::Release);
+    }
+
     /// Asks to be told when the tools change. The request stays open as long as the connection; nothing waits for its
     /// answer.
     pub(crate) fn subscribe(&self) {

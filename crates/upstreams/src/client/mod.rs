@@ -9,6 +9,7 @@
 //! at most once, and an error says whether it may have arrived. Servers ask nothing of this client: it declares no
 //! capability, and refuses sampling, elicitation and roots.
 
+pub(crate) mod change;
 pub(crate) mod era;
 pub(crate) mod events;
 pub(crate) mod http;
@@ -107,6 +108,14 @@ impl Connection {
         match self {
             Self::Lines(peer) => peer.is_changed(),
             Self::Http(peer) => peer.is_changed(),
+        }
+    }
+
+    /// Notes that the tools changed and were not listed since.
+    pub(crate) fn set_changed(&self) {
+        match self {
+            Self::Lines(peer) => peer.set_changed(),
+            Self::Http(peer) => peer.set_changed(),
         }
     }
 

@@ -10,9 +10,11 @@
 mod callback;
 mod discovery;
 mod fetch;
+#[cfg(test)]
+mod refresh_tests;
 mod tokens;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -70,7 +72,16 @@ pub(crate) struct Credential {
     pub(crate) url: Uri,
     pub(crate) store: TokenStore,
     pub(crate) dialer: Dialer,
-    known: Mutex<Option<Granted>>,
+    known: Mutex<Known>,
+}
+
+/// The tokens that are in use.
+#[derive(Default)]
+struct Known {
+    /// `None` until they are read from the disk.
+    now: Option<Granted>,
+    /// Those before: a result may still hold them.
+    before: Option<Granted>,
 }
 
 impl Credential {
@@ -90,8 +101,8 @@ impl Credential {
     }
 
     /// The access token; `None` without a login.
-    pub(crate) async fn bearer(&self) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    pub(crate) async fn bearer(self: &Arc<Self>) -> Option<String> {
+        let known = self.known().now.clone();
         let known = match known {
             Some(known) => known,
             None => self.keep(self.load()?),
@@ -103,16 +114,24 @@ impl Credential {
         self.refreshed(&known.access_token).await.or(Some(known.access_token))
     }
 
-    /// The token that was sent last, which results must not show.
+    /// The tokens that were sent last and those before them, which results must not show.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let both =
-            known.iter().flat_map(|known| [Some(known.access_token.clone()), known.refresh_token.clone()]);
-        both.flatten().collect()
+        let known = self.known();
+        let both = [&known.now, &known.before].into_iter().flatten();
+        let tokens = both.flat_map(|one| [Some(one.access_token.clone()), one.refresh_token.clone()]);
+        tokens.flatten().collect()
     }
 
     /// Another token in the place of one that was refused or ends; `None` if there is none.
-    pub(crate) async fn refreshed(&self, refused: &str) -> Option<String> {
+    pub(crate) async fn refreshed(self: &Arc<Self>, refused: &str) -> Option<String> {
+        let (credential, refused) = (Arc::clone(self), refused.to_owned());
+        // A task of its own, which goes on when the caller gives up: a refresh token that was sent is used up, and without
+        // the one that comes for it the login is lost.
+        let exchanged = tokio::spawn(async move { credential.exchanged(&refused).await });
+        exchanged.await.ok()?
+    }
+
+    async fn exchanged(&self, refused: &str) -> Option<String> {
         let (store, server) = (self.store.clone(), self.server.clone());
         let turn = tokio::task::spawn_blocking(move || store.refresh_turn(&server)).await.ok()?.ok()?;
         let known = self.load()?;
@@ -145,14 +164,26 @@ impl Credential {
         Some(self.keep(granted).access_token)
     }
 
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn keep(&self, granted: Granted) -> Granted {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted.clone());
+        let mut known = self.known();
+        if let Some(before) = known.now.replace(granted.clone())
+            && before.access_token != granted.access_token
+        {
+            known.before = Some(before);
+        }
         granted
     }
 
     /// Looks at the disk again before the next request: there may be a new login.
     pub(crate) fn look_again(&self) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut known = self.known();
+        if let Some(before) = known.now.take() {
+            known.before = Some(before);
+        }
     }
 
     /// Logs the principal in. `show` gets the address that the user opens.

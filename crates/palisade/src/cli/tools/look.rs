@@ -1,5 +1,6 @@
 //! What `palisade tools` shows: servers, tools, definitions, differences.
 
+use engine::Principal;
 use serde_json::{Value, json};
 use upstreams::{Dialect, FindQuery, ServerState, ToolHost, Upstreams};
 
@@ -10,7 +11,11 @@ use crate::config::Settings;
 const LINES_MAX: usize = 200;
 
 pub(super) fn list(host: &Upstreams, settings: &Settings, json: bool) -> Told {
-    let servers = host.servers();
+    let mut servers = host.servers();
+    for server in &mut servers {
+        // With those that only some principals are shown.
+        server.held = host.held(&server.name).map_err(told)?.len();
+    }
     if json {
         return Ok(serde_json::to_string_pretty(&json!(servers)).unwrap_or_default());
     }
@@ -47,7 +52,9 @@ pub(super) async fn find(
     json: bool,
 ) -> Told {
     let servers = (!servers.is_empty()).then_some(servers);
-    let found = host.find(FindQuery { words, servers, dialect: Dialect::Python, limit }).await;
+    let found = host
+        .find(FindQuery { principal: &Principal::local(), words, servers, dialect: Dialect::Python, limit })
+        .await;
     if json {
         return Ok(serde_json::to_string_pretty(&json!(found)).unwrap_or_default());
     }
@@ -76,10 +83,10 @@ pub(super) async fn show(host: &Upstreams, name: &str, stubs: Option<&str>) -> T
     };
     let text = match name.split_once('.') {
         Some((server, tool)) => {
-            let definition = host.describe(server, tool).await.map_err(told)?;
+            let definition = host.describe(&Principal::local(), server, tool).await.map_err(told)?;
             serde_json::to_string_pretty(&json!(definition)).unwrap_or_default()
         }
-        None => host.stubs(name, dialect).await.map_err(told)?,
+        None => host.stubs(&Principal::local(), name, dialect).await.map_err(told)?,
     };
     Ok(terminal::visible(&text))
 }

@@ -138,7 +138,8 @@ fn none_configured() -> Failure {
 /// Lists the tools of a server that was just added. What it lacks is told, and the entry stays.
 fn listed(options: &Options, name: &str) -> String {
     let outcome = with_servers(options, async |host| {
-        let (tools, held) = host.list(name, LISTING_PATIENCE).await.map_err(told)?;
+        let (tools, held) =
+            host.list(name, &engine::Principal::local(), LISTING_PATIENCE).await.map_err(told)?;
         let waiting = if held > 0 {
             format!(", of which {held} are held (palisade tools diff {name})")
         } else {
@@ -169,12 +170,11 @@ async fn log_in(host: &Upstreams, server: &str, login: &Login) -> Told {
     let scope = host.login(server, login, show).await.map_err(told)?;
     let scope = if scope.is_empty() { String::new() } else { format!(" ({})", terminal::plain(&scope)) };
     let mut text = format!("logged in to {server}{scope}");
-    if login.principal.is_none() {
-        match host.list(server, LISTING_PATIENCE).await {
-            Ok((tools, held)) => text.push_str(&format!("; it has {tools} tools, {held} held")),
-            Err(error) => {
-                text.push_str(&format!("; its tools cannot be listed: {}", terminal::plain(&error.message)))
-            }
+    let principal = login.principal.clone().unwrap_or_else(engine::Principal::local);
+    match host.list(server, &principal, LISTING_PATIENCE).await {
+        Ok((tools, held)) => text.push_str(&format!("; it has {tools} tools, {held} held")),
+        Err(error) => {
+            text.push_str(&format!("; its tools cannot be listed: {}", terminal::plain(&error.message)))
         }
     }
     Ok(text)

@@ -1,0 +1,94 @@
+//! Refreshes of tokens with a token endpoint that the test plays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::Principal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::tokens::Granted;
+use super::{Credential, TokenStore};
+use crate::tls::Dialer;
+
+const URL: &str = "http://127.0.0.1:1/mcp";
+
+fn granted(token_endpoint: String) -> Granted {
+    Granted {
+        url: URL.to_owned(),
+        resource: URL.to_owned(),
+        token_endpoint,
+        client_id: "c".to_owned(),
+        access_token: "access-1".to_owned(),
+        refresh_token: Some("refresh-1".to_owned()),
+        expires_s: None,
+        scope: String::new(),
+    }
+}
+
+async fn reply(stream: &mut tokio::net::TcpStream) {
+    let body = r#"{"access_token":"access-2","refresh_token":"refresh-2","token_type":"Bearer"}"#;
+    let length = body.len();
+    let reply = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(reply.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refresh_that_its_caller_gave_up_is_kept() {
+    let folder = harness::TestFolder::new();
+    let endpoint = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = TokenStore::new(folder.path());
+    let before = granted(format!("http://{}/token", endpoint.local_addr().unwrap()));
+    store.save("s", &Principal::local(), &before).unwrap();
+    let parts = (store.clone(), Dialer::plain());
+    let credential = Credential::new("s", &Principal::local(), &URL.parse().unwrap(), parts);
+    let caller = tokio::spawn({
+        let credential = Arc::clone(&credential);
+        async move { credential.refreshed("access-1").await }
+    });
+    let (mut stream, _) = endpoint.accept().await.unwrap();
+    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+    // The refresh token has arrived: it is used up.
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    reply(&mut stream).await;
+    let kept = async {
+        loop {
+            match store.load("s", &Principal::local(), URL) {
+                Some(now) if now.access_token == "access-2" => return now,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let kept = tokio::time::timeout(Duration::from_secs(20), kept).await.expect("the new tokens are lost");
+    assert_eq!(kept.refresh_token.as_deref(), Some("refresh-2"));
+    assert_eq!(credential.bearer().await.as_deref(), Some("access-2"));
+    let shown = credential.secrets();
+    assert!(shown.contains(&"access-2".to_owned()) && shown.contains(&"refresh-2".to_owned()), "{shown:?}");
+}
+
+#[tokio::test]
+async fn tokens_that_were_replaced_stay_secret() {
+    let folder = harness::TestFolder::new();
+    let endpoint = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = TokenStore::new(folder.path());
+    let before = granted(format!("http://{}/token", endpoint.local_addr().unwrap()));
+    store.save("s", &Principal::local(), &before).unwrap();
+    let credential =
+        Credential::new("s", &Principal::local(), &URL.parse().unwrap(), (store, Dialer::plain()));
+    assert_eq!(credential.bearer().await.as_deref(), Some("access-1"));
+    let answered = async {
+        let (mut stream, _) = endpoint.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        reply(&mut stream).await;
+        stream
+    };
+    let (token, _stream) = tokio::join!(credential.refreshed("access-1"), answered);
+    assert_eq!(token.as_deref(), Some("access-2"));
+    let all = ["access-2", "refresh-2", "access-1", "refresh-1"];
+    assert_eq!(credential.secrets(), all);
+    credential.look_again();
+    assert_eq!(credential.secrets(), all[..2]);
+}
