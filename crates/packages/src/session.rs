@@ -149,8 +149,7 @@ impl Session {
             self.note(Note::Denied { name, reason });
             return Err(NoAnswer::Denied);
         }
-        let is_too_many = self.pages.fetch_add(1, Ordering::Relaxed) >= PAGES_MAX;
-        if is_too_many || held(&self.offered).len() > OFFERS_MAX {
+        if self.has_asked(PAGES_MAX) || held(&self.offered).len() > OFFERS_MAX {
             self.note(Note::Failed { name, error: FetchError::Endless });
             return Err(NoAnswer::Failed);
         }
@@ -159,6 +158,8 @@ impl Session {
             match session.ecosystem {
                 Ecosystem::Pypi => session.python_page(&asked).await,
                 Ecosystem::Npm => session.javascript_page(&asked, &base).await,
+                // Its broker has no pages.
+                Ecosystem::Go => Err(FetchError::NotFound),
             }
         });
         match page.await.and_then(std::convert::identity) {
@@ -174,7 +175,12 @@ impl Session {
         }
     }
 
-    fn mirror(&self) -> Result<&Mirror, FetchError> {
+    /// Counts a request to the index. Returns whether there were that many before.
+    pub(crate) fn has_asked(&self, most: u64) -> bool {
+        self.pages.fetch_add(1, Ordering::Relaxed) >= most
+    }
+
+    pub(crate) fn mirror(&self) -> Result<&Mirror, FetchError> {
         let missing = || FetchError::Unreachable("no mirror is configured".to_owned());
         self.supply.mirror(self.ecosystem).ok_or_else(missing)
     }
@@ -228,7 +234,7 @@ impl Session {
         Ok(page.body)
     }
 
-    fn withhold(&self, name: &str, version: &str, why: Withheld) {
+    pub(crate) fn withhold(&self, name: &str, version: &str, why: Withheld) {
         self.note(Note::Withheld { name: name.to_owned(), version: version.to_owned(), why });
     }
 
@@ -276,21 +282,47 @@ impl Session {
         let session = Arc::clone(self);
         let fetched = self.supply.fetcher.aside(async move {
             let supply = &session.supply;
-            let most = supply.config.bounds.fetched_bytes_max;
-            let count = |bytes: u64| {
-                let sum = session.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-                if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
-            };
             let from = (&*supply.fetcher, session.mirror()?);
-            supply.blobs.fetch(from, (&blob, &url), bytes_max, &count).await
+            supply.blobs.fetch(from, (&blob, &url), bytes_max, &|bytes| session.count(bytes)).await
         });
-        let most = self.supply.config.bounds.fetched_bytes_max;
         fetched.await.and_then(std::convert::identity).map_err(|error| {
-            let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
-            let error = if is_too_much { FetchError::TooLarge(most) } else { error };
-            self.note(Note::Failed { name, error });
+            self.note(Note::Failed { name, error: self.explained(error) });
             NoAnswer::Failed
         })
+    }
+
+    /// Counts what was fetched, up to the bound of one installation.
+    fn count(&self, bytes: u64) -> io::Result<()> {
+        let sum = self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let most = self.supply.config.bounds.fetched_bytes_max;
+        if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
+    }
+
+    /// The error of a file: that of the bound, if it was reached.
+    fn explained(&self, error: FetchError) -> FetchError {
+        let most = self.supply.config.bounds.fetched_bytes_max;
+        let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
+        if is_too_much { FetchError::TooLarge(most) } else { error }
+    }
+
+    /// A file whose digest is known only if it was fetched before. On the threads that fetch.
+    pub(crate) async fn blob(
+        &self,
+        known: Option<&BlobId>,
+        url: &str,
+    ) -> Result<(BlobId, std::fs::File), FetchError> {
+        let (supply, from) = (&self.supply, (&*self.supply.fetcher, self.mirror()?));
+        let (bytes_max, count) = (supply.config.bounds.blob_bytes_max, |bytes| self.count(bytes));
+        let fetched = match known {
+            Some(id) => supply.blobs.fetch(from, (id, url), bytes_max, &count).await.map(|file| (id.clone(), file)),
+            None => supply.blobs.fetch_unknown(from, url, bytes_max, &count).await,
+        };
+        fetched.map_err(|error| self.explained(error))
+    }
+
+    /// Notes a file that the builder got.
+    pub(crate) fn note_taken(&self, offer: Offer) {
+        held(&self.taken).insert(offer.blob.digest().to_owned(), offer);
     }
 }
 

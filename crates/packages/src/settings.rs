@@ -129,6 +129,8 @@ pub struct PackagesConfig {
     pub source_builds: bool,
     /// Whether npm packages may run their install scripts, behind the wall.
     pub install_scripts: bool,
+    /// The checksum database of Go modules: a name, a name with its key, or [`NO_DATABASE`].
+    pub go_sumdb: String,
     /// Certificates to trust beside those of this machine.
     pub ca_files: Vec<PathBuf>,
     /// The proxy through which mirrors are reached, and the hosts that are reached without it.
@@ -141,10 +143,34 @@ pub struct PackagesConfig {
     pub patience: Patience,
 }
 
+/// The public checksum database, whose key is part of the go command.
+pub const PUBLIC_DATABASE: &str = "sum.golang.org";
+/// The setting without a checksum database.
+pub const NO_DATABASE: &str = "off";
+
+/// Checks a setting of the checksum database: `off`, or the name of a database, with its key unless the go command knows it.
+pub fn is_database(text: &str) -> bool {
+    let mut parts = text.splitn(3, '+');
+    let (name, number, key) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    let is_key = |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+    match (number, key) {
+        (None, None) => text == NO_DATABASE || text == PUBLIC_DATABASE,
+        (Some(number), Some(key)) => {
+            crate::go::is_module_path(name) && crate::files::is_hex(number, 4) && !key.is_empty() && is_key(key)
+        }
+        _ => false,
+    }
+}
+
 /// The workspace of a builder holds the product, the archives and what is being unpacked.
 const BUILDER_DISK_FACTOR: u64 = 3;
 
 impl PackagesConfig {
+    /// Whether the go command compares modules with that checksum database.
+    pub(crate) fn has_database(&self, name: &str) -> bool {
+        self.go_sumdb != NO_DATABASE && self.go_sumdb.split('+').next() == Some(name)
+    }
+
     /// The disk that one builder may use.
     pub(crate) fn builder_disk_bytes(&self) -> u64 {
         self.bounds.layer_bytes_max.saturating_mul(BUILDER_DISK_FACTOR)
@@ -161,6 +187,7 @@ impl PackagesConfig {
             allow_unknown_age: false,
             source_builds: false,
             install_scripts: false,
+            go_sumdb: PUBLIC_DATABASE.to_owned(),
             ca_files: Vec::new(),
             proxy: None,
             no_proxy: Vec::new(),

@@ -27,9 +27,7 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
-#[cfg(test)]
-pub(crate) use self::harvest::Form;
-pub(crate) use self::harvest::{Harvest, Harvested};
+pub(crate) use self::harvest::{Form, Harvest, Harvested};
 pub(crate) use self::manifest::{FORMAT, LayerPackage, Manifest, SetEntry};
 pub(crate) use self::room::{bytes_beneath, make_room};
 use crate::files::{UNFINISHED, is_hex, is_named, private_folder, replace, unfinished};
