@@ -330,15 +330,19 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// An installation whose mirror does not answer.
     fn session(folder: &harness::TestFolder) -> Arc<Session> {
+        session_of(folder, Ecosystem::Pypi)
+    }
+
+    /// An installation whose mirror does not answer.
+    fn session_of(folder: &harness::TestFolder, ecosystem: Ecosystem) -> Arc<Session> {
         let mut config = PackagesConfig::new(folder.path().to_owned());
-        config.mirrors.insert(Ecosystem::Pypi, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
+        config.mirrors.insert(ecosystem, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
         let fetcher = Arc::new(crate::fetch::Fetcher::new(&config));
         let documents = Documents::new(folder.path().join("index"), Arc::clone(&fetcher), &config);
         let blobs = Blobs::new(folder.path().join("blobs"));
         let supply = Supply { config, fetcher, documents, blobs };
-        Arc::new(Session::new(Arc::new(supply), Ecosystem::Pypi, None))
+        Arc::new(Session::new(Arc::new(supply), ecosystem, None))
     }
 
     async fn is_given_up(session: &Arc<Session>, name: &str) -> bool {
@@ -367,6 +371,23 @@ mod tests {
         assert!(!is_given_up(&session, "last").await);
         held(&session.offered).insert("more".to_owned(), offer);
         assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn one_installation_asks_a_proxy_for_a_bounded_number_of_documents() {
+        let folder = harness::TestFolder::new();
+        let session = session_of(&folder, Ecosystem::Go);
+        let is_given_up = async |module: &str| {
+            let path = format!("/example.org/{module}/@v/list");
+            assert!(matches!(crate::go::answer(&session, &path).await, Err(NoAnswer::Failed)));
+            let name = format!("example.org/{module}");
+            session.notes().contains(&Note::Failed { name, error: FetchError::Endless })
+        };
+        session.pages.store(crate::go::REQUESTS_MAX - 1, Ordering::Relaxed);
+        assert!(!is_given_up("last").await);
+        assert!(is_given_up("more").await);
+        let odd = crate::go::answer(&session, "/example.org/../@v/list").await;
+        assert!(matches!(odd, Err(NoAnswer::NotFound)), "the mirror is not asked");
     }
 
     /// The names are also names of files in the store.

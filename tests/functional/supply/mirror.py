@@ -14,6 +14,7 @@ import threading
 import time
 import zipfile
 
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gomirror
 

@@ -12,9 +12,10 @@ use crate::session::{Note, Session};
 /// How the go command says that a module differs from the checksum database, or from what it saw before.
 const DIFFERS: [&str; 3] = ["SECURITY ERROR", "checksum mismatch", "invalid signature"];
 /// The same of an archive, or a `go.mod` file, that cannot be used.
-const UNUSABLE: [&str; 8] = [
+const UNUSABLE: [&str; 9] = [
     "zip: ",
     "unzip ",
+    "has unexpected file",
     "malformed",
     "errors parsing",
     "parsing go.mod",

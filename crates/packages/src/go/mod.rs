@@ -15,4 +15,4 @@ mod request;
 mod serve;
 
 pub(crate) use self::names::{check, is_module_path};
-pub(crate) use self::serve::{Answer, answer};
+pub(crate) use self::serve::{Answer, REQUESTS_MAX, answer};

@@ -7,12 +7,14 @@ cd /workspace/program
 "$go" mod init program 2> /dev/null
 for line in $(cat /workspace/present); do "$go" mod edit -require="$line"; done
 "$go" get "$@"
-# A caller may name a module and import any package in it. What those need is fetched, too; what is missing for some of them is
-# told when a program imports them.
+# A caller may name a module and import any package in it. What those need is fetched, too, except for commands and for
+# packages that only the module itself can import. What is missing for some of them is told when a program imports them.
 count=$#
 for one; do set -- "$@" "${one%%@*}/..."; done
 shift "$count"
-"$go" list -e -deps "$@" > /dev/null 2>&1 || true
+named='{{if ne .Name "main"}}{{.ImportPath}}{{end}}'
+"$go" list -e -find -f "$named" "$@" 2> /dev/null | grep -v /internal/ > /workspace/importable || true
+xargs -r "$go" list -e -deps < /workspace/importable > /dev/null 2>&1 || true
 touch go.sum
 cp go.mod go.sum ../product/
 # Nothing of this is needed to compile: archives, locks, and what was learnt of the checksum database.

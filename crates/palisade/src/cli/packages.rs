@@ -33,7 +33,7 @@ pub(crate) struct PackagesArguments {
 enum Verb {
     /// Install packages ahead, so that runs find them
     Prepare {
-        /// Where they come from: pypi or npm
+        /// Where they come from: pypi, npm or go
         #[arg(long, default_value = "pypi")]
         from: String,
         /// The packages of one set, for example 'pandas>=2' numpy
