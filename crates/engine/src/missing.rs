@@ -89,6 +89,14 @@ pub(crate) fn remedy(runtime: &Runtime, message: &str, near: &[String], repair: 
 const UNFOUND_BY_GO: [&str; 3] =
     ["no required module provides package ", "cannot find module providing package ", "cannot find package \""];
 
+/// The package that a compiler did not find, by one line of what it said.
+pub(crate) fn in_message(language: &str, line: &str) -> Option<String> {
+    let ecosystem = Ecosystem::of_language(language).filter(|one| !one.is_shown_to_programs())?;
+    let (_, after) = UNFOUND_BY_GO.iter().find_map(|words| line.split_once(words))?;
+    let end = after.find([' ', '"', ':', ';']).unwrap_or(after.len());
+    package_of(ecosystem, &after[..end])
+}
+
 /// The call that brings the packages that a compiler did not find. The next run needs those that this one had, too.
 pub(crate) fn of_compiler(
     language: &str,
@@ -96,14 +104,8 @@ pub(crate) fn of_compiler(
     shown: &ShownPackages,
     repair: &Repair,
 ) -> Option<String> {
-    let ecosystem = Ecosystem::of_language(language).filter(|one| !one.is_shown_to_programs())?;
-    let path = |line: &str| {
-        let (_, after) = UNFOUND_BY_GO.iter().find_map(|words| line.split_once(words))?;
-        let end = after.find([' ', '"', ':', ';']).unwrap_or(after.len());
-        package_of(ecosystem, &after[..end])
-    };
     let mut missing: Vec<String> = Vec::new();
-    for found in said.lines().filter_map(path) {
+    for found in said.lines().filter_map(|line| in_message(language, line)) {
         if missing.len() < NAMES_MAX && !missing.contains(&found) {
             missing.push(found);
         }

@@ -76,6 +76,10 @@ fn a_go_program_that_misses_a_module_is_told_the_call_that_brings_it() {
     let both = "run it again with \"packages\": [\"mod.example/good\", \"mod.example/Upper/Case\"]";
     assert_eq!(told(json!({})), both);
     assert_eq!(told(json!({"packages": ["mod.example/good"]})), both, "those that it had are named, too");
+    let checked = client.call("validate_code", json!({"language": "go", "code": code}));
+    let missing = &checked["missing_imports"][0];
+    let first = "run it again with \"packages\": [\"mod.example/good\"]";
+    assert_eq!((&missing["module"], &missing["remedy"]), (&json!("mod.example/good"), &json!(first)), "{checked:#}");
     let id = client.open(json!({}));
     let call = format!(
         "call install_packages {{\"sandbox_id\": \"{id}\", \"language\": \"go\", \"packages\": \
