@@ -86,8 +86,11 @@ pub(crate) fn remedy(runtime: &Runtime, message: &str, near: &[String], repair: 
 }
 
 /// How the compiler of Go says that a package of a module is not there. Its import path follows.
-const UNFOUND_BY_GO: [&str; 3] =
-    ["no required module provides package ", "cannot find module providing package ", "cannot find package \""];
+const UNFOUND_BY_GO: [&str; 3] = [
+    "no required module provides package ",
+    "cannot find module providing package ",
+    "cannot find package \"",
+];
 
 /// The package that a compiler did not find, by one line of what it said.
 pub(crate) fn in_message(language: &str, line: &str) -> Option<String> {
@@ -251,7 +254,10 @@ mod tests {
         );
         assert_eq!(of("go", said, &Repair::Off), None);
         assert_eq!(of("rust", said, &Repair::NextRun), None);
-        assert_eq!(of("go", "main.go:6:2: cannot find package \"own/part\" in any of:", &Repair::NextRun), None);
+        assert_eq!(
+            of("go", "main.go:6:2: cannot find package \"own/part\" in any of:", &Repair::NextRun),
+            None
+        );
     }
 
     #[test]

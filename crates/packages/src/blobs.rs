@@ -216,7 +216,8 @@ impl Blobs {
         }
         kept?;
         self.note_compared(&id);
-        let file = self.open(&id).ok_or_else(|| FetchError::Disk("what was stored cannot be opened".to_owned()))?;
+        let file =
+            self.open(&id).ok_or_else(|| FetchError::Disk("what was stored cannot be opened".to_owned()))?;
         Ok((id, file))
     }
 

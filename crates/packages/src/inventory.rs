@@ -101,7 +101,8 @@ fn go(made: &Harvested, taken: &BTreeMap<String, Offer>) -> Result<Vec<LayerPack
     let mut packages = Vec::new();
     for (path, form) in &made.entries {
         let Some(below) = path.strip_prefix("mod/").filter(|below| !below.starts_with("cache/")) else {
-            let is_known = ["go.mod", "go.sum", "mod"].contains(&path.as_str()) || path.starts_with("mod/cache/");
+            let is_known =
+                ["go.mod", "go.sum", "mod"].contains(&path.as_str()) || path.starts_with("mod/cache/");
             if is_known {
                 continue;
             }
@@ -275,11 +276,18 @@ mod tests {
             packages(Ecosystem::Go, &made, &taken).map(|packages| packages.len())
         };
         let good = "mod/example.org/!good@v1.0.0";
-        assert_eq!(found(&["go.mod", "go.sum", "mod", "mod/cache/download/x", "mod/example.org", good]), Ok(1));
+        assert_eq!(
+            found(&["go.mod", "go.sum", "mod", "mod/cache/download/x", "mod/example.org", good]),
+            Ok(1)
+        );
         assert_eq!(found(&[good, "mod/example.org/!good@v1.0.0/a@v2.0.0"]), Ok(1), "a folder of the module");
-        for odd in
-            ["mod/example.org/!good@v1.0.1", "mod/example.org/good@v1.0.0", "mod/other.org/x@v1.0.0", "mod/x.go", "other"]
-        {
+        for odd in [
+            "mod/example.org/!good@v1.0.1",
+            "mod/example.org/good@v1.0.0",
+            "mod/other.org/x@v1.0.0",
+            "mod/x.go",
+            "other",
+        ] {
             assert!(found(&[good, odd]).is_err(), "{odd}");
         }
     }

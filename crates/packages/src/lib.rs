@@ -45,5 +45,5 @@ pub use discover::{ClientSettings, client_settings};
 pub use fetch::MirrorHealth;
 pub use requirement::{Requirement, check_requirement};
 pub use rules::{Pattern, Rules};
-pub use settings::{Bounds, Mirror, PackagesConfig, Patience, is_database, NO_DATABASE, PUBLIC_DATABASE};
+pub use settings::{Bounds, Mirror, NO_DATABASE, PUBLIC_DATABASE, PackagesConfig, Patience, is_database};
 pub use transfer::{TransferError, Transferred, export, import};

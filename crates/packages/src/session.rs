@@ -314,7 +314,9 @@ impl Session {
         let (supply, from) = (&self.supply, (&*self.supply.fetcher, self.mirror()?));
         let (bytes_max, count) = (supply.config.bounds.blob_bytes_max, |bytes| self.count(bytes));
         let fetched = match known {
-            Some(id) => supply.blobs.fetch(from, (id, url), bytes_max, &count).await.map(|file| (id.clone(), file)),
+            Some(id) => {
+                supply.blobs.fetch(from, (id, url), bytes_max, &count).await.map(|file| (id.clone(), file))
+            }
             None => supply.blobs.fetch_unknown(from, url, bytes_max, &count).await,
         };
         fetched.map_err(|error| self.explained(error))

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
 use egress::Upstream;
 use engine::packages::Ecosystem;
 use http::Uri;
+use sha2::{Digest, Sha256};
 
 use crate::rules::Rules;
 
@@ -37,10 +39,8 @@ impl Mirror {
         if base.host().is_none_or(str::is_empty) {
             return Err(wrong());
         }
-        let authorization = user.map(|user| {
-            use base64::Engine as _;
-            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user))
-        });
+        let authorization =
+            user.map(|user| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user)));
         Ok(Self { base, authorization })
     }
 
@@ -152,12 +152,17 @@ pub const NO_DATABASE: &str = "off";
 pub fn is_database(text: &str) -> bool {
     let mut parts = text.splitn(3, '+');
     let (name, number, key) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-    let is_key = |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+    // A key has a kind (1 is Ed25519) and 32 bytes, and begins with a digest of its name and itself.
+    let is_key = |number: &str, key: &str| {
+        let key = base64::engine::general_purpose::STANDARD.decode(key).unwrap_or_default();
+        let mut hasher = Sha256::new();
+        hasher.update(format!("{name}\n"));
+        hasher.update(&key);
+        key.len() == 33 && key.first() == Some(&1) && crate::files::hex(&hasher.finalize()[..4]) == number
+    };
     match (number, key) {
         (None, None) => text == NO_DATABASE || text == PUBLIC_DATABASE,
-        (Some(number), Some(key)) => {
-            crate::go::is_module_path(name) && crate::files::is_hex(number, 4) && !key.is_empty() && is_key(key)
-        }
+        (Some(number), Some(key)) => crate::go::is_module_path(name) && is_key(number, key),
         _ => false,
     }
 }
@@ -193,6 +198,29 @@ impl PackagesConfig {
             no_proxy: Vec::new(),
             bounds: Bounds::default(),
             patience: Patience::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_database_is_the_public_one_or_has_a_name_and_a_key() {
+        let key = "sums.example+3ad6b0e9+AT+25LkmesQof6IVzyMQ/0SxioJAv06q09p8sFCF2N7e";
+        for text in [PUBLIC_DATABASE, NO_DATABASE, key] {
+            assert!(is_database(text), "{text}");
+        }
+        for text in [
+            "",
+            "other.example",
+            "sums.example+3ad6b0e9",
+            &key.replace("3ad6", "3ad7"),
+            &key.replace("sums", "sum"),
+            &key[..60],
+        ] {
+            assert!(!is_database(text), "{text}");
         }
     }
 }

@@ -73,17 +73,22 @@ fn a_go_program_that_misses_a_module_is_told_the_call_that_brings_it() {
         assert_eq!(failed["outcome"], "compile_failed", "{failed:#}");
         failed["error"]["remedy"].as_str().unwrap_or_default().to_owned()
     };
-    let both = "run it again with \"packages\": [\"mod.example/good\", \"mod.example/Upper/Case\"]";
+    let both = "run it again with \"packages\": [\"mod.example/Upper/Case\", \"mod.example/good\"]";
     assert_eq!(told(json!({})), both);
-    assert_eq!(told(json!({"packages": ["mod.example/good"]})), both, "those that it had are named, too");
+    let other = "run it again with \"packages\": [\"mod.example/good\", \"mod.example/Upper/Case\"]";
+    assert_eq!(told(json!({"packages": ["mod.example/good"]})), other, "that which it had is named, too");
     let checked = client.call("validate_code", json!({"language": "go", "code": code}));
     let missing = &checked["missing_imports"][0];
-    let first = "run it again with \"packages\": [\"mod.example/good\"]";
-    assert_eq!((&missing["module"], &missing["remedy"]), (&json!("mod.example/good"), &json!(first)), "{checked:#}");
+    let first = "run it again with \"packages\": [\"mod.example/Upper/Case\"]";
+    assert_eq!(
+        (&missing["module"], &missing["remedy"]),
+        (&json!("mod.example/Upper/Case"), &json!(first)),
+        "{checked:#}"
+    );
     let id = client.open(json!({}));
     let call = format!(
         "call install_packages {{\"sandbox_id\": \"{id}\", \"language\": \"go\", \"packages\": \
-         [\"mod.example/good\", \"mod.example/Upper/Case\"]}}, then run it again"
+         [\"mod.example/Upper/Case\", \"mod.example/good\"]}}, then run it again"
     );
     assert_eq!(told(json!({"sandbox_id": id})), call);
 }
@@ -134,7 +139,11 @@ fn go_modules_are_named_in_the_inventory_and_carried_to_a_machine_without_a_netw
     let again = supply.installed("go", &["mod.example/Upper/Case", "mod.example/needs"]);
     assert_eq!((&again["digest"], &again["was_cached"]), (&set["digest"], &json!(true)));
     let other = supply.installed("go", &["mod.example/needs"]);
-    assert_eq!(versions(&other), ["mod.example/good v1.0.0", "mod.example/needs v1.0.0"], "from what came along");
+    assert_eq!(
+        versions(&other),
+        ["mod.example/good v1.0.0", "mod.example/needs v1.0.0"],
+        "from what came along"
+    );
 }
 
 #[test]

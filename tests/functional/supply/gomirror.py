@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import threading
 import time
 import zipfile
 
@@ -75,7 +76,7 @@ def modules():
         Module("needs-young", needs=["young@v1.0.0"]),
         Module("ageless", {"v1.0.0": None}),
         Module("untagged", {"v0.0.0-20200101000000-000000000000": OLD}),
-        Module("bomb", files={"bomb.txt": lambda: bytes(200 << 20)}),
+        Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),
         Module("liar", prefix=f"{HOST}/good@v1.0.0"),
@@ -161,19 +162,21 @@ def root(hashes):
     return hashlib.sha256(b"\x01" + root(hashes[:left]) + root(hashes[left:])).digest()
 
 
-TREE = {}
+TREE, LOCK = {}, threading.Lock()
 
 
 def tree():
     """All records, their hashes, and the signed head: made at the first use."""
-    if not TREE:
+    with LOCK:
+        if TREE:
+            return TREE
         named = [(module.path, version) for module in MODULES.values() for version in module.versions]
         TREE["names"] = [f"{path}@{version}" for path, version in named]
         TREE["records"] = [MODULES[path].sums(version) for path, version in named]
         TREE["hashes"] = [hashlib.sha256(b"\0" + record.encode()).digest() for record in TREE["records"]]
         head = base64.b64encode(root(TREE["hashes"])).decode()
         TREE["head"] = signed(f"go.sum database tree\n{len(named)}\n{head}\n".encode())
-    return TREE
+        return TREE
 
 
 def database(asked):

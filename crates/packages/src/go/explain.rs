@@ -10,7 +10,8 @@ use crate::requirement::Requirement;
 use crate::session::{Note, Session};
 
 /// How the go command says that a module differs from the checksum database, or from what it saw before.
-const DIFFERS: [&str; 3] = ["SECURITY ERROR", "checksum mismatch", "invalid signature"];
+const DIFFERS: [&str; 4] =
+    ["SECURITY ERROR", "checksum mismatch", "invalid signature", "no verifiable signatures"];
 /// The same of an archive, or a `go.mod` file, that cannot be used.
 const UNUSABLE: [&str; 9] = [
     "zip: ",
@@ -24,8 +25,13 @@ const UNUSABLE: [&str; 9] = [
     "malformed file path",
 ];
 /// The same of a version that is not there.
-const NO_VERSION: [&str; 5] =
-    ["no matching versions for query", "unknown revision", "invalid version", "does not contain package", "invalid: should be"];
+const NO_VERSION: [&str; 5] = [
+    "no matching versions for query",
+    "unknown revision",
+    "invalid version",
+    "does not contain package",
+    "invalid: should be",
+];
 /// The same of a module that is not there.
 const NO_MODULE: [&str; 4] =
     ["404 Not Found", "410 Gone", "cannot find module providing package", "unrecognized import path"];
@@ -41,6 +47,8 @@ pub(crate) fn by_words(session: &Session, requirements: &[Requirement], said: &s
     let mut error = if has(&DIFFERS) {
         RunError::new("package_hash_mismatch", "a module differs from the checksum database")
             .remedy("choose another version, and tell the operator: the mirror is damaged or hostile")
+    } else if let Some(error) = too_young(session) {
+        error
     } else if has(&["GOTOOLCHAIN=local", "requires go >="]) {
         RunError::new("packages_conflict", "a module needs a newer Go than this server has")
             .remedy("ask for an older version of it, such as PATH@v1.2.3")
@@ -52,9 +60,10 @@ pub(crate) fn by_words(session: &Session, requirements: &[Requirement], said: &s
     } else if has(&UNUSABLE) {
         RunError::new("package_refused", "a file of a module cannot be used")
             .remedy("choose another version or another module")
-    } else if let Some(error) = too_young(session) {
-        error
-    } else if has(&NO_MODULE) && !has(&["unknown revision", "invalid version: unknown"]) && !is_versioned(requirements, &said) {
+    } else if has(&NO_MODULE)
+        && !has(&["unknown revision", "invalid version: unknown"])
+        && !is_versioned(requirements, &said)
+    {
         not_found(named())
     } else if has(&NO_VERSION) || has(&NO_MODULE) {
         RunError::new("package_not_found", format!("no version of `{}` is what was asked for", named()))

@@ -51,10 +51,10 @@ pub(crate) fn is_version(version: &str) -> bool {
         return false;
     };
     let rest = rest.strip_suffix("+incompatible").unwrap_or(rest);
-    let (numbers, before) = rest.split_once('-').map_or((rest, None), |(numbers, rest)| (numbers, Some(rest)));
-    let is_number = |part: &str| {
-        !part.is_empty() && part.len() <= 20 && part.bytes().all(|byte| byte.is_ascii_digit())
-    };
+    let (numbers, before) =
+        rest.split_once('-').map_or((rest, None), |(numbers, rest)| (numbers, Some(rest)));
+    let is_number =
+        |part: &str| !part.is_empty() && part.len() <= 20 && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
     numbers.split('.').count() == 3
         && numbers.split('.').all(is_number)
@@ -110,7 +110,8 @@ pub(crate) fn check(text: &str) -> Result<Requirement, &'static str> {
     let Some(version) = version.map(str::trim).filter(|version| *version != "latest") else {
         return Ok(Requirement { text: name.clone(), name });
     };
-    let operator = OPERATORS.iter().find(|operator| version.starts_with(**operator)).copied().unwrap_or_default();
+    let operator =
+        OPERATORS.iter().find(|operator| version.starts_with(**operator)).copied().unwrap_or_default();
     let plain = version[operator.len()..].trim();
     let numbers = plain.strip_prefix('v').unwrap_or(plain);
     let is_prefix = !numbers.is_empty()
@@ -150,7 +151,10 @@ mod tests {
             ("golang.org/x/text/cases@v0", "golang.org/x/text/cases@v0"),
             ("gopkg.in/yaml.v3@>=v3.0.0", "gopkg.in/yaml.v3@>=v3.0.0"),
             ("github.com/Azure/azure-sdk@< v68.0", "github.com/Azure/azure-sdk@<v68.0"),
-            ("github.com/docker/docker@v20.10.7+incompatible", "github.com/docker/docker@v20.10.7+incompatible"),
+            (
+                "github.com/docker/docker@v20.10.7+incompatible",
+                "github.com/docker/docker@v20.10.7+incompatible",
+            ),
             ("k8s.io/api@v0.30.0-rc.1", "k8s.io/api@v0.30.0-rc.1"),
         ] {
             assert_eq!(text(given), wanted, "{given}");
@@ -160,11 +164,38 @@ mod tests {
     #[test]
     fn what_a_go_command_could_take_for_something_else_is_refused() {
         for given in [
-            "", "uuid", "encoding/json", "github.com", "-u", "--", "./x", "../x", "/x", "github.com/../x", "github.com/x/..",
-            "github.com//x", "github.com/x/", "github.com/.git/x", "github.com/x/...", "https://github.com/x/y",
-            "github.com/x@master", "github.com/x@", "github.com/x@none", "github.com/x@upgrade", "github.com/x@v1.2.3/../..",
-            "github.com/x@-u", "github.com/x y", "github.com/x@v1 -u", "go get github.com/x", "GitHub.com/x/y", "github.com:443/x",
-            "user@github.com/x", "github.com/x@@v1", "github.com/x!y", "github.com/%2e%2e/x", "golang.org/toolchain?x",
+            "",
+            "uuid",
+            "encoding/json",
+            "github.com",
+            "-u",
+            "--",
+            "./x",
+            "../x",
+            "/x",
+            "github.com/../x",
+            "github.com/x/..",
+            "github.com//x",
+            "github.com/x/",
+            "github.com/.git/x",
+            "github.com/x/...",
+            "https://github.com/x/y",
+            "github.com/x@master",
+            "github.com/x@",
+            "github.com/x@none",
+            "github.com/x@upgrade",
+            "github.com/x@v1.2.3/../..",
+            "github.com/x@-u",
+            "github.com/x y",
+            "github.com/x@v1 -u",
+            "go get github.com/x",
+            "GitHub.com/x/y",
+            "github.com:443/x",
+            "user@github.com/x",
+            "github.com/x@@v1",
+            "github.com/x!y",
+            "github.com/%2e%2e/x",
+            "golang.org/toolchain?x",
         ] {
             assert!(check(given).is_err(), "{given}: {}", text(given));
         }
@@ -172,21 +203,37 @@ mod tests {
 
     #[test]
     fn escapes_are_read_in_one_form_only() {
-        for (plain, form) in [("github.com/Azure/X", "github.com/!azure/!x"), ("v1.0.0-RC1", "v1.0.0-!r!c1")] {
+        for (plain, form) in [("github.com/Azure/X", "github.com/!azure/!x"), ("v1.0.0-RC1", "v1.0.0-!r!c1")]
+        {
             assert_eq!(escaped(plain), form);
             assert_eq!(unescaped(form).as_deref(), Some(plain));
         }
-        for form in ["github.com/Azure", "github.com/!Azure", "github.com/!", "github.com/!!a", "github.com/!1"] {
+        for form in
+            ["github.com/Azure", "github.com/!Azure", "github.com/!", "github.com/!!a", "github.com/!1"]
+        {
             assert_eq!(unescaped(form), None, "{form}");
         }
     }
 
     #[test]
     fn whole_versions_are_told_from_queries() {
-        for version in ["v1.2.3", "v0.0.0-20161128191214-064e2069ce9c", "v2.0.0+incompatible", "v1.0.0-rc.1"] {
+        for version in ["v1.2.3", "v0.0.0-20161128191214-064e2069ce9c", "v2.0.0+incompatible", "v1.0.0-rc.1"]
+        {
             assert!(is_version(version), "{version}");
         }
-        for version in ["", "v1", "v1.2", "1.2.3", "v1.2.3.4", "v1.2.3-", "v1.2.3/..", "v1.2.3+x", "v1..3", "latest", "v1.2.x"] {
+        for version in [
+            "",
+            "v1",
+            "v1.2",
+            "1.2.3",
+            "v1.2.3.4",
+            "v1.2.3-",
+            "v1.2.3/..",
+            "v1.2.3+x",
+            "v1..3",
+            "latest",
+            "v1.2.x",
+        ] {
             assert!(!is_version(version), "{version}");
         }
         let mut versions = ["v1.10.0", "v2.0.0-rc", "v1.9.0", "v1.10.1"];

@@ -81,7 +81,8 @@ impl Sums {
         let is_part = |part: &str| {
             let part = part.strip_suffix(".p").unwrap_or(part);
             let part = part.strip_prefix('x').unwrap_or(part);
-            part == "data" || !part.is_empty() && part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit())
+            part == "data"
+                || !part.is_empty() && part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit())
         };
         let is_tile = (3..=12).contains(&tile.split('/').count()) && tile.split('/').all(is_part);
         is_tile.then(|| Self::Tile(tile.to_owned()))
@@ -123,10 +124,16 @@ mod tests {
             ("/github.com/%21azure/x/@latest", GoRequest::Latest(path.to_owned())),
             ("/github.com/!azure/x/@v/v1.0.0.info", GoRequest::Info(module(path, "v1.0.0"))),
             ("/github.com/!azure/x/@v/v1.0.0-!r!c1.mod", GoRequest::Mod(module(path, "v1.0.0-RC1"))),
-            ("/github.com/!azure/x/@v/v2.0.0+incompatible.zip", GoRequest::Zip(module(path, "v2.0.0+incompatible"))),
+            (
+                "/github.com/!azure/x/@v/v2.0.0+incompatible.zip",
+                GoRequest::Zip(module(path, "v2.0.0+incompatible")),
+            ),
             ("/sumdb/sums.example/supported", sums(Sums::Supported)),
             ("/sumdb/sums.example/latest", sums(Sums::Latest)),
-            ("/sumdb/sums.example/lookup/github.com/!azure/x@v1.0.0", sums(Sums::Lookup(module(path, "v1.0.0")))),
+            (
+                "/sumdb/sums.example/lookup/github.com/!azure/x@v1.0.0",
+                sums(Sums::Lookup(module(path, "v1.0.0"))),
+            ),
             ("/sumdb/sums.example/tile/8/0/x123/456", sums(Sums::Tile("8/0/x123/456".to_owned()))),
             ("/sumdb/sums.example/tile/8/data/012.p/7", sums(Sums::Tile("8/data/012.p/7".to_owned()))),
         ] {
@@ -137,14 +144,38 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for text in [
-            "", "/", "x", "/github.com/x", "/github.com/x/@v/", "/github.com/x/@v/list/", "/github.com/x/@v/list.txt",
-            "/github.com/x/@v/master.info", "/github.com/x/@v/v1.0.0.exe", "/github.com/x/@v/../../y/@v/list",
-            "/github.com/../x/@v/list", "/github.com/%2e%2e/x/@v/list", "/github.com/x/@v/v1.0.0/../v2.0.0.zip",
-            "/github.com/Azure/x/@v/list", "/github.com/!Azure/x/@v/list", "/github.com//x/@v/list", "/x/@v/list",
-            "/github.com/x/@v/list?y=z", "/github.com\\x/@v/list", "/@v/list", "/@latest", "//evil.example/x/@v/list",
-            "/sumdb/../x/latest", "/sumdb/sums.example/", "/sumdb/sums.example/other", "/sumdb/sums.example/tile/8",
-            "/sumdb/sums.example/tile/8/0/../../latest", "/sumdb/sums.example/lookup/x", "/sumdb/sums.example/lookup/x@v1.0.0",
-            "/sumdb/sums.example/tile/8/0/12345", "/sumdb/sums.example/tile//0/1", "/sumdb//latest",
+            "",
+            "/",
+            "x",
+            "/github.com/x",
+            "/github.com/x/@v/",
+            "/github.com/x/@v/list/",
+            "/github.com/x/@v/list.txt",
+            "/github.com/x/@v/master.info",
+            "/github.com/x/@v/v1.0.0.exe",
+            "/github.com/x/@v/../../y/@v/list",
+            "/github.com/../x/@v/list",
+            "/github.com/%2e%2e/x/@v/list",
+            "/github.com/x/@v/v1.0.0/../v2.0.0.zip",
+            "/github.com/Azure/x/@v/list",
+            "/github.com/!Azure/x/@v/list",
+            "/github.com//x/@v/list",
+            "/x/@v/list",
+            "/github.com/x/@v/list?y=z",
+            "/github.com\\x/@v/list",
+            "/@v/list",
+            "/@latest",
+            "//evil.example/x/@v/list",
+            "/sumdb/../x/latest",
+            "/sumdb/sums.example/",
+            "/sumdb/sums.example/other",
+            "/sumdb/sums.example/tile/8",
+            "/sumdb/sums.example/tile/8/0/../../latest",
+            "/sumdb/sums.example/lookup/x",
+            "/sumdb/sums.example/lookup/x@v1.0.0",
+            "/sumdb/sums.example/tile/8/0/12345",
+            "/sumdb/sums.example/tile//0/1",
+            "/sumdb//latest",
         ] {
             assert_eq!(GoRequest::parse(text), None, "{text}");
         }

@@ -11,7 +11,7 @@ use super::request::{GoRequest, Sums, is_listed};
 use crate::blobs::{Algorithm, BlobId};
 use crate::clock::parse_ms;
 use crate::fetch::FetchError;
-use crate::index::{Withheld, Wanted};
+use crate::index::{Wanted, Withheld};
 use crate::session::{NoAnswer, Note, Offer, Session};
 use crate::settings::Mirror;
 

@@ -85,7 +85,8 @@ async fn add_upload_times(documents: &Documents, mirror: &Mirror, name: &str, fi
         base.trim_end_matches('/').strip_suffix("/simple").unwrap_or(&base).trim_end_matches('/').to_owned();
     let (ecosystem, file, url) =
         (Ecosystem::Pypi, format!("{name}.times"), format!("{base}/pypi/{name}/json"));
-    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: "application/json", is_final: false };
+    let wanted =
+        Wanted { ecosystem, mirror, file: &file, url: &url, accept: "application/json", is_final: false };
     let Ok(stored) = documents.get(&wanted).await else { return };
     let Ok(read) = serde_json::from_slice::<Value>(&stored.bytes) else { return };
     let releases = read["releases"].as_object().into_iter().flat_map(|map| map.values());

@@ -67,8 +67,13 @@ mod tests {
 
     #[test]
     fn a_version_that_is_there_is_kept_unless_another_one_is_asked_for() {
-        let one = |name: &str, version: &str| PackageVersion { name: name.to_owned(), version: version.to_owned() };
-        let present = [one("golang.org/x/text", "v0.3.0"), one("example.org/x", "v1.0.0"), one("example.org/x/y", "v2.0.0")];
+        let one =
+            |name: &str, version: &str| PackageVersion { name: name.to_owned(), version: version.to_owned() };
+        let present = [
+            one("golang.org/x/text", "v0.3.0"),
+            one("example.org/x", "v1.0.0"),
+            one("example.org/x/y", "v2.0.0"),
+        ];
         for (text, wanted) in [
             ("golang.org/x/text", "golang.org/x/text@v0.3.0"),
             ("golang.org/x/text/cases", "golang.org/x/text/cases@v0.3.0"),

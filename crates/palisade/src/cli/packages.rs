@@ -100,8 +100,12 @@ fn state_dir(options: &Options) -> Result<PathBuf, Failure> {
 }
 
 fn prepare(options: &Options, from: &str, asked: &[String], json: bool) -> Result<String, Failure> {
-    let ecosystem = Ecosystem::named(from)
-        .ok_or_else(|| (format!("`{from}` is none of {}", Ecosystem::names()), Some("use --from npm or --from go".to_owned())))?;
+    let ecosystem = Ecosystem::named(from).ok_or_else(|| {
+        (
+            format!("`{from}` is none of {}", Ecosystem::names()),
+            Some("use --from npm or --from go".to_owned()),
+        )
+    })?;
     let mut requirements = asked.to_vec();
     requirements.sort();
     requirements.dedup();

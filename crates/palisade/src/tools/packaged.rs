@@ -117,7 +117,9 @@ pub(super) fn launch(wanted: &PackagedCommand, set: &PackageSet) -> Result<Launc
     let place = match wanted.ecosystem {
         Ecosystem::Npm => format!("{}/{}", wanted.package, npm_program(&set.layer.path, wanted)?),
         Ecosystem::Pypi => format!("bin/{}", wanted.command),
-        Ecosystem::Go => return Err(format!("{} is a Go module, which has no ready-made command", wanted.package)),
+        Ecosystem::Go => {
+            return Err(format!("{} is a Go module, which has no ready-made command", wanted.package));
+        }
     };
     if !set.layer.path.join(&place).is_file() {
         return Err(format!("the package {} has no command `{}`", wanted.package, wanted.command));
