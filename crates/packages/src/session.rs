@@ -385,7 +385,7 @@ mod tests {
             let name = format!("example.org/{module}");
             session.notes().contains(&Note::Failed { name, error: FetchError::Endless })
         };
-        session.pages.store(crate::go::REQUESTS_MAX - 1, Ordering::Relaxed);
+        session.pages.store(crate::go::serve::REQUESTS_MAX - 1, Ordering::Relaxed);
         assert!(!is_given_up("last").await);
         assert!(is_given_up("more").await);
         let odd = crate::go::answer(&session, "/example.org/../@v/list").await;

@@ -97,7 +97,11 @@ fn a_go_program_that_misses_a_module_is_told_the_call_that_brings_it() {
 fn a_sandbox_compiles_with_the_modules_that_it_was_opened_with_and_gets_more() {
     let supply = Supply::without_resolver("go-open");
     let client = Client::start(supply.palisade(&["mcp"]));
-    let id = client.open(json!({"packages": ["go:mod.example/good@v1.0.0"]}));
+    let opened = client.call("sandbox_open", json!({"packages": ["go:mod.example/good@v1.0.0"]}));
+    if opened["status"] == "installing" {
+        client.call("wait", json!({"run_id": opened["run_id"], "timeout_ms": 240_000}));
+    }
+    let id = opened["sandbox_id"].as_str().expect("the sandbox is open");
     let in_sandbox = json!({"sandbox_id": id});
     says(&run(&client, &program(&["good"], "good.Version"), in_sandbox.clone()), "v1.0.0\n");
     let call = json!({"language": "go", "packages": ["mod.example/Upper/Case", "mod.example/good"], "sandbox_id": id, "timeout_ms": 120_000});

@@ -12,7 +12,7 @@
 pub(crate) mod explain;
 pub(crate) mod names;
 mod request;
-mod serve;
+pub(crate) mod serve;
 
 pub(crate) use self::names::{check, is_module_path};
-pub(crate) use self::serve::{Answer, REQUESTS_MAX, answer};
+pub(crate) use self::serve::{Answer, answer};
