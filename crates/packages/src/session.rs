@@ -388,8 +388,24 @@ mod tests {
         session.pages.store(crate::go::serve::REQUESTS_MAX - 1, Ordering::Relaxed);
         assert!(!is_given_up("last").await);
         assert!(is_given_up("more").await);
-        let odd = crate::go::answer(&session, "/example.org/../@v/list").await;
-        assert!(matches!(odd, Err(NoAnswer::NotFound)), "the mirror is not asked");
+    }
+
+    #[tokio::test]
+    async fn a_builder_asks_a_proxy_for_what_the_protocol_knows_and_the_operator_named() {
+        let folder = harness::TestFolder::new();
+        let session = session_of(&folder, Ecosystem::Go);
+        for path in [
+            "/example.org/../@v/list",
+            "/sumdb/other.example/latest",
+            "/simple/good/",
+            "/example.org/x/@v/v1.exe",
+        ] {
+            let answer = crate::go::answer(&session, path).await;
+            assert!(matches!(answer, Err(NoAnswer::NotFound)), "{path}");
+        }
+        assert_eq!(session.notes(), [], "the mirror is not asked");
+        let supported = format!("/sumdb/{}/supported", session.supply.config.go_sumdb);
+        assert!(crate::go::answer(&session, &supported).await.is_ok(), "without the mirror");
     }
 
     /// The names are also names of files in the store.

@@ -38,7 +38,7 @@ fn go_versions_that_are_too_young_are_passed_over_and_refused_as_dependencies() 
     supply.refused("go", &["mod.example/ageless"], "package_too_young");
     supply.refused("go", &["mod.example/partly-young@v1.1.0"], "package_too_young");
     supply.refused("go", &["mod.example/needs-young"], "package_too_young");
-    assert_eq!(supply.requests("young/@v/v1.0.0.zip"), 0, "no code of it was fetched");
+    assert_eq!(supply.requests("/mod.example/young/@v/v1.0.0.zip"), 0, "no code of it was fetched");
     let set = supply.installed("go", &["mod.example/partly-young"]);
     assert_eq!(versions(&set), ["mod.example/partly-young v1.0.0"]);
     let set = supply.prepare("go", &["mod.example/young"]).env("PALISADE_PACKAGES_MIN_AGE_DAYS", "0").end();
