@@ -15,6 +15,12 @@ awk '
     }
     END { if (!is_program && place != "") { print place; exit 1 } }
 ' *.go >&2
+# Modules that the run names are in a layer: docs/PACKAGES.md. A program with its own go.mod chooses among them.
+modules=/palisade/packages/go
+if [ -f "$modules/go.mod" ]; then
+    export GOMODCACHE="$modules/mod"
+    if [ -f go.mod ]; then export GOPROXY="file://$modules/mod/cache/download"; fi
+fi
 if [ -f go.mod ]; then
     exec "$1" build -ldflags="-s -w" -o "$2/program" .
 fi
@@ -48,6 +54,10 @@ if ! awk '
         exit found
     }
 ' *.go >&2; then exit 1; fi
+if [ -f "$modules/go.mod" ]; then
+    cat "$modules/go.mod" > go.mod
+    cat "$modules/go.sum" > go.sum
+fi
 set -- "$1" "$2" *.go
 go=$1 build=$2
 shift 2

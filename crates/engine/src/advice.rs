@@ -30,7 +30,8 @@ const PACKAGE_WORDS: [&str; 9] = [
     "/var/lib/apt/lists/lock",
     "No module named '",
 ];
-/// The same of languages whose packages no server installs: Ruby, R, Perl, Go, Rust and PHP.
+/// The same of compilers and interpreters of Ruby, R, Perl, Go, Rust and PHP. No server installs packages for them, except for
+/// Go where the operator allows it (`missing::of_compiler`).
 const OTHER_PACKAGE_WORDS: [&str; 11] = [
     "Could not find a valid gem",
     "cannot load such file -- ",
@@ -49,7 +50,7 @@ const INSTALLED_BY_NAME: &str = "a sandbox has no network to install from: name 
 const NO_PACKAGES: &str = "a sandbox has no network to install from: see get_capabilities for what is installed, or send the \
 package's files with the program";
 const NOT_OF_THIS_LANGUAGE: &str = "packages of this language cannot be installed here: use its standard library, send the \
-package's files with the program, or write the program in Python or JavaScript, whose packages can be named in `packages`";
+package's files with the program, or write the program in Python, JavaScript or Go, whose packages can be named in `packages`";
 const NO_NETWORK: &str = "a sandbox has no network: send the data with the program, as inputs or variables";
 const NO_INPUT: &str = "the program read more input than there was: give the whole text as stdin";
 const NO_FILE: &str =

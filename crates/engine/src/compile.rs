@@ -15,19 +15,19 @@ use sandbox::{Limits, Outcome, Sandbox, SandboxSpec};
 use tokio::time::{Instant, timeout_at};
 use wire::{Exit, FileKind, ToGuest};
 
-use crate::advice;
 use crate::builds::{BUILD_BYTES_MAX, BUILD_FILES_MAX, Build, BuildFile, Key, KeyMaker};
 use crate::conversation::{Conversation, Overflow, StopSignals};
 use crate::diagnostics::Said;
 use crate::guest_client::{self, GuestError, GuestReader, GuestWriter};
+use crate::missing::Repair;
 use crate::output::Output;
-use crate::packages::Shows;
+use crate::packages::{ShownPackages, Shows};
 use crate::request::{RunRequest, is_plain_path};
 use crate::result::{BuildReport, Execution, RunError, RunUsage};
 use crate::runtimes::{BUILD_FOLDER, CompileCall, CpuShare, Runtime};
 use crate::unstarted::Unstarted;
 use crate::verdict::{self, End};
-use crate::{Engine, Wall, damage};
+use crate::{Engine, Wall, advice, damage, missing};
 
 /// A file that creates the product's folder. It is not part of the product.
 const MARK: &str = ".made";
@@ -42,6 +42,16 @@ pub(crate) struct Built {
     pub(crate) report: BuildReport,
 }
 
+/// What surrounds a compilation.
+pub(crate) struct CompileContext<'a> {
+    pub(crate) wall: &'a Wall,
+    pub(crate) runtime: &'a Runtime,
+    /// The packages that the program may import.
+    pub(crate) shown: &'a ShownPackages,
+    /// How a package that is missing can be installed.
+    pub(crate) repair: &'a Repair,
+}
+
 /// The outcome of a compilation.
 struct Attempt {
     end: End,
@@ -53,10 +63,10 @@ impl Engine {
     /// The product of a program, or why there is none. `None` for a language that is not compiled.
     pub(crate) async fn compile(
         &self,
-        wall: &Wall,
+        of: &CompileContext<'_>,
         request: &RunRequest,
-        runtime: &Runtime,
     ) -> Result<Option<Built>, Unstarted> {
+        let CompileContext { wall, runtime, shown, .. } = of;
         if !runtime.is_compiled() {
             return Ok(None);
         }
@@ -64,29 +74,29 @@ impl Engine {
         let source = request.source_in(runtime);
         let call = CompileCall { source, code: &request.code, inputs, variables: &request.variables };
         let identity = wall.runtimes().identity(runtime).await?;
-        let key = key(runtime, &call, &identity);
+        let key = key(runtime, &call, &identity, shown);
         let (builds, wanted) = (self.builds.clone(), key.clone());
         // On a blocking thread: every byte of a product is read before it is used.
         let recalled = tokio::task::spawn_blocking(move || builds.recall(&wanted)).await.ok().flatten();
         if let Some(build) = recalled.filter(|_| !request.compile_anew) {
             return Ok(Some(Built { build, report: BuildReport { cached: true, ms: 0.0 } }));
         }
-        self.compile_anew(wall, runtime, &call, key).await.map(Some)
+        self.compile_anew(of, &call, key).await.map(Some)
     }
 
     async fn compile_anew(
         &self,
-        wall: &Wall,
-        runtime: &Runtime,
+        of: &CompileContext<'_>,
         call: &CompileCall<'_>,
         key: Key,
     ) -> Result<Built, Unstarted> {
+        let CompileContext { wall, runtime, shown, .. } = of;
         let mut limits = runtime.compile_limits(&self.policy().maxima).unwrap_or_default();
         // On a small machine the compiler gets the memory that is available.
         limits.memory_bytes = limits.memory_bytes.min(self.admission.memory_bytes_max());
         let _permit = self.admit(limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
-        let spec = SandboxSpec {
+        let mut spec = SandboxSpec {
             limits: limits.clone(),
             binds: runtime.read_only_binds(),
             executable_at: runtime.executable_at(),
@@ -94,6 +104,7 @@ impl Engine {
             absence_allowed: self.policy().absence_allowed.clone(),
             ..SandboxSpec::default()
         };
+        shown.add_to_compiler(runtime.name(), &mut spec);
         let mut sandbox = wall.create(&spec).await?;
         let attempt = attempt(sandbox.as_mut(), runtime, call, &limits).await;
         let usage = sandbox.destroy().await.unwrap_or_default();
@@ -115,11 +126,9 @@ impl Engine {
             let mut unstarted = not_compiled(execution, verdict, attempt.output, errors);
             if unstarted.outcome == Outcome::CompileFailed {
                 let said = unstarted.compilation.as_ref().map(|said| String::from_utf8_lossy(&said.stderr));
-                let installs_others = !self.offered_packages().is_empty();
-                let missing = said.and_then(|said| advice::of_other_language(&said, installs_others));
                 let advice = damage::remedy(runtime.name(), call.code)
                     .or_else(|| runtime.frame_remedy(call))
-                    .or_else(|| missing.map(str::to_owned));
+                    .or_else(|| self.advice_on_packages(of, &said.unwrap_or_default()));
                 unstarted.error.remedy = advice.or(unstarted.error.remedy);
             }
             return Err(unstarted);
@@ -134,12 +143,22 @@ impl Engine {
             build.map_err(|reason| Unstarted::from(broken(&format!("it could not be kept: {reason}"))))?;
         Ok(Built { build, report })
     }
+
+    /// What to do about packages that the compiler did not find.
+    fn advice_on_packages(&self, of: &CompileContext<'_>, said: &str) -> Option<String> {
+        let installs_others = !self.offered_packages().is_empty();
+        missing::of_compiler(of.runtime.name(), said, of.shown, of.repair)
+            .or_else(|| advice::of_other_language(said, installs_others).map(str::to_owned))
+    }
 }
 
 /// The key of everything that the product depends on.
-fn key(runtime: &Runtime, call: &CompileCall<'_>, identity: &str) -> Key {
+fn key(runtime: &Runtime, call: &CompileCall<'_>, identity: &str, shown: &ShownPackages) -> Key {
     let mut key = KeyMaker::new();
     key.add("language", runtime.name().as_bytes());
+    if let Some(set) = shown.compiled_in(runtime.name()) {
+        key.add("packages", set.layer.digest.as_bytes());
+    }
     runtime.add_to_key(&mut key, identity);
     for part in runtime.compile_command(call) {
         key.add("argument", part.as_bytes());

@@ -6,7 +6,7 @@
 use policy::Scope;
 use serde_json::json;
 
-use crate::packages::{Ecosystem, package_of, wanted};
+use crate::packages::{Ecosystem, ShownPackages, package_of, wanted};
 use crate::runtimes::Runtime;
 use crate::sandboxes::{SandboxAddress, SandboxId};
 use crate::{Caller, Engine};
@@ -83,6 +83,43 @@ impl Engine {
 pub(crate) fn remedy(runtime: &Runtime, message: &str, near: &[String], repair: &Repair) -> Option<String> {
     let module = runtime.missing_module(message)?;
     Some(repaired(&module, near, runtime.name(), repair).unwrap_or_else(|| words(&module, near, runtime)))
+}
+
+/// How the compiler of Go says that a package of a module is not there. Its import path follows.
+const UNFOUND_BY_GO: [&str; 3] = [
+    "no required module provides package ",
+    "cannot find module providing package ",
+    "cannot find package \"",
+];
+
+/// The package that a compiler did not find, by one line of what it said.
+pub(crate) fn in_message(language: &str, line: &str) -> Option<String> {
+    let ecosystem = Ecosystem::of_language(language).filter(|one| !one.is_shown_to_programs())?;
+    let (_, after) = UNFOUND_BY_GO.iter().find_map(|words| line.split_once(words))?;
+    let end = after.find([' ', '"', ':', ';']).unwrap_or(after.len());
+    package_of(ecosystem, &after[..end])
+}
+
+/// The call that brings the packages that a compiler did not find. The next run needs those that this one had, too.
+pub(crate) fn of_compiler(
+    language: &str,
+    said: &str,
+    shown: &ShownPackages,
+    repair: &Repair,
+) -> Option<String> {
+    let mut missing: Vec<String> = Vec::new();
+    for found in said.lines().filter_map(|line| in_message(language, line)) {
+        if missing.len() < NAMES_MAX && !missing.contains(&found) {
+            missing.push(found);
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let had = shown.compiled_in(language).filter(|_| *repair == Repair::NextRun);
+    let all: Vec<String> =
+        had.iter().flat_map(|set| set.requirements.iter().cloned()).chain(missing).collect();
+    repair.call(language, &all)
 }
 
 /// What to do about a module that a package brings, where packages can be installed.
@@ -201,6 +238,26 @@ mod tests {
         ] {
             assert_eq!(of(module, &[], language, &repair), None, "{module}");
         }
+    }
+
+    #[test]
+    fn packages_that_a_compiler_did_not_find_are_answered_with_the_call_that_brings_them() {
+        let said = "main.go:4:2: cannot find package \"github.com/google/uuid\" in any of:\n\t/usr/local/go/src (from $GOROOT)\n\
+                    main.go:5:2: cannot find module providing package golang.org/x/text/cases: module lookup disabled by GOPROXY=off\n\
+                    main.go:5:2: no required module provides package golang.org/x/text/cases; to add it:\n\
+                    main.go:6:2: cannot find package \"own/part\" in any of:";
+        let none = ShownPackages::default();
+        let of = |language: &str, said: &str, repair: &Repair| of_compiler(language, said, &none, repair);
+        assert_eq!(
+            of("go", said, &Repair::NextRun).as_deref(),
+            Some("run it again with \"packages\": [\"github.com/google/uuid\", \"golang.org/x/text/cases\"]")
+        );
+        assert_eq!(of("go", said, &Repair::Off), None);
+        assert_eq!(of("rust", said, &Repair::NextRun), None);
+        assert_eq!(
+            of("go", "main.go:6:2: cannot find package \"own/part\" in any of:", &Repair::NextRun),
+            None
+        );
     }
 
     #[test]

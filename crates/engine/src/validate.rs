@@ -18,7 +18,7 @@ use crate::conversation::{Audience, Conversation, Listener, Overflow, RunEvent, 
 use crate::diagnostics::Said;
 use crate::driver::{DriverDecoder, SAID_BYTES_MAX};
 use crate::guest_client::GuestError;
-use crate::missing::Repair;
+use crate::missing::{self, Repair};
 use crate::packages::Shows;
 use crate::pool::{Lease, Purpose, Want};
 use crate::request::RunRequest;
@@ -149,7 +149,8 @@ impl Engine {
         }
         match answer {
             Answer::Ended(said, Exit::Code(status)) if runtime.check_has_diagnostics() => {
-                Ok(read_diagnostics(&said.written, status, &runtime))
+                let repair = self.repair(caller, &runtime, None);
+                Ok(read_diagnostics(&said.written, status, &runtime, &repair))
             }
             Answer::Ended(said, Exit::Code(0)) => {
                 let repair = self.repair(caller, &runtime, None);
@@ -264,7 +265,7 @@ impl Listener for Arc<Mutex<Heard>> {
 }
 
 /// Reads a compiler's output: its errors with their positions, or its first line if no error is recognised.
-fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validation {
+fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime, repair: &Repair) -> Validation {
     let text = String::from_utf8_lossy(written);
     if status == 0 {
         return Validation { valid: true, ..Validation::default() };
@@ -279,7 +280,16 @@ fn read_diagnostics(written: &[u8], status: i32, runtime: &Runtime) -> Validatio
     if errors.is_empty() {
         return gave_up(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it does not compile"));
     }
-    Validation { errors, ..Validation::default() }
+    let mut validation = Validation::default();
+    // A compiler that misses a package has read the program, and has not looked at its types.
+    errors.retain(|error| {
+        let Some(path) = missing::in_message(runtime.name(), &error.message) else { return true };
+        let line = error.line.map(|line| line.to_string()).unwrap_or_default();
+        let remedy = repair.of_module(runtime.name(), &path);
+        validation.add_missing(&path, &line, remedy.as_deref().unwrap_or(NOT_INSTALLED));
+        false
+    });
+    Validation { valid: errors.is_empty(), errors, ..validation }
 }
 
 /// The error for a check that a limit ended: the program may be valid or not. A parser that crashes has met

@@ -192,6 +192,35 @@ impl Blobs {
         self.open(id).ok_or_else(|| FetchError::Disk("what was stored cannot be opened".to_owned()))
     }
 
+    /// Fetches a file whose digest is not known, and keeps it under the one that it has.
+    pub(crate) async fn fetch_unknown(
+        &self,
+        (fetcher, mirror): (&Fetcher, &Mirror),
+        url: &str,
+        bytes_max: u64,
+        count: &(dyn Fn(u64) -> io::Result<()> + Send + Sync),
+    ) -> Result<(BlobId, File), FetchError> {
+        let disk = |error: io::Error| FetchError::Disk(error.to_string());
+        let (path, mut file) = draft(&self.folder).map_err(disk)?;
+        let mut hasher = Sha256::new();
+        let take: crate::fetch::PartTaker<'_> = &mut |part| {
+            hasher.update(part);
+            count(part.len() as u64)?;
+            file.write_all(part)
+        };
+        let fetched = fetcher.file(mirror, url, bytes_max, take).await;
+        let id = BlobId { algorithm: Algorithm::Sha256, digest: hex(&hasher.finalize()) };
+        let kept = fetched.and_then(|()| self.keep(&path, &id).map_err(disk));
+        if kept.is_err() {
+            fs::remove_file(&path).ok();
+        }
+        kept?;
+        self.note_compared(&id);
+        let file =
+            self.open(&id).ok_or_else(|| FetchError::Disk("what was stored cannot be opened".to_owned()))?;
+        Ok((id, file))
+    }
+
     /// Gives a draft whose content was compared its name.
     pub(crate) fn keep(&self, draft: &Path, id: &BlobId) -> io::Result<()> {
         let place = self.folder.join(id.relative());

@@ -157,6 +157,7 @@ fn language(ecosystem: Ecosystem) -> &'static str {
     match ecosystem {
         Ecosystem::Pypi => "python",
         Ecosystem::Npm => "javascript",
+        Ecosystem::Go => "go",
     }
 }
 
@@ -208,6 +209,9 @@ impl Inner {
         add(std::env::consts::ARCH);
         add(if config.source_builds { "source" } else { "" });
         add(if config.install_scripts { "scripts" } else { "" });
+        if call.ecosystem == Ecosystem::Go {
+            add(&config.go_sumdb);
+        }
         for requirement in call.requirements {
             add(requirement);
         }
@@ -346,6 +350,10 @@ impl Inner {
 
     /// Reads the index of every requirement, before anything is started: most errors show here.
     async fn look_up(&self, order: &Order) -> Result<(), RunError> {
+        if order.ecosystem == Ecosystem::Go {
+            // Only the resolver finds out which part of a path is the module.
+            return Ok(());
+        }
         order.session.tell("reading the index");
         let base = crate::broker::base();
         let pages = order.requirements.iter().map(|wanted| order.session.page(&wanted.name, &base));
@@ -359,6 +367,9 @@ impl Inner {
         match order.ecosystem {
             Ecosystem::Npm => {
                 Ok(tools::npm::install(interpreter, &order.requirements, present, config.install_scripts))
+            }
+            Ecosystem::Go => {
+                Ok(tools::go::install(interpreter, &order.requirements, present, &config.go_sumdb))
             }
             Ecosystem::Pypi => {
                 let tool = self.resolver(order).await?;

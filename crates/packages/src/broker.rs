@@ -21,6 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sandbox::BoxFuture;
 
+use crate::go;
 use crate::index::pypi::SIMPLE_JSON;
 use crate::session::{NoAnswer, Session};
 
@@ -91,6 +92,11 @@ impl IndexBroker {
                     session.page(&name, &base()).await.map(|page| document(page, "application/json"))
                 }
             },
+            Ecosystem::Go if request.uri().query().is_some() => Err(NoAnswer::NotFound),
+            Ecosystem::Go => go::answer(session, path).await.map(|answer| match answer {
+                go::Answer::Document(text) => document(text, "text/plain; charset=utf-8"),
+                go::Answer::Archive(file) => content(file, request.headers(), is_head),
+            }),
         };
         answer.unwrap_or_else(|why| {
             plain(match why {

@@ -1,4 +1,4 @@
-//! The settings of the ordinary clients: where pip and npm of this machine's user get packages from.
+//! The settings of the ordinary clients: where pip, npm and the go command of this machine's user get packages from.
 //!
 //! Read once at the start: variables, then the files of the user, then those of the machine, then the public default.
 
@@ -13,8 +13,11 @@ use crate::settings::Mirror;
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The public registries, which the ordinary clients use without any setting: scheme, host and path apart.
-const PUBLIC: [(Ecosystem, &str, &str); 2] =
-    [(Ecosystem::Pypi, "pypi.org", "/simple"), (Ecosystem::Npm, "registry.npmjs.org", "")];
+const PUBLIC: [(Ecosystem, &str, &str); 3] = [
+    (Ecosystem::Pypi, "pypi.org", "/simple"),
+    (Ecosystem::Npm, "registry.npmjs.org", ""),
+    (Ecosystem::Go, "proxy.golang.org", ""),
+];
 /// Where the public index of Python packages has its files.
 const PUBLIC_FILES: &str = "files.pythonhosted.org";
 
@@ -33,7 +36,7 @@ pub struct ClientSettings {
     pub no_proxy: Vec<String>,
 }
 
-/// Reads the settings of pip and npm. `variable` gives a variable of the environment.
+/// Reads the settings of pip, npm and the go command. `variable` gives a variable of the environment.
 pub fn client_settings(home: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> ClientSettings {
     let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let mut found = ClientSettings::default();
@@ -58,10 +61,17 @@ pub fn client_settings(home: Option<&Path>, variable: impl Fn(&str) -> Option<St
     let pypi = variable("PIP_INDEX_URL").or_else(|| pip_value("index-url"));
     let registry = ["npm_config_registry", "NPM_CONFIG_REGISTRY"].iter().find_map(|name| variable(name));
     let registry = registry.or_else(|| npm_value("registry"));
+    let go_file = variable("GOENV").map(PathBuf::from).or_else(|| in_home(".config/go/env"));
+    let go = variable("GOPROXY").or_else(|| setting(&texts(&[go_file]).concat(), "GOPROXY"));
     for (ecosystem, host, path) in PUBLIC {
         let named = match ecosystem {
             Ecosystem::Pypi => pypi.as_deref(),
             Ecosystem::Npm => registry.as_deref(),
+            Ecosystem::Go => match go.as_deref().map(proxy_of_go) {
+                // The user of this machine has no proxy, and neither has the server.
+                Some(None) => continue,
+                named => named.flatten(),
+            },
         };
         let mirror = named.and_then(|text| Mirror::parse(text).ok());
         let mirror = mirror.or_else(|| Mirror::parse(&format!("https://{host}{path}")).ok());
@@ -84,6 +94,11 @@ pub fn client_settings(home: Option<&Path>, variable: impl Fn(&str) -> Option<St
     found.no_proxy =
         without.iter().flat_map(|list| list.split(',')).map(|one| one.trim().to_owned()).collect();
     found
+}
+
+/// The proxy in a list of the go command. `direct` and `off` are none: the server fetches from no repository.
+fn proxy_of_go(list: &str) -> Option<&str> {
+    list.split([',', '|']).map(str::trim).find(|one| one.starts_with("http"))
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -123,5 +138,22 @@ mod tests {
         assert_eq!(pypi.authorization.as_deref(), Some("Basic dXNlcjp3b3Jk"));
         assert_eq!(found.mirrors[&Ecosystem::Npm].base.host(), Some("npm.example"));
         assert!(found.file_hosts.is_empty(), "a mirror of the operator has its own files");
+        assert_eq!(found.mirrors[&Ecosystem::Go].base.host(), Some(PUBLIC[2].1));
+    }
+
+    #[test]
+    fn the_first_proxy_of_the_go_command_is_used_and_none_if_there_is_none() {
+        let folder = harness::TestFolder::new();
+        let host = |list: Option<&str>| {
+            let set = |name: &str| list.filter(|_| name == "GOPROXY").map(str::to_owned);
+            let found = client_settings(Some(folder.path()), set).mirrors;
+            found.get(&Ecosystem::Go).and_then(|mirror| mirror.base.host().map(str::to_owned))
+        };
+        assert_eq!(host(Some("https://go.example/x,direct")).as_deref(), Some("go.example"));
+        assert_eq!(host(Some("off,https://one.example|https://two.example")).as_deref(), Some("one.example"));
+        assert_eq!((host(Some("direct")), host(Some("off"))), (None, None));
+        std::fs::create_dir_all(folder.path().join(".config/go")).unwrap();
+        folder.file(".config/go/env", "GOFLAGS=-x\nGOPROXY=https://file.example,off\n");
+        assert_eq!(host(None).as_deref(), Some("file.example"));
     }
 }

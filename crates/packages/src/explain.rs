@@ -8,6 +8,7 @@ use sandbox::workspace::FileError;
 use crate::clock::day;
 use crate::errors;
 use crate::fetch::FetchError;
+use crate::go;
 use crate::index::Withheld;
 use crate::nearest;
 use crate::requirement::Requirement;
@@ -63,6 +64,9 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
             Note::Denied { name, reason } => return denied_error(name, reason),
             _ => {}
         }
+    }
+    if session.ecosystem == Ecosystem::Go {
+        return go::explain::by_words(session, requirements, &said);
     }
     if let Some(error) = requirements.iter().find_map(|wanted| withheld_version(wanted, &notes)) {
         return error;
@@ -200,6 +204,7 @@ fn title(ecosystem: Ecosystem) -> &'static str {
     match ecosystem {
         Ecosystem::Pypi => "Python",
         Ecosystem::Npm => "npm",
+        Ecosystem::Go => "Go",
     }
 }
 
@@ -291,7 +296,7 @@ fn withheld_version(requirement: &Requirement, notes: &[Note]) -> Option<RunErro
     })
 }
 
-fn too_young(name: &str, version: &str, why: &Withheld) -> RunError {
+pub(crate) fn too_young(name: &str, version: &str, why: &Withheld) -> RunError {
     let mut error =
         RunError::new("package_too_young", format!("{name} {version} is too young to be installed"));
     error.cause = Some(match why {

@@ -7,8 +7,9 @@ use engine::packages::Ecosystem;
 use serde_json::{Value, json};
 
 use crate::clock::stamp;
+use crate::go::names::escaped;
 use crate::index::npm::digest;
-use crate::layers::{Harvested, LayerPackage, Manifest};
+use crate::layers::{Form, Harvested, LayerPackage, Manifest};
 use crate::requirement::{is_name, normal_name};
 use crate::session::Offer;
 use crate::tools::npm::INSTALLED;
@@ -33,6 +34,7 @@ pub(crate) fn packages(
     let mut packages = match ecosystem {
         Ecosystem::Pypi => python(made, taken)?,
         Ecosystem::Npm => javascript(made, taken)?,
+        Ecosystem::Go => go(made, taken)?,
     };
     packages.sort();
     packages.dedup();
@@ -93,6 +95,40 @@ fn javascript(made: &Harvested, taken: &BTreeMap<String, Offer>) -> Result<Vec<L
     Ok(packages)
 }
 
+/// The modules of a product: folders of the module cache, which have the version in their name. Fails if one was not served, or
+/// if something is beside them.
+fn go(made: &Harvested, taken: &BTreeMap<String, Offer>) -> Result<Vec<LayerPackage>, String> {
+    let mut packages = Vec::new();
+    for (path, form) in &made.entries {
+        let Some(below) = path.strip_prefix("mod/").filter(|below| !below.starts_with("cache/")) else {
+            let is_known =
+                ["go.mod", "go.sum", "mod"].contains(&path.as_str()) || path.starts_with("mod/cache/");
+            if is_known {
+                continue;
+            }
+            return Err(format!("it has `{path}`, which is no module"));
+        };
+        let Some(at) = below.find('@') else {
+            // A folder above modules.
+            match form {
+                Form::Directory => continue,
+                _ => return Err(format!("it has `{path}`, which is no module")),
+            }
+        };
+        let end = below[at..].find('/').map_or(below.len(), |end| at + end);
+        if end != below.len() {
+            continue;
+        }
+        let offer = taken.values().find(|offer| {
+            below[..at] == escaped(&offer.name) && below[at + 1..end] == escaped(&offer.version)
+        });
+        let offer = offer.ok_or_else(|| format!("it has `{below}`, which was not fetched"))?;
+        let (name, version) = (offer.name.clone(), offer.version.clone());
+        packages.push(LayerPackage { name, version, blob: Some(offer.blob.clone()) });
+    }
+    Ok(packages)
+}
+
 /// Packages inside the files of others that npm does not list, because no package says that it brings them. A program can
 /// import them all the same. Fails if one is at the top, where only npm puts packages.
 fn unlisted(made: &Harvested, listed: &Value) -> Result<Vec<LayerPackage>, String> {
@@ -123,6 +159,8 @@ pub(crate) fn modules(ecosystem: Ecosystem, made: &Harvested) -> Vec<String> {
     let mut modules = BTreeSet::new();
     for path in made.entries.keys() {
         match ecosystem {
+            // Programs import packages by their paths, which the compiler finds.
+            Ecosystem::Go => return Vec::new(),
             Ecosystem::Pypi => {
                 let is_code = [".py", ".so", ".pyi"].iter().any(|end| path.ends_with(end));
                 let first = path.split(['/', '.']).next().unwrap_or_default();
@@ -151,10 +189,11 @@ pub(crate) fn cyclonedx(manifest: &Manifest) -> Vec<u8> {
         let name = match manifest.ecosystem {
             Ecosystem::Pypi => package.name.clone(),
             Ecosystem::Npm => package.name.replace('@', "%40"),
+            Ecosystem::Go => package.name.to_ascii_lowercase(),
         };
         let version = Some(&package.version).filter(|version| *version != UNKNOWN_VERSION);
-        let at = version.map(|version| format!("@{version}")).unwrap_or_default();
-        let purl = format!("pkg:{}/{name}{at}", manifest.ecosystem.name());
+        let at = version.map(|version| format!("@{}", version.replace('+', "%2B"))).unwrap_or_default();
+        let purl = format!("pkg:{}/{name}{at}", purl_type(manifest.ecosystem));
         let mut component = json!({
             "type": "library",
             "bom-ref": purl,
@@ -191,11 +230,18 @@ pub(crate) fn cyclonedx(manifest: &Manifest) -> Vec<u8> {
     text
 }
 
+/// The type of a package URL.
+fn purl_type(ecosystem: Ecosystem) -> &'static str {
+    match ecosystem {
+        Ecosystem::Go => "golang",
+        other => other.name(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::blobs::{Algorithm, BlobId};
-    use crate::layers::Form;
 
     fn served(algorithm: Algorithm, digest: &str) -> BTreeMap<String, Offer> {
         let blob = BlobId::new(algorithm, digest).unwrap();
@@ -213,6 +259,37 @@ mod tests {
         };
         assert_eq!(found("Good-1.0.0.dist-info"), Ok(1));
         assert!(found("good-2.0.0.dist-info").is_err() && found("other-1.0.0.dist-info").is_err());
+    }
+
+    #[test]
+    fn a_go_module_that_was_not_served_is_refused() {
+        let blob = BlobId::new(Algorithm::Sha256, &"0".repeat(64)).unwrap();
+        let (name, version, url) = ("example.org/Good".to_owned(), "v1.0.0".to_owned(), String::new());
+        let taken = BTreeMap::from([(String::new(), Offer { name, version, url, blob, metadata: None })]);
+        let found = |paths: &[&str]| {
+            let mut made = Harvested::default();
+            let form = |path: &str| match path.ends_with(".go") || path.starts_with("go.") {
+                true => Form::File { is_executable: false, bytes: 0, digest: String::new() },
+                false => Form::Directory,
+            };
+            made.entries.extend(paths.iter().map(|path| ((*path).to_owned(), form(path))));
+            packages(Ecosystem::Go, &made, &taken).map(|packages| packages.len())
+        };
+        let good = "mod/example.org/!good@v1.0.0";
+        assert_eq!(
+            found(&["go.mod", "go.sum", "mod", "mod/cache/download/x", "mod/example.org", good]),
+            Ok(1)
+        );
+        assert_eq!(found(&[good, "mod/example.org/!good@v1.0.0/a@v2.0.0"]), Ok(1), "a folder of the module");
+        for odd in [
+            "mod/example.org/!good@v1.0.1",
+            "mod/example.org/good@v1.0.0",
+            "mod/other.org/x@v1.0.0",
+            "mod/x.go",
+            "other",
+        ] {
+            assert!(found(&[good, odd]).is_err(), "{odd}");
+        }
     }
 
     #[test]

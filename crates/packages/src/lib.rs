@@ -4,14 +4,15 @@
 //!
 //! ```text
 //! requirements -> recall (sets/<key> -> layers/<digest>)
-//!             \-> builder sandbox: uv or npm -- grant --> broker: filtered index, verified blobs -- fetch --> mirror
+//!             \-> builder sandbox: uv, npm or go -- grant --> broker: filtered index, verified blobs -- fetch --> mirror
 //!                      \-> product, read out by descriptor -> layers/new-* -> renamed to layers/<digest>
 //! ```
 //!
 //! What must hold:
 //! - The host never executes or unpacks a package. The resolver runs behind the wall, without egress; its only
 //!   connection is the broker.
-//! - The broker serves a file only after its digest was compared with that of the index.
+//! - The broker serves a file only after its digest was compared with that of the index. The archives of Go modules are
+//!   compared by the go command, which knows the key of the checksum database.
 //! - A layer is complete or absent, also after a kill, and for any number of servers that share the state directory.
 //! - No resolver is written here. Versions are chosen by the ecosystem's own tool.
 
@@ -26,6 +27,7 @@ mod explain;
 mod fetch;
 mod files;
 mod flights;
+mod go;
 mod index;
 mod inventory;
 mod layers;
@@ -43,5 +45,5 @@ pub use discover::{ClientSettings, client_settings};
 pub use fetch::MirrorHealth;
 pub use requirement::{Requirement, check_requirement};
 pub use rules::{Pattern, Rules};
-pub use settings::{Bounds, Mirror, PackagesConfig, Patience};
+pub use settings::{Bounds, Mirror, NO_DATABASE, PUBLIC_DATABASE, PackagesConfig, Patience, is_database};
 pub use transfer::{TransferError, Transferred, export, import};

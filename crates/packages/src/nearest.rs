@@ -6,6 +6,7 @@ use engine::packages::Ecosystem;
 /// Popular packages of each ecosystem, one in a line.
 const PYPI: &str = include_str!("popular/pypi.txt");
 const NPM: &str = include_str!("popular/npm.txt");
+const GO: &str = include_str!("popular/go.txt");
 /// Modules that come with the interpreters, one in a line.
 const STANDARD_PYTHON: &str = include_str!("popular/standard-python.txt");
 const STANDARD_NODE: &str = include_str!("popular/standard-node.txt");
@@ -39,6 +40,8 @@ pub(crate) fn is_standard(ecosystem: Ecosystem, name: &str) -> bool {
     let modules = match ecosystem {
         Ecosystem::Pypi => STANDARD_PYTHON,
         Ecosystem::Npm => STANDARD_NODE,
+        // Paths of the standard library are refused by their form.
+        Ecosystem::Go => return false,
     };
     // The normal form of a Python package has `-` for `_`.
     modules.lines().any(|module| module.eq_ignore_ascii_case(&name.replace('-', "_")))
@@ -55,6 +58,7 @@ pub(crate) fn names(ecosystem: Ecosystem, wrong: &str, known: &[String]) -> Vec<
     let popular = match ecosystem {
         Ecosystem::Pypi => PYPI,
         Ecosystem::Npm => NPM,
+        Ecosystem::Go => GO,
     };
     let mut found: Vec<(usize, &str)> = Vec::new();
     found.extend(by_module(ecosystem, wrong).map(|package| (0, package)));

@@ -2,10 +2,12 @@
 //! option, an address or a path.
 //!
 //! Python: a name with extras, version specifiers and a marker (PEP 508), without ` @ URL`. JavaScript: a name with a
-//! range or a tag, without git, file, http and alias forms.
+//! range or a tag, without git, file, http and alias forms. Go: [`crate::go::check`].
 
 use engine::RunError;
 use engine::packages::{Ecosystem, REQUIREMENT_BYTES_MAX};
+
+use crate::go;
 
 /// The longest name: that of npm.
 const NAME_BYTES_MAX: usize = 214;
@@ -23,6 +25,8 @@ pub struct Requirement {
 pub(crate) fn normal_name(ecosystem: Ecosystem, name: &str) -> String {
     match ecosystem {
         Ecosystem::Npm => name.to_owned(),
+        // Hosts of sources may ignore case where the go command does not.
+        Ecosystem::Go => name.to_ascii_lowercase(),
         Ecosystem::Pypi => {
             let mut normal = String::with_capacity(name.len());
             let mut is_joint = false;
@@ -51,6 +55,7 @@ pub(crate) fn is_name(ecosystem: Ecosystem, name: &str) -> bool {
         return false;
     }
     match ecosystem {
+        Ecosystem::Go => go::is_module_path(name),
         Ecosystem::Pypi => {
             let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -83,6 +88,7 @@ pub fn check_requirement(ecosystem: Ecosystem, text: &str) -> Result<Requirement
     let parsed = match ecosystem {
         Ecosystem::Pypi => python(text),
         Ecosystem::Npm => javascript(text),
+        Ecosystem::Go => go::check(text),
     };
     parsed.map_err(|reason| bad(text, reason, ecosystem))
 }
@@ -97,6 +103,9 @@ fn bad(text: &str, reason: &str, ecosystem: Ecosystem) -> RunError {
         }
         Ecosystem::Npm => {
             "give a name and a version, a range or a tag, such as `lodash`, `zod@^3` or `@types/node@20`"
+        }
+        Ecosystem::Go => {
+            "give the path of an import, with a version if it matters, such as `github.com/google/uuid` or `gopkg.in/yaml.v3@v3.0.1`"
         }
     })
 }

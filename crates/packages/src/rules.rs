@@ -1,7 +1,8 @@
 //! Allow and deny lists: which packages may be installed, by name.
 //!
 //! A rule is a name with `*` for any characters, for all ecosystems or one (`npm:left-*`). Names of Python packages are
-//! compared in their normal form (PEP 503), so that no spelling passes a rule.
+//! compared in their normal form (PEP 503), so that no spelling passes a rule. A rule for a path of Go also covers what is
+//! below it: other major versions (`/v2`), nested modules and packages.
 
 use engine::packages::Ecosystem;
 
@@ -18,12 +19,12 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Parses `NAME`, `pypi:NAME` or `npm:NAME`; `*` stands for any characters.
+    /// Parses `NAME`, `pypi:NAME`, `npm:NAME` or `go:PATH`; `*` stands for any characters.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (ecosystem, name) = match text.split_once(':') {
             Some((ecosystem, name)) => {
                 let known = Ecosystem::named(ecosystem);
-                (Some(known.ok_or_else(|| format!("`{ecosystem}` is neither pypi nor npm"))?), name)
+                (Some(known.ok_or_else(|| format!("`{ecosystem}` is none of {}", Ecosystem::names()))?), name)
             }
             None => (None, text),
         };
@@ -38,7 +39,10 @@ impl Pattern {
         if self.ecosystem.is_some_and(|own| own != ecosystem) {
             return false;
         }
-        matches(normal_name(ecosystem, &self.text).as_bytes(), normal.as_bytes())
+        let own = normal_name(ecosystem, &self.text);
+        let covers = |name: &str| matches(own.as_bytes(), name.as_bytes());
+        let above = || normal.match_indices('/').any(|(end, _)| covers(&normal[..end]));
+        covers(normal) || ecosystem == Ecosystem::Go && above()
     }
 }
 
@@ -113,6 +117,19 @@ mod tests {
         }
         assert!(rules.refusal(Ecosystem::Npm, "left-pad").is_some());
         assert!(rules.refusal(Ecosystem::Pypi, "left-pad").is_none());
+    }
+
+    #[test]
+    fn a_rule_for_a_path_of_go_covers_what_is_below_it_in_every_spelling() {
+        let denied = rules(&[], &["go:github.com/evil/module"]);
+        for path in ["github.com/evil/module", "github.com/Evil/Module", "github.com/evil/module/v2/part"] {
+            assert!(denied.refusal(Ecosystem::Go, path).is_some(), "{path}");
+        }
+        assert!(denied.refusal(Ecosystem::Go, "github.com/evil/modules").is_none());
+        let allowed = rules(&["go:golang.org/x/*"], &[]);
+        assert!(allowed.refusal(Ecosystem::Go, "golang.org/x/text/cases").is_none());
+        assert!(allowed.refusal(Ecosystem::Go, "golang.org/x").is_some());
+        assert!(allowed.refusal(Ecosystem::Npm, "lodash").is_none());
     }
 
     #[test]

@@ -149,8 +149,7 @@ impl Session {
             self.note(Note::Denied { name, reason });
             return Err(NoAnswer::Denied);
         }
-        let is_too_many = self.pages.fetch_add(1, Ordering::Relaxed) >= PAGES_MAX;
-        if is_too_many || held(&self.offered).len() > OFFERS_MAX {
+        if self.has_asked(PAGES_MAX) || held(&self.offered).len() > OFFERS_MAX {
             self.note(Note::Failed { name, error: FetchError::Endless });
             return Err(NoAnswer::Failed);
         }
@@ -159,6 +158,8 @@ impl Session {
             match session.ecosystem {
                 Ecosystem::Pypi => session.python_page(&asked).await,
                 Ecosystem::Npm => session.javascript_page(&asked, &base).await,
+                // Its broker has no pages.
+                Ecosystem::Go => Err(FetchError::NotFound),
             }
         });
         match page.await.and_then(std::convert::identity) {
@@ -174,7 +175,12 @@ impl Session {
         }
     }
 
-    fn mirror(&self) -> Result<&Mirror, FetchError> {
+    /// Counts a request to the index. Returns whether there were that many before.
+    pub(crate) fn has_asked(&self, most: u64) -> bool {
+        self.pages.fetch_add(1, Ordering::Relaxed) >= most
+    }
+
+    pub(crate) fn mirror(&self) -> Result<&Mirror, FetchError> {
         let missing = || FetchError::Unreachable("no mirror is configured".to_owned());
         self.supply.mirror(self.ecosystem).ok_or_else(missing)
     }
@@ -228,7 +234,7 @@ impl Session {
         Ok(page.body)
     }
 
-    fn withhold(&self, name: &str, version: &str, why: Withheld) {
+    pub(crate) fn withhold(&self, name: &str, version: &str, why: Withheld) {
         self.note(Note::Withheld { name: name.to_owned(), version: version.to_owned(), why });
     }
 
@@ -276,21 +282,49 @@ impl Session {
         let session = Arc::clone(self);
         let fetched = self.supply.fetcher.aside(async move {
             let supply = &session.supply;
-            let most = supply.config.bounds.fetched_bytes_max;
-            let count = |bytes: u64| {
-                let sum = session.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-                if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
-            };
             let from = (&*supply.fetcher, session.mirror()?);
-            supply.blobs.fetch(from, (&blob, &url), bytes_max, &count).await
+            supply.blobs.fetch(from, (&blob, &url), bytes_max, &|bytes| session.count(bytes)).await
         });
-        let most = self.supply.config.bounds.fetched_bytes_max;
         fetched.await.and_then(std::convert::identity).map_err(|error| {
-            let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
-            let error = if is_too_much { FetchError::TooLarge(most) } else { error };
-            self.note(Note::Failed { name, error });
+            self.note(Note::Failed { name, error: self.explained(error) });
             NoAnswer::Failed
         })
+    }
+
+    /// Counts what was fetched, up to the bound of one installation.
+    fn count(&self, bytes: u64) -> io::Result<()> {
+        let sum = self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let most = self.supply.config.bounds.fetched_bytes_max;
+        if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
+    }
+
+    /// The error of a file: that of the bound, if it was reached.
+    fn explained(&self, error: FetchError) -> FetchError {
+        let most = self.supply.config.bounds.fetched_bytes_max;
+        let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
+        if is_too_much { FetchError::TooLarge(most) } else { error }
+    }
+
+    /// A file whose digest is known only if it was fetched before. On the threads that fetch.
+    pub(crate) async fn blob(
+        &self,
+        known: Option<&BlobId>,
+        url: &str,
+    ) -> Result<(BlobId, std::fs::File), FetchError> {
+        let (supply, from) = (&self.supply, (&*self.supply.fetcher, self.mirror()?));
+        let (bytes_max, count) = (supply.config.bounds.blob_bytes_max, |bytes| self.count(bytes));
+        let fetched = match known {
+            Some(id) => {
+                supply.blobs.fetch(from, (id, url), bytes_max, &count).await.map(|file| (id.clone(), file))
+            }
+            None => supply.blobs.fetch_unknown(from, url, bytes_max, &count).await,
+        };
+        fetched.map_err(|error| self.explained(error))
+    }
+
+    /// Notes a file that the builder got.
+    pub(crate) fn note_taken(&self, offer: Offer) {
+        held(&self.taken).insert(offer.blob.digest().to_owned(), offer);
     }
 }
 
@@ -298,15 +332,19 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// An installation whose mirror does not answer.
     fn session(folder: &harness::TestFolder) -> Arc<Session> {
+        session_of(folder, Ecosystem::Pypi)
+    }
+
+    /// An installation whose mirror does not answer.
+    fn session_of(folder: &harness::TestFolder, ecosystem: Ecosystem) -> Arc<Session> {
         let mut config = PackagesConfig::new(folder.path().to_owned());
-        config.mirrors.insert(Ecosystem::Pypi, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
+        config.mirrors.insert(ecosystem, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
         let fetcher = Arc::new(crate::fetch::Fetcher::new(&config));
         let documents = Documents::new(folder.path().join("index"), Arc::clone(&fetcher), &config);
         let blobs = Blobs::new(folder.path().join("blobs"));
         let supply = Supply { config, fetcher, documents, blobs };
-        Arc::new(Session::new(Arc::new(supply), Ecosystem::Pypi, None))
+        Arc::new(Session::new(Arc::new(supply), ecosystem, None))
     }
 
     async fn is_given_up(session: &Arc<Session>, name: &str) -> bool {
@@ -335,6 +373,39 @@ mod tests {
         assert!(!is_given_up(&session, "last").await);
         held(&session.offered).insert("more".to_owned(), offer);
         assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn one_installation_asks_a_proxy_for_a_bounded_number_of_documents() {
+        let folder = harness::TestFolder::new();
+        let session = session_of(&folder, Ecosystem::Go);
+        let is_given_up = async |module: &str| {
+            let path = format!("/example.org/{module}/@v/list");
+            assert!(matches!(crate::go::answer(&session, &path).await, Err(NoAnswer::Failed)));
+            let name = format!("example.org/{module}");
+            session.notes().contains(&Note::Failed { name, error: FetchError::Endless })
+        };
+        session.pages.store(crate::go::serve::REQUESTS_MAX - 1, Ordering::Relaxed);
+        assert!(!is_given_up("last").await);
+        assert!(is_given_up("more").await);
+    }
+
+    #[tokio::test]
+    async fn a_builder_asks_a_proxy_for_what_the_protocol_knows_and_the_operator_named() {
+        let folder = harness::TestFolder::new();
+        let session = session_of(&folder, Ecosystem::Go);
+        for path in [
+            "/example.org/../@v/list",
+            "/sumdb/other.example/latest",
+            "/simple/good/",
+            "/example.org/x/@v/v1.exe",
+        ] {
+            let answer = crate::go::answer(&session, path).await;
+            assert!(matches!(answer, Err(NoAnswer::NotFound)), "{path}");
+        }
+        assert_eq!(session.notes(), [], "the mirror is not asked");
+        let supported = format!("/sumdb/{}/supported", session.supply.config.go_sumdb);
+        assert!(crate::go::answer(&session, &supported).await.is_ok(), "without the mirror");
     }
 
     /// The names are also names of files in the store.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
 use egress::Upstream;
 use engine::packages::Ecosystem;
 use http::Uri;
+use sha2::{Digest, Sha256};
 
 use crate::rules::Rules;
 
@@ -37,10 +39,8 @@ impl Mirror {
         if base.host().is_none_or(str::is_empty) {
             return Err(wrong());
         }
-        let authorization = user.map(|user| {
-            use base64::Engine as _;
-            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user))
-        });
+        let authorization =
+            user.map(|user| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user)));
         Ok(Self { base, authorization })
     }
 
@@ -129,6 +129,8 @@ pub struct PackagesConfig {
     pub source_builds: bool,
     /// Whether npm packages may run their install scripts, behind the wall.
     pub install_scripts: bool,
+    /// The checksum database of Go modules: a name, a name with its key, or [`NO_DATABASE`].
+    pub go_sumdb: String,
     /// Certificates to trust beside those of this machine.
     pub ca_files: Vec<PathBuf>,
     /// The proxy through which mirrors are reached, and the hosts that are reached without it.
@@ -141,10 +143,39 @@ pub struct PackagesConfig {
     pub patience: Patience,
 }
 
+/// The public checksum database, whose key is part of the go command.
+pub const PUBLIC_DATABASE: &str = "sum.golang.org";
+/// The setting without a checksum database.
+pub const NO_DATABASE: &str = "off";
+
+/// Checks a setting of the checksum database: `off`, or the name of a database, with its key unless the go command knows it.
+pub fn is_database(text: &str) -> bool {
+    let mut parts = text.splitn(3, '+');
+    let (name, number, key) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    // A key has a kind (1 is Ed25519) and 32 bytes, and begins with a digest of its name and itself.
+    let is_key = |number: &str, key: &str| {
+        let key = base64::engine::general_purpose::STANDARD.decode(key).unwrap_or_default();
+        let mut hasher = Sha256::new();
+        hasher.update(format!("{name}\n"));
+        hasher.update(&key);
+        key.len() == 33 && key.first() == Some(&1) && crate::files::hex(&hasher.finalize()[..4]) == number
+    };
+    match (number, key) {
+        (None, None) => text == NO_DATABASE || text == PUBLIC_DATABASE,
+        (Some(number), Some(key)) => crate::go::is_module_path(name) && is_key(number, key),
+        _ => false,
+    }
+}
+
 /// The workspace of a builder holds the product, the archives and what is being unpacked.
 const BUILDER_DISK_FACTOR: u64 = 3;
 
 impl PackagesConfig {
+    /// Whether the go command compares modules with that checksum database.
+    pub(crate) fn has_database(&self, name: &str) -> bool {
+        self.go_sumdb != NO_DATABASE && self.go_sumdb.split('+').next() == Some(name)
+    }
+
     /// The disk that one builder may use.
     pub(crate) fn builder_disk_bytes(&self) -> u64 {
         self.bounds.layer_bytes_max.saturating_mul(BUILDER_DISK_FACTOR)
@@ -161,11 +192,35 @@ impl PackagesConfig {
             allow_unknown_age: false,
             source_builds: false,
             install_scripts: false,
+            go_sumdb: PUBLIC_DATABASE.to_owned(),
             ca_files: Vec::new(),
             proxy: None,
             no_proxy: Vec::new(),
             bounds: Bounds::default(),
             patience: Patience::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_database_is_the_public_one_or_has_a_name_and_a_key() {
+        let key = "sums.example+3ad6b0e9+AT+25LkmesQof6IVzyMQ/0SxioJAv06q09p8sFCF2N7e";
+        for text in [PUBLIC_DATABASE, NO_DATABASE, key] {
+            assert!(is_database(text), "{text}");
+        }
+        for text in [
+            "",
+            "other.example",
+            "sums.example+3ad6b0e9",
+            &key.replace("3ad6", "3ad7"),
+            &key.replace("sums", "sum"),
+            &key[..60],
+        ] {
+            assert!(!is_database(text), "{text}");
         }
     }
 }

@@ -10,6 +10,8 @@ use functional::own_folder;
 use harness::{Build, Ended, Palisade, User, users};
 use serde_json::Value;
 
+/// The checksum database of the mirror: what `gomirror.py` prints.
+const DATABASE: &str = "sums.example+3ad6b0e9+AT+25LkmesQof6IVzyMQ/0SxioJAv06q09p8sFCF2N7e";
 /// How long one installation may take on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -72,10 +74,8 @@ impl Supply {
     /// A fresh state directory with the resolver, and a mirror. `None` if there is no resolver.
     pub(super) fn new(name: &str) -> Option<Self> {
         let ready = fetched("resolver")?;
-        let user = users()[0];
-        let folder = own_folder(user, &format!("supply-{name}"));
-        let state_dir = folder.join("state");
-        fs::create_dir_all(state_dir.join("packages/layers")).unwrap();
+        let supply = Self::without_resolver(name);
+        let state_dir = &supply.state_dir;
         let sets = ready.join("packages/sets");
         let set = fs::read_dir(sets).unwrap().map(|entry| entry.unwrap().path());
         let set = set
@@ -95,8 +95,17 @@ impl Supply {
         assert!(copy("-a", &ready.join(&layer).join("manifest.json"), &state_dir.join(&layer)));
         fs::create_dir_all(state_dir.join("packages/sets")).unwrap();
         assert!(copy("-a", &set, &state_dir.join("packages/sets")));
+        Some(supply)
+    }
+
+    /// A fresh state directory, and a mirror: for Go, whose resolver is the host's own.
+    pub(super) fn without_resolver(name: &str) -> Self {
+        let user = users()[0];
+        let folder = own_folder(user, &format!("supply-{name}"));
+        let state_dir = folder.join("state");
+        fs::create_dir_all(state_dir.join("packages/layers")).unwrap();
         let mirror = Mirror::start(&folder, &state_dir);
-        Some(Self { user, state_dir, folder, mirror })
+        Self { user, state_dir, folder, mirror }
     }
 
     /// Ends the mirror. Nothing listens on its port any more.
@@ -119,7 +128,7 @@ impl Supply {
     /// The setting of the mirrors, with a user and a password if there are some.
     pub(super) fn mirrors(&self, user: &str) -> String {
         let place = format!("{user}127.0.0.1:{}", self.mirror.port);
-        format!("pypi=http://{place}/simple,npm=http://{place}/npm")
+        format!("pypi=http://{place}/simple,npm=http://{place}/npm,go=http://{place}/go")
     }
 
     /// The same for a command that exists.
@@ -132,6 +141,8 @@ impl Supply {
             // Nothing of these tests may reach a real registry, whatever the settings are.
             .env("PIP_INDEX_URL", &format!("http://127.0.0.1:{port}/simple"))
             .env("npm_config_registry", &format!("http://127.0.0.1:{port}/npm"))
+            .env("GOPROXY", &format!("http://127.0.0.1:{port}/go"))
+            .env("PALISADE_PACKAGES_GO_SUMDB", DATABASE)
             .env("PALISADE_LOG", "error")
             .within(harness::patience(PATIENCE))
     }

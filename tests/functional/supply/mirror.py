@@ -14,6 +14,10 @@ import threading
 import time
 import zipfile
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import gomirror
+
 LOG = sys.argv[1]
 # A folder of the server that no program may see.
 STATE = sys.argv[2]
@@ -283,10 +287,25 @@ class Mirror(http.server.BaseHTTPRequestHandler):
                 self.wfile.flush()
                 return time.sleep(600)
             return self.answer(FILES[name], "application/octet-stream") if name in FILES else self.send(404)
+        if path.startswith("/go/"):
+            return self.go(gomirror.answer(path[len("/go/"):]))
         if path.startswith("/npm/"):
             document = document_of(path[len("/npm/"):])
             return self.answer(json.dumps(document).encode(), "application/json") if document else self.send(404)
         self.send(404)
+
+    def go(self, found):
+        if isinstance(found, int):
+            return self.send(found)
+        if isinstance(found, str):
+            return self.send(302, f"http://localhost:{PORT}{found}")
+        if isinstance(found, bytes):
+            return self.answer(found, "application/octet-stream")
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for part in found:
+            self.wfile.write(part)
 
     def simple(self, name):
         if name == "endless":

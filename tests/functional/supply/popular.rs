@@ -24,6 +24,8 @@ const PYTHON: [&str; 10] = [
     "scikit-learn",
     "scipy",
 ];
+const GO: [&str; 4] =
+    ["github.com/google/uuid", "github.com/spf13/cobra", "golang.org/x/text", "gopkg.in/yaml.v3"];
 const JAVASCRIPT: [&str; 4] = ["axios", "lodash", "typescript", "zod"];
 /// Nothing listens here: a program that needs the mirror fails.
 const NO_MIRROR: &str = "http://127.0.0.1:9";
@@ -37,11 +39,12 @@ const REQUIRED: &str = "function layer(name) { const file = require.resolve(name
 fn run(language: &str, code: &str) -> Option<Ended> {
     let (from, packages) = match language {
         "python" => ("pypi", &PYTHON[..]),
+        "go" => ("go", &GO[..]),
         _ => ("npm", &JAVASCRIPT[..]),
     };
     let state_dir = fetched(from)?;
     let named: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
-    let mirrors = format!("pypi={NO_MIRROR}/simple,npm={NO_MIRROR}/npm");
+    let mirrors = format!("pypi={NO_MIRROR}/simple,npm={NO_MIRROR}/npm,go={NO_MIRROR}");
     let run = Palisade::new(Build::Real, users()[0], &["run", language, "--json", "--timeout", "60s"]);
     let run = run.args(&named).args(&["-c", code]);
     let ended = run
@@ -184,4 +187,24 @@ fn typescript_compiles_a_program() {
                 require('child_process').execFileSync('tsc', ['a.ts', '--target', 'es2020', '--module', 'commonjs', '--outDir', 'o']);\n\
                 console.log(require('./o/a.js').a);";
     javascript(code, "1");
+}
+
+#[test]
+fn uuid_parses_and_yaml_reads_a_document() {
+    let code = "package main\nimport (\n\"fmt\"\n\"github.com/google/uuid\"\n\"gopkg.in/yaml.v3\"\n)\n\
+                func main() {\nvar read struct{ Names []string }\n\
+                if err := yaml.Unmarshal([]byte(\"names: [a, b]\"), &read); err != nil { panic(err) }\n\
+                fmt.Println(uuid.MustParse(\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\").Version(), read.Names)\n}";
+    prints(run("go", code), "VERSION_1 [a b]");
+}
+
+#[test]
+fn cobra_reads_a_command_line_and_text_writes_titles() {
+    let code = "package main\nimport (\n\"fmt\"\n\"github.com/spf13/cobra\"\n\"golang.org/x/text/cases\"\n\"golang.org/x/text/language\"\n)\n\
+                func main() {\nvar name string\n\
+                command := &cobra.Command{Use: \"greet\", Run: func(*cobra.Command, []string) {\n\
+                fmt.Println(cases.Title(language.Dutch).String(name))\n}}\n\
+                command.Flags().StringVar(&name, \"name\", \"\", \"\")\ncommand.SetArgs([]string{\"--name\", \"ijsland\"})\n\
+                if err := command.Execute(); err != nil { panic(err) }\n}";
+    prints(run("go", code), "IJsland");
 }

@@ -1,4 +1,4 @@
-//! Requirements as callers write them: `pandas>=2`, `npm:lodash@4`.
+//! Requirements as callers write them: `pandas>=2`, `npm:lodash@4`, `go:github.com/google/uuid@v1.6.0`.
 //!
 //! The tools and the command line read them here, before policy judges the call. The book that prepares them reads them
 //! again, with the grammar of their ecosystem.
@@ -11,7 +11,7 @@ pub const BAD_PACKAGE: &str = "bad_package";
 /// Number of characters of a requirement that an error repeats.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// Reads requirements, sorted and without duplicates. A prefix (`npm:`, `pypi:`) chooses the ecosystem; without one it is
+/// Reads requirements, sorted and without duplicates. A prefix (`npm:`, `pypi:`, `go:`) chooses the ecosystem; without one it is
 /// that of the language.
 pub fn wanted(texts: &[String], language: &str) -> Result<Vec<Wanted>, RunError> {
     if texts.len() > REQUIREMENTS_MAX {
@@ -39,7 +39,11 @@ fn one(text: &str, language: &str) -> Result<Wanted, RunError> {
         None => Ok(Wanted { ecosystem, requirement: requirement.to_owned() }),
         Some(rule) => {
             let message = format!("`{}` cannot be a package: {rule}", shown(text));
-            let example = if ecosystem == Ecosystem::Npm { "lodash@4" } else { "pandas>=2" };
+            let example = match ecosystem {
+                Ecosystem::Pypi => "pandas>=2",
+                Ecosystem::Npm => "lodash@4",
+                Ecosystem::Go => "github.com/google/uuid@v1.6.0",
+            };
             Err(bad(
                 message,
                 &format!("give the name of a package, with its versions if they matter: {example}"),
@@ -68,7 +72,7 @@ fn no_ecosystem(text: &str, language: &str) -> RunError {
     let message = format!("`{}` cannot be installed: {language} has no packages here", shown(text));
     bad(
         message,
-        "use what comes with the language, or write the program in Python or JavaScript; pypi: and npm: choose their registries",
+        "use what comes with the language, or write the program in Python, JavaScript or Go; pypi:, npm: and go: choose their registries",
     )
 }
 

@@ -49,18 +49,26 @@ pub enum Ecosystem {
     Pypi,
     /// JavaScript and TypeScript.
     Npm,
+    /// Go modules.
+    Go,
 }
 
 impl Ecosystem {
     /// Every ecosystem.
-    pub const ALL: [Self; 2] = [Self::Pypi, Self::Npm];
+    pub const ALL: [Self; 3] = [Self::Pypi, Self::Npm, Self::Go];
 
     /// Its name, which is also the prefix of a requirement (`npm:lodash`).
     pub fn name(self) -> &'static str {
         match self {
             Self::Pypi => "pypi",
             Self::Npm => "npm",
+            Self::Go => "go",
         }
+    }
+
+    /// The names of all ecosystems, for messages.
+    pub fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
     }
 
     /// The ecosystem of a bare requirement of a program in that language.
@@ -68,6 +76,7 @@ impl Ecosystem {
         match language {
             "python" => Some(Self::Pypi),
             "javascript" | "typescript" => Some(Self::Npm),
+            "go" => Some(Self::Go),
             _ => None,
         }
     }

@@ -63,6 +63,8 @@ pub(crate) fn package_of(ecosystem: Ecosystem, module: &str) -> Option<String> {
             let parts = if module.starts_with('@') { 2 } else { 1 };
             module.split('/').take(parts).collect::<Vec<_>>().join("/")
         }
+        // The resolver finds the module that has a package.
+        Ecosystem::Go => module.to_owned(),
     };
     is_package_name(ecosystem, &name).then_some(name)
 }
@@ -80,6 +82,11 @@ fn is_package_name(ecosystem: Ecosystem, name: &str) -> bool {
     let is_part = |part: &str| {
         part.starts_with(|first: char| first.is_ascii_alphanumeric()) && part.bytes().all(is_letter)
     };
+    if ecosystem == Ecosystem::Go {
+        // Packages of the standard library have no dot in their first part.
+        let has_host = name.split_once('/').is_some_and(|(host, _)| host.contains('.'));
+        return has_host && name.split('/').all(is_part) && name.len() <= NAME_BYTES_MAX;
+    }
     let scoped = name.strip_prefix('@').filter(|_| ecosystem == Ecosystem::Npm);
     let is_name = match scoped {
         Some(scoped) => scoped.split_once('/').is_some_and(|(scope, own)| is_part(scope) && is_part(own)),
@@ -109,9 +116,15 @@ mod tests {
             assert_eq!(package_of(Ecosystem::Npm, module).as_deref(), Some(package), "{module}");
         }
         assert_eq!(package_of(Ecosystem::Pypi, "pandas.cor"), None, "the package is there");
+        let module = "golang.org/x/text/cases";
+        assert_eq!(package_of(Ecosystem::Go, module).as_deref(), Some(module));
+        for module in ["encoding/json", "uuid", "github.com", "github.com/../x", "github.com//x"] {
+            assert_eq!(package_of(Ecosystem::Go, module), None, "{module}");
+        }
         for module in ["", "a b", "'; rm", "\u{7}", "é", "../x", "@x", &"x".repeat(200)] {
             assert_eq!(package_of(Ecosystem::Pypi, module), None, "{module}");
             assert_eq!(package_of(Ecosystem::Npm, module), None, "{module}");
+            assert_eq!(package_of(Ecosystem::Go, module), None, "{module}");
         }
     }
 

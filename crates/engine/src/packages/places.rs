@@ -7,6 +7,7 @@
 //!   (`PALISADE_PACKAGES`). Child processes find it by `PYTHONPATH`.
 //! - JavaScript: `require` and `import` look for `node_modules` in every directory above the program, so in `/`.
 //! - Commands of packages are on the `PATH` of every language.
+//! - Go: only the sandbox of the compiler shows the modules. Its tool (`runtimes/go/compile.sh`) knows the place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,16 +28,23 @@ impl Ecosystem {
         match self {
             Self::Pypi => "/palisade/packages/python",
             Self::Npm => "/node_modules",
+            Self::Go => "/palisade/packages/go",
         }
     }
 
-    /// The directory of their commands.
-    fn commands(self) -> String {
+    /// Whether the sandbox of a program shows packages of this kind. A compiled program has them in it.
+    pub fn is_shown_to_programs(self) -> bool {
+        self != Self::Go
+    }
+
+    /// The directory of their commands. Go modules are sources and have none.
+    fn commands(self) -> Option<String> {
         let name = match self {
             Self::Pypi => "bin",
             Self::Npm => ".bin",
+            Self::Go => return None,
         };
-        format!("{}/{name}", self.target())
+        Some(format!("{}/{name}", self.target()))
     }
 }
 
@@ -77,7 +85,7 @@ impl Shows {
 
     /// Adds the variables by which programs find the packages.
     pub(crate) fn add_to(self, env: &mut BTreeMap<String, String>) {
-        let mut path: Vec<String> = self.ecosystems().map(Ecosystem::commands).collect();
+        let mut path: Vec<String> = self.ecosystems().filter_map(Ecosystem::commands).collect();
         if path.is_empty() {
             return;
         }

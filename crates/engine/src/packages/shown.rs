@@ -149,12 +149,26 @@ impl ShownPackages {
         &self.sets
     }
 
-    /// Adds the layers to a spec.
+    /// Adds the layers to the spec of a program's sandbox.
     pub(crate) fn add_to(&self, spec: &mut SandboxSpec) {
-        for set in &self.sets {
+        for set in self.sets.iter().filter(|set| set.ecosystem.is_shown_to_programs()) {
             spec.layers.push(set.shown_layer());
             spec.in_use.add(std::sync::Arc::clone(&set.in_use));
         }
+    }
+
+    /// Adds the layer of a compiled language to the spec of its compiler's sandbox.
+    pub(crate) fn add_to_compiler(&self, language: &str, spec: &mut SandboxSpec) {
+        if let Some(set) = self.compiled_in(language) {
+            spec.layers.push(set.shown_layer());
+            spec.in_use.add(std::sync::Arc::clone(&set.in_use));
+        }
+    }
+
+    /// The packages that become part of a compiled program.
+    pub(crate) fn compiled_in(&self, language: &str) -> Option<&PackageSet> {
+        let ecosystem = Ecosystem::of_language(language).filter(|one| !one.is_shown_to_programs())?;
+        self.sets.iter().find(|set| set.ecosystem == ecosystem)
     }
 
     /// Keeps the layers from being removed.

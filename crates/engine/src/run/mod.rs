@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, debug_span};
 
 use crate::admission::Permit;
-use crate::compile::Built;
+use crate::compile::{Built, CompileContext};
 use crate::conclusion::{Begun, Conclusion};
 use crate::conversation::{Audience, Conversation, RunEvent, Said, Stop, StopSignals};
 use crate::driver::Done;
@@ -155,7 +155,9 @@ impl Engine {
         request.given.show_tools_command(&runtime);
         let request: &RunRequest = request;
         // Compile before admission: a compilation is admitted separately.
-        let built = self.compile(wall, request, &runtime).instrument(debug_span!("compile")).await?;
+        let repair = self.repair(caller, &runtime, request.sandbox.as_ref());
+        let of = CompileContext { wall, runtime: &runtime, shown: &shown, repair: &repair };
+        let built = self.compile(&of, request).instrument(debug_span!("compile")).await?;
         let permit = self.admit(terms.limits.memory_bytes).await.map_err(Unstarted::busy)?;
         let started = Instant::now();
         let source = source.unwrap_or_else(|| request.source_in(&runtime).to_owned());
@@ -184,7 +186,6 @@ impl Engine {
             self.lease_for_run(wall, &spec, &runtime).await?
         };
         let reach = Reach::of(request, caller, &terms, &self.link_memory);
-        let repair = self.repair(caller, &runtime, request.sandbox.as_ref());
         Ok(Prepared {
             runtime,
             terms,

@@ -168,6 +168,11 @@ impl AwakeSandbox {
             if self.packages.shown.digest(set.ecosystem) == Some(layer.digest.as_str()) {
                 continue;
             }
+            if !set.ecosystem.is_shown_to_programs() {
+                // Compilers have sandboxes of their own, which show it from the next run on.
+                self.packages.shown.replace(set);
+                continue;
+            }
             if self.packages.attached.len() >= ATTACHED_MAX {
                 let message =
                     format!("packages were installed in this sandbox {ATTACHED_MAX} times since it is awake");

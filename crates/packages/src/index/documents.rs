@@ -46,6 +46,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) file: &'a str,
     pub(crate) url: &'a str,
     pub(crate) accept: &'static str,
+    /// Whether its content can never change: it is asked for once.
+    pub(crate) is_final: bool,
 }
 
 impl Documents {
@@ -68,12 +70,23 @@ impl Documents {
             .collect()
     }
 
+    /// A note about something of a mirror, beside its documents.
+    pub(crate) fn kept(&self, ecosystem: Ecosystem, mirror: &Mirror, file: &str) -> Option<Arc<Vec<u8>>> {
+        read(&self.mirror_folder(ecosystem, mirror).join(file)).map(|(_, stored)| stored.bytes)
+    }
+
+    /// Keeps such a note.
+    pub(crate) fn keep(&self, ecosystem: Ecosystem, mirror: &Mirror, file: &str, bytes: Vec<u8>) {
+        let stored = Stored { bytes: Arc::new(bytes), is_json: true };
+        write(&self.mirror_folder(ecosystem, mirror).join(file), None, &stored);
+    }
+
     /// A document, from the disk or from the mirror.
     pub(crate) async fn get(&self, wanted: &Wanted<'_>) -> Result<Stored, FetchError> {
         let path = self.mirror_folder(wanted.ecosystem, wanted.mirror).join(wanted.file);
         let kept = read(&path);
         if let Some((head, kept)) = &kept
-            && now_ms().saturating_sub(head.fetched_ms) < self.fresh_ms
+            && (wanted.is_final || now_ms().saturating_sub(head.fetched_ms) < self.fresh_ms)
         {
             return Ok(kept.clone());
         }

@@ -8,7 +8,7 @@ mod urls;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::documents::Documents;
+pub(crate) use self::documents::{Documents, Wanted};
 pub(crate) use self::urls::{join, last_name};
 
 /// What the operator's rules say about the age of a release.
@@ -39,6 +39,11 @@ pub(crate) enum Withheld {
 }
 
 impl AgeRule {
+    /// Whether no release is withheld for its age.
+    pub(crate) fn accepts_all(&self) -> bool {
+        self.min_age_ms == 0
+    }
+
     /// Why a release of that moment is withheld.
     pub(crate) fn refusal(&self, uploaded_ms: Option<i64>) -> Option<Withheld> {
         match uploaded_ms {

@@ -60,7 +60,7 @@ pub(crate) async fn packument(
 ) -> Result<Value, FetchError> {
     let escaped = name.replace('/', "%2f");
     let (ecosystem, file, url) = (Ecosystem::Npm, format!("{escaped}.doc"), mirror.below(&escaped));
-    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: ACCEPT };
+    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: ACCEPT, is_final: false };
     let stored = documents.get(&wanted).await?;
     let read = serde_json::from_slice::<Value>(&stored.bytes);
     read.map_err(|_| FetchError::Malformed("the document is not JSON".to_owned()))

@@ -66,7 +66,7 @@ pub(crate) async fn project(
 ) -> Result<Vec<ProjectFile>, FetchError> {
     let (ecosystem, url) = (Ecosystem::Pypi, mirror.below(&format!("{name}/")));
     let file = format!("{name}.doc");
-    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: ACCEPT };
+    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: ACCEPT, is_final: false };
     let stored = documents.get(&wanted).await?;
     let mut files = match stored.is_json {
         true => read_json(&stored.bytes, &url)?,
@@ -85,7 +85,8 @@ async fn add_upload_times(documents: &Documents, mirror: &Mirror, name: &str, fi
         base.trim_end_matches('/').strip_suffix("/simple").unwrap_or(&base).trim_end_matches('/').to_owned();
     let (ecosystem, file, url) =
         (Ecosystem::Pypi, format!("{name}.times"), format!("{base}/pypi/{name}/json"));
-    let wanted = Wanted { ecosystem, mirror, file: &file, url: &url, accept: "application/json" };
+    let wanted =
+        Wanted { ecosystem, mirror, file: &file, url: &url, accept: "application/json", is_final: false };
     let Ok(stored) = documents.get(&wanted).await else { return };
     let Ok(read) = serde_json::from_slice::<Value>(&stored.bytes) else { return };
     let releases = read["releases"].as_object().into_iter().flat_map(|map| map.values());

@@ -1,5 +1,7 @@
-//! The tools that resolve and install, inside the builder: uv for Python, the host's npm for JavaScript.
+//! The tools that resolve and install, inside the builder: uv for Python, the host's npm for JavaScript, the host's go command
+//! for Go.
 
+pub(crate) mod go;
 pub(crate) mod npm;
 pub(crate) mod uv;
 

@@ -33,7 +33,7 @@ pub(crate) struct PackagesArguments {
 enum Verb {
     /// Install packages ahead, so that runs find them
     Prepare {
-        /// Where they come from: pypi or npm
+        /// Where they come from: pypi, npm or go
         #[arg(long, default_value = "pypi")]
         from: String,
         /// The packages of one set, for example 'pandas>=2' numpy
@@ -100,8 +100,12 @@ fn state_dir(options: &Options) -> Result<PathBuf, Failure> {
 }
 
 fn prepare(options: &Options, from: &str, asked: &[String], json: bool) -> Result<String, Failure> {
-    let ecosystem = Ecosystem::named(from)
-        .ok_or_else(|| (format!("`{from}` is neither pypi nor npm"), Some("use --from npm".to_owned())))?;
+    let ecosystem = Ecosystem::named(from).ok_or_else(|| {
+        (
+            format!("`{from}` is none of {}", Ecosystem::names()),
+            Some("use --from npm or --from go".to_owned()),
+        )
+    })?;
     let mut requirements = asked.to_vec();
     requirements.sort();
     requirements.dedup();

@@ -46,10 +46,11 @@ pub(crate) enum PackagesKey {
     StoreMb,
     FetchTimeoutS,
     InstallTimeoutS,
+    GoSumdb,
 }
 
 impl PackagesKey {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Enabled,
         Self::Mirrors,
         Self::FileHosts,
@@ -63,6 +64,7 @@ impl PackagesKey {
         Self::StoreMb,
         Self::FetchTimeoutS,
         Self::InstallTimeoutS,
+        Self::GoSumdb,
     ];
 
     /// The name in a file.
@@ -81,6 +83,7 @@ impl PackagesKey {
             Self::StoreMb => "packages.store_mb",
             Self::FetchTimeoutS => "packages.fetch_timeout_s",
             Self::InstallTimeoutS => "packages.install_timeout_s",
+            Self::GoSumdb => "packages.go_sumdb",
         }
     }
 
@@ -97,6 +100,7 @@ impl PackagesKey {
             | Self::FetchTimeoutS
             | Self::InstallTimeoutS => text.parse().map_or_else(|_| as_text(), Raw::Integer),
             Self::FileHosts | Self::Allow | Self::Deny => Raw::list_from_text(text),
+            Self::GoSumdb => as_text(),
             Self::Mirrors => {
                 let pair = |word: &str| {
                     let (name, url) = word.trim().split_once('=').unwrap_or((word, ""));
@@ -117,6 +121,7 @@ pub(crate) enum PackagesSetting {
     FileHosts(Vec<String>),
     Allow(Vec<Pattern>),
     Deny(Vec<Pattern>),
+    GoSumdb(String),
 }
 
 impl PackagesSetting {
@@ -143,6 +148,7 @@ impl PackagesSetting {
             PackagesKey::FileHosts => texts(raw).map(Self::FileHosts),
             PackagesKey::Allow => patterns(raw).map(Self::Allow),
             PackagesKey::Deny => patterns(raw).map(Self::Deny),
+            PackagesKey::GoSumdb => database(raw).map(Self::GoSumdb),
         }
     }
 
@@ -153,6 +159,7 @@ impl PackagesSetting {
             Self::FileHosts(_) => PackagesKey::FileHosts,
             Self::Allow(_) => PackagesKey::Allow,
             Self::Deny(_) => PackagesKey::Deny,
+            Self::GoSumdb(_) => PackagesKey::GoSumdb,
         }
     }
 }
@@ -164,6 +171,18 @@ fn number(raw: &Raw, least: u64, most: u64) -> Result<u64, String> {
             u64::try_from(*number).ok().filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
         }
         _ => Err(wrong()),
+    }
+}
+
+fn database(raw: &Raw) -> Result<String, String> {
+    match raw {
+        Raw::Text(text) if packages::is_database(text) => Ok(text.clone()),
+        _ => Err(format!(
+            "it must be `{}`, `NAME+NUMBER+KEY` of a database, or `{}`, not {}",
+            packages::PUBLIC_DATABASE,
+            packages::NO_DATABASE,
+            raw.shown()
+        )),
     }
 }
 
@@ -193,7 +212,7 @@ fn mirrors(raw: &Raw) -> Result<BTreeMap<Ecosystem, Mirror>, String> {
     let mut mirrors = BTreeMap::new();
     for (name, raw) in fields {
         let ecosystem = Ecosystem::named(name)
-            .ok_or_else(|| format!("`{}` is neither pypi nor npm", terminal::plain(name)))?;
+            .ok_or_else(|| format!("`{}` is none of {}", terminal::plain(name), Ecosystem::names()))?;
         let Raw::Text(text) = raw else {
             return Err(format!("{name}: it must be text, not {}", raw.shown()));
         };
@@ -219,6 +238,7 @@ pub(crate) struct PackagesSettings {
     store_mb: Valued<u64>,
     fetch_timeout_s: Valued<u64>,
     install_timeout_s: Valued<u64>,
+    go_sumdb: Valued<String>,
 }
 
 impl PackagesSettings {
@@ -238,6 +258,7 @@ impl PackagesSettings {
             store_mb: Valued::default(bounds.kept_bytes_max / MB),
             fetch_timeout_s: Valued::default(patience.document.as_secs()),
             install_timeout_s: Valued::default(patience.install.as_secs()),
+            go_sumdb: Valued::default(packages::PUBLIC_DATABASE.to_owned()),
         }
     }
 
@@ -264,6 +285,7 @@ impl PackagesSettings {
             PackagesSetting::FileHosts(hosts) => self.file_hosts.set(hosts, origin),
             PackagesSetting::Allow(rules) => self.allow.set(rules, origin),
             PackagesSetting::Deny(rules) => self.deny.set(rules, origin),
+            PackagesSetting::GoSumdb(database) => self.go_sumdb.set(database, origin),
         }
     }
 
@@ -316,10 +338,11 @@ impl PackagesSettings {
             PackagesKey::InstallTimeoutS => {
                 (json!(self.install_timeout_s.value), &self.install_timeout_s.origin)
             }
+            PackagesKey::GoSumdb => (json!(self.go_sumdb.value), &self.go_sumdb.origin),
         }
     }
 
-    /// The configuration of packages. What is not set is taken from the settings of pip and npm.
+    /// The configuration of packages. What is not set is taken from the settings of pip, npm and the go command.
     pub(crate) fn config(&self, state_dir: PathBuf, proxy: Option<egress::Upstream>) -> PackagesConfig {
         let clients = client_settings(crate::state::home().as_deref(), |name| std::env::var(name).ok());
         let mut config = PackagesConfig::new(state_dir);
@@ -336,6 +359,7 @@ impl PackagesSettings {
         config.allow_unknown_age = self.allow_unknown_age.value;
         config.source_builds = self.source_builds.value;
         config.install_scripts = self.install_scripts.value;
+        config.go_sumdb.clone_from(&self.go_sumdb.value);
         config.bounds.layer_bytes_max = self.layer_mb.value * MB;
         // A packed file is smaller than what it becomes.
         config.bounds.blob_bytes_max = config.bounds.blob_bytes_max.min(self.layer_mb.value * MB);

@@ -69,7 +69,7 @@ fn requirement(ecosystem: Ecosystem, text: &str) -> (String, String) {
             let package = if ecosystem == Ecosystem::Pypi { plain } else { name };
             (package.to_owned(), name.to_owned())
         }
-        (Ecosystem::Npm, Some(version)) => (name.to_owned(), format!("{name}@{version}")),
+        (Ecosystem::Npm | Ecosystem::Go, Some(version)) => (name.to_owned(), format!("{name}@{version}")),
         (Ecosystem::Pypi, Some(version)) => (name.to_owned(), format!("{name}=={version}")),
     }
 }
@@ -108,6 +108,7 @@ fn language(ecosystem: Ecosystem) -> &'static str {
     match ecosystem {
         Ecosystem::Npm => "javascript",
         Ecosystem::Pypi => "python",
+        Ecosystem::Go => "go",
     }
 }
 
@@ -116,6 +117,9 @@ pub(super) fn launch(wanted: &PackagedCommand, set: &PackageSet) -> Result<Launc
     let place = match wanted.ecosystem {
         Ecosystem::Npm => format!("{}/{}", wanted.package, npm_program(&set.layer.path, wanted)?),
         Ecosystem::Pypi => format!("bin/{}", wanted.command),
+        Ecosystem::Go => {
+            return Err(format!("{} is a Go module, which has no ready-made command", wanted.package));
+        }
     };
     if !set.layer.path.join(&place).is_file() {
         return Err(format!("the package {} has no command `{}`", wanted.package, wanted.command));

