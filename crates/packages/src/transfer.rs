@@ -2,7 +2,7 @@
 //!
 //! The archive of the same content is the same, byte for byte. What is imported is compared with its digests before it
 //! gets a name; nothing of an archive can be placed elsewhere. Which layer answers which requirements is the archive's word,
-//! but for the resolver: every machine unpacks that one itself, from its pinned file.
+//! but for the resolver: only the pinned executable is accepted as that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,6 +17,7 @@ use crate::book::{RESOLVER_KEY, folder};
 use crate::files::{draft, is_hex, replace};
 use crate::inventory::cyclonedx;
 use crate::layers::{Draft, FILES, FORMAT, Harvest, Layers, MANIFEST, Manifest, SetEntry};
+use crate::tools::uv;
 
 /// The most bytes and entries of an archive.
 const ARCHIVE_BYTES_MAX: u64 = 64 << 30;
@@ -72,9 +73,6 @@ pub fn export(state_dir: &Path, to: impl Write) -> Result<Transferred, TransferE
         done.layers += 1;
     }
     for path in files_beneath(&folder.join("sets"))? {
-        if path.to_string_lossy().starts_with(RESOLVER_KEY) {
-            continue;
-        }
         append_file(&mut builder, &folder, &Path::new("sets").join(path))?;
         done.sets += 1;
     }
@@ -218,10 +216,18 @@ impl Import {
             }
             "sets" => {
                 let key = rest.strip_suffix(".json").unwrap_or_default();
+                let of_resolver = key.strip_prefix(RESOLVER_KEY);
                 let set: SetEntry =
                     serde_json::from_slice(&small(content)?).map_err(|_| unfit("a bad set"))?;
-                if !is_hex(key, 32) || self.layers.use_layer(&set.digest).is_none() {
-                    return Err(unfit("a set without its layer"));
+                let used =
+                    self.layers.use_layer(&set.digest).filter(|_| is_hex(of_resolver.unwrap_or(key), 32));
+                let used = used.ok_or_else(|| unfit("a set without its layer"))?;
+                if of_resolver.is_some_and(|wheel| !uv::is_pinned(wheel)) {
+                    // That of another version, or for another kind of processor.
+                    return Ok(());
+                }
+                if of_resolver.is_some() && !uv::is_executable_of(&used.files)? {
+                    return Err(unfit("a resolver that is not the pinned one"));
                 }
                 self.layers.note_set(key, &set)?;
                 self.done.sets += 1;

@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::files::hex;
+use crate::layers::{Form, Harvested};
 
 /// An entry of an archive: its name, as it is, its kind and its content or target.
 type Entry<'a> = (&'a str, EntryType, &'a str);
@@ -129,16 +130,40 @@ fn nothing_of_an_archive_is_placed_through_links() {
 
 /// The resolver works for every caller, so an archive does not choose it.
 #[test]
-fn an_archive_does_not_bring_a_resolver() {
-    let set = format!(r#"{{"digest":"{DIGEST}","ecosystem":"pypi","requirements":[]}}"#);
-    refused(&[(&format!("sets/{RESOLVER_KEY}{DIGEST}.json"), FILE, &set)], "a set without its layer");
-    let state = harness::TestFolder::new();
-    let layers = Layers::new(&folder(state.path()));
-    let entry: SetEntry = serde_json::from_str(&set).unwrap();
-    layers.note_set(&format!("{RESOLVER_KEY}{DIGEST}"), &entry).unwrap();
-    layers.note_set(DIGEST, &entry).unwrap();
-    let mut archive = Vec::new();
-    assert_eq!(export(state.path(), &mut archive).unwrap().sets, 1);
+fn an_archive_brings_no_other_resolver() {
+    let set = |digest: &str| format!(r#"{{"digest":"{digest}","ecosystem":"pypi","requirements":[]}}"#);
+    let (_, wheel) = uv::wheel().unwrap();
+    let key = |wheel: &str| format!("sets/{RESOLVER_KEY}{wheel}.json");
+    refused(&[(&key(wheel.digest()), FILE, &set(DIGEST))], "a set without its layer");
+    // A layer whose files have the digest that it says, with something else in place of the resolver.
+    let content = "other";
+    let digest = hex(&Sha256::digest(content));
+    let form = Form::File { is_executable: false, bytes: content.len() as u64, digest };
+    let made = Harvested { entries: [("uv".to_owned(), form)].into(), ..Harvested::default() };
+    let layer = made.digest();
+    let (manifest, file) = (format!("layers/{layer}/manifest.json"), format!("layers/{layer}/files/uv"));
+    let archive = |wheel: &str| {
+        [
+            (manifest.clone(), manifest_of(&layer)),
+            (file.clone(), content.to_owned()),
+            (key(wheel), set(&layer)),
+        ]
+    };
+    let entries = archive(wheel.digest());
+    let entries: Vec<Entry<'_>> =
+        entries.iter().map(|(name, content)| (name.as_str(), FILE, content.as_str())).collect();
+    refused(&entries, "a resolver that is not the pinned one");
+    // One that this version never asks for is left out.
+    let entries = archive(DIGEST);
+    let entries: Vec<Entry<'_>> =
+        entries.iter().map(|(name, content)| (name.as_str(), FILE, content.as_str())).collect();
+    let (error, files) = imported(&entries);
+    assert_eq!(error, None);
+    assert!(
+        files.iter().any(|path| path.ends_with("uv"))
+            && !files.iter().any(|path| path.to_string_lossy().contains("sets/")),
+        "{files:?}"
+    );
 }
 
 #[test]

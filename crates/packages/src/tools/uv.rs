@@ -1,17 +1,25 @@
 //! uv: its wheel is the first blob, pinned by digest. It is unpacked behind the wall, once.
 
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
 use engine::packages::PackageVersion;
 use sandbox::Layer;
+use sha2::{Digest, Sha256};
 
 use super::{Job, TMP_MARK, variables};
 use crate::blobs::{Algorithm, BlobId};
 use crate::broker;
+use crate::files::hex;
 use crate::layers::{Form, Harvested, InUse};
 
 pub(crate) const VERSION: &str = "0.13.8";
 /// Where the builder sees it.
 const AT: &str = "/opt/palisade/tools";
 const PRODUCT: &str = "product";
+/// How much of the executable is read at once.
+const PART_BYTES: usize = 256 << 10;
 /// Writes the executable of the wheel at an address to `product/uv`.
 const UNPACK: &str = "import io, os, sys, urllib.request as u, zipfile
 wheel = u.build_opener(u.ProxyHandler({})).open(sys.argv[1]).read()
@@ -69,6 +77,32 @@ pub(crate) fn is_tool(made: &Harvested) -> bool {
     let is_executable =
         |form: &Form| matches!(form, Form::File { is_executable: true, digest, .. } if digest == EXECUTABLE);
     made.entries.len() == 1 && made.entries.get("uv").is_some_and(is_executable)
+}
+
+/// Whether that is the digest of this machine's wheel.
+pub(crate) fn is_pinned(wheel_digest: &str) -> bool {
+    wheel().is_some_and(|(_, wheel)| wheel.digest() == wheel_digest)
+}
+
+/// Whether the files of a layer are the executable of this machine's wheel and nothing else.
+pub(crate) fn is_executable_of(files: &Path) -> io::Result<bool> {
+    let names: Vec<_> =
+        fs::read_dir(files)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
+    let executable = files.join("uv");
+    if names != ["uv"] || !fs::symlink_metadata(&executable)?.is_file() {
+        return Ok(false);
+    }
+    let mut hasher = Sha256::new();
+    let mut reader = BufReader::with_capacity(PART_BYTES, File::open(executable)?);
+    loop {
+        let part = reader.fill_buf()?;
+        if part.is_empty() {
+            return Ok(hex(&hasher.finalize()) == EXECUTABLE);
+        }
+        hasher.update(part);
+        let count = part.len();
+        reader.consume(count);
+    }
 }
 
 /// How packages are installed.
