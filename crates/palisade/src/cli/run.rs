@@ -41,7 +41,7 @@ Examples:
   palisade run python --input . script.py          everything beside the script: modules, data
   palisade run python --input lib=. script.py      what is in lib, without the folder itself
   palisade run bash --input p.tgz --unpack -c make a project in one archive
-  palisade run python --package pandas report.py   with a package of PyPI; of npm for JavaScript, a module for Go
+  palisade run python --package pandas report.py   with a package of PyPI, npm or Go's proxy
 
 A folder is placed with everything in it, up to 64 files and 16 MB, except names that begin with a dot,
 __pycache__, node_modules, and symbolic links, which are not followed.
