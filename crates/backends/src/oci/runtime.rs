@@ -80,20 +80,20 @@ fn gvisor_options(known: &str) -> Vec<String> {
     options.into_iter().map(str::to_owned).collect()
 }
 
-/// What `runsc flags` says; nothing if it says nothing in time.
+/// What `runsc flags` says; nothing if it says nothing in time. Some versions say it on standard error.
 fn known_flags(program: &Path) -> String {
+    let Ok((reader, writer)) = io::pipe() else { return String::new() };
+    let Ok(errors) = writer.try_clone() else { return String::new() };
     let mut command = Command::new(program);
-    command.arg("flags").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return String::new() };
+    command.arg("flags").env_clear().stdin(Stdio::null()).stdout(writer).stderr(errors);
+    let Ok(child) = command.spawn() else { return String::new() };
+    // The pipe ends with the child only if this process does not hold its other end too.
+    drop(command);
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    let stdout = child.stdout.take();
     let running = Running(child);
     std::thread::spawn(move || {
         let mut text = String::new();
-        let limited = stdout.map(|stdout| stdout.take(FLAGS_BYTES_MAX));
-        if let Some(mut limited) = limited {
-            limited.read_to_string(&mut text).ok();
-        }
+        reader.take(FLAGS_BYTES_MAX).read_to_string(&mut text).ok();
         sender.send(text).ok();
     });
     let text = receiver.recv_timeout(CALL_PATIENCE).unwrap_or_default();
@@ -189,7 +189,22 @@ fn last_words(log: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn flags_are_heard_on_both_outputs() {
+        let folder = harness::TestFolder::new();
+        for output in ["1", "2"] {
+            let script = format!("#!/bin/sh\necho '  -directfs  systrap' >&{output}\n");
+            let program = folder.file(&format!("runsc-{output}"), script);
+            fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+            let options = OciRuntime::Gvisor.options(&program);
+            assert_eq!(options[3..], ["--platform=systrap", "--directfs=false"], "output {output}");
+        }
+    }
 
     #[test]
     fn gvisor_gets_the_options_that_its_version_knows() {
