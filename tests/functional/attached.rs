@@ -60,7 +60,7 @@ fn answer(mut talk: Talk) -> String {
     talk.said.wait_for("<onetwo>");
     talk.keys = None;
     assert_eq!(talk.status(), Some(0), "{}", talk.said.text());
-    talk.said.text()
+    talk.said.whole()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_program_that_ends_without_reading_ends_the_command() {
     for args in [&["sandbox", "exec", "-i", &id][..], &["run"]] {
         let mut talk = Talk::start(&server, &[args, &["python", "-c", "print('over')"]].concat());
         assert_eq!(talk.status(), Some(0));
-        assert_eq!(talk.said.text(), "over\n");
+        assert_eq!(talk.said.whole(), "over\n");
     }
 }
 
@@ -124,7 +124,8 @@ fn input_for_a_program_that_does_not_read_stays_with_the_command() {
     server.said_by(&["sandbox", "cp", server.state_dir.join("go").to_str().unwrap(), &format!("{id}:go")]);
     writer.join().unwrap();
     assert_eq!(talk.status(), Some(0));
-    assert!(talk.said.text().ends_with(&format!("{OFFERED}\n")), "{}", talk.said.text());
+    let said = talk.said.whole();
+    assert!(said.ends_with(&format!("{OFFERED}\n")), "{said}");
 }
 
 #[test]

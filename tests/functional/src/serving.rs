@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use harness::{Build, Ended, Palisade, User};
@@ -16,7 +17,10 @@ use crate::{SOON, until};
 
 /// What a child has printed so far on one stream.
 #[derive(Clone, Default)]
-pub struct Said(Arc<Mutex<String>>);
+pub struct Said {
+    text: Arc<Mutex<String>>,
+    is_over: Arc<AtomicBool>,
+}
 
 impl Said {
     /// Listens on a thread of its own.
@@ -27,15 +31,22 @@ impl Said {
             let mut stream = stream;
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                kept.0.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                kept.text.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
+            kept.is_over.store(true, Ordering::Release);
         });
         said
     }
 
-    /// All of it.
+    /// All of it so far.
     pub fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
+        self.text.lock().unwrap().clone()
+    }
+
+    /// All of it, to the end of the stream: the end of a process may be seen before its last words.
+    pub fn whole(&self) -> String {
+        until(SOON, "the stream ends", || self.is_over.load(Ordering::Acquire).then_some(()));
+        self.text()
     }
 
     /// Waits until that is said.
