@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What code mode costs and saves, with real MCP servers of other makers.
 
-    benches/codemode.py [--binary PATH] [--out DIR] [--rounds N] [--runs N] [--only PART ...]
+    benches/codemode.py [--binary PATH] [--out DIR] [--rounds N] [--runs N] [--wall none|own] [--only PART ...]
 
 Needs the servers that tests/upstreams/install.sh installs. Parts:
 
 - `calls`: everything.echo 1,000 times, one after the other and 16 at a time, by a program in a run and by a direct client of
   a second process of the server, in turns, with the processor time of each program. A run has at most 8 calls with one
-  server at the same time, so the direct client also makes 8 at a time.
+  server at the same time, so the direct client also makes 8 at a time. The server runs without a wall, as that of the
+  direct client does, unless `--wall own` is given.
 - `runs`: a run of a server without tool servers (twice), of one with some that the run does not ask for, and of one whose run
   asks for them, in turns.
 - `search`: `find_tools` over 10,000 tools of one server, the time and the memory to load them, and the size of the list of
@@ -110,7 +111,7 @@ def quantile(values, share):
 def calls(arguments):
     """everything.echo, nested and directly, in turns."""
     command = command_of("everything")
-    direct, nested = Direct(command), Palisade(arguments.binary, section("everything", command))
+    direct, nested = Direct(command), Palisade(arguments.binary, section("everything", command, wall=arguments.wall))
     access = {"access": ["everything"]}
     # Both servers compile their code while they are used.
     nested.within(NESTED.replace("COUNT", str(CALLS)), **access)
@@ -368,6 +369,7 @@ def main():
     parser.add_argument("--out", default=os.path.join(ROOT, "benches/results/codemode"))
     parser.add_argument("--rounds", type=int, default=6, help="of 2,000 nested calls; two a minute")
     parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--wall", choices=("none", "own"), default="none", help="of the server whose calls are measured")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     arguments = parser.parse_args()
     if not os.path.exists(os.path.join(SERVERS, "stamp")):
