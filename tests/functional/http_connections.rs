@@ -306,3 +306,43 @@ fn only_the_named_proxy_may_connect_where_other_machines_could() {
     let answer = wire.try_send(&forwarded.bytes(&server)).and_then(|()| wire.try_answer());
     assert!(answer.is_err(), "{answer:?}");
 }
+
+/// A client writes head and body apart, and a refusal needs the head only. The same connection carries the next request, as
+/// a client that logs in sends it.
+#[test]
+fn a_refusal_before_the_body_came_keeps_its_connection_for_the_next_request() {
+    let server = Server::start();
+    for wrong in [list().header("Authorization", "Bearer wrong"), list().header("Host", "elsewhere.example")]
+    {
+        let bytes = wrong.bytes(&server);
+        let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        let mut wire = server.connect();
+        wire.send(&bytes[..head]);
+        std::thread::sleep(Duration::from_millis(100));
+        wire.send(&bytes[head..]);
+        let refused = wire.answer();
+        assert!([401, 403].contains(&refused.status), "{refused:?}");
+        wire.send(&list().bytes(&server));
+        assert_eq!(wire.answer().status, 200);
+    }
+}
+
+/// A rest that does not come, is large, or would be sent only if it were asked for, ends the connection, and the client is
+/// told.
+#[test]
+fn a_refusal_whose_body_stays_unread_says_that_its_connection_ends() {
+    let server = Server::start();
+    let wrong = |length: &str| {
+        let request = Request::new("POST", "/mcp", Vec::new());
+        request.header("Authorization", "Bearer wrong").header("Content-Length", length)
+    };
+    let asks = wrong("5").header("Expect", "100-continue");
+    for (request, body) in [(wrong("5"), 0), (wrong("1000000"), 200_000), (asks, 0)] {
+        let mut wire = server.connect();
+        wire.send(&request.bytes(&server));
+        // The server may have left before all of it is written.
+        wire.try_send(&vec![b'x'; body]).ok();
+        let refused = wire.answer();
+        assert_eq!((refused.status, refused.header("connection")), (401, Some("close")), "{refused:?}");
+    }
+}

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::Extensions;
+use axum::http::header::CONNECTION;
+use axum::http::{Extensions, HeaderValue, Request};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,6 +32,7 @@ use super::listen::Listener;
 use super::meter::{Meter, Metered};
 use super::metrics::{Counters, Refusal};
 use super::tls::Tls;
+use super::unread;
 
 /// Maximum time for a request head, including the idle time before it.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -162,15 +164,20 @@ async fn serve_one(accepted: Accepted, slot: Arc<ConnectionSlot>, serving: Servi
     let meter = Meter::new(&serving.bodies);
     let stream = Metered { stream, meter: Arc::clone(&meter) };
     let connection = Connection { slot: Arc::clone(&slot), meter };
-    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (router, busy) = (router.clone(), connection.slot.begin());
-        let mut request = request.map(Body::new);
+        let (head, body) = request.into_parts();
+        let (body, rest) = unread::watched(&head.headers, body);
+        let mut request = Request::from_parts(head, Body::new(body));
         request.extensions_mut().insert(connection.clone());
         if let Some(owner) = owner {
             request.extensions_mut().insert(owner);
         }
         async move {
-            let response = router.oneshot(request).await?;
+            let mut response = router.oneshot(request).await?;
+            if !rest.read().await {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response.map(|body| Answer { body, guard: busy }))
         }
     });

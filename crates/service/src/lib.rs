@@ -46,6 +46,7 @@ mod streamable;
 mod test_workspaces;
 mod tls;
 mod token;
+mod unread;
 mod websocket;
 
 use std::io;
