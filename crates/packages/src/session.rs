@@ -338,13 +338,7 @@ mod tests {
 
     /// An installation whose mirror does not answer.
     fn session_of(folder: &harness::TestFolder, ecosystem: Ecosystem) -> Arc<Session> {
-        let mut config = PackagesConfig::new(folder.path().to_owned());
-        config.mirrors.insert(ecosystem, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
-        let fetcher = Arc::new(crate::fetch::Fetcher::new(&config));
-        let documents = Documents::new(folder.path().join("index"), Arc::clone(&fetcher), &config);
-        let blobs = Blobs::new(folder.path().join("blobs"));
-        let supply = Supply { config, fetcher, documents, blobs };
-        Arc::new(Session::new(Arc::new(supply), ecosystem, None))
+        crate::test_mirror::session(folder, ecosystem, crate::test_mirror::NOTHING, |_| {})
     }
 
     async fn is_given_up(session: &Arc<Session>, name: &str) -> bool {

@@ -32,12 +32,17 @@ class Module:
         return json.dumps({name: value for name, value in said.items() if value}).encode()
 
     def mod(self, _version):
+        if self.wrong.get("bare"):
+            return f"module {self.path}\n".encode()
         lines = "".join(f"require {HOST}/{need.replace('@', ' ')}\n" for need in self.needs)
         return f"module {self.wrong.get('declares', self.path)}\n\ngo {self.wrong.get('go', '1.18')}\n\n{lines}".encode()
 
     def files(self, version):
         more = {name: content() for name, content in self.wrong.get("files", {}).items()}
-        return {"go.mod": self.mod(version), "code.go": self.code.replace("VERSION", version).encode(), **more}
+        plain = {"go.mod": self.mod(version), "code.go": self.code.replace("VERSION", version).encode()}
+        if self.wrong.get("bare"):
+            del plain["go.mod"]
+        return {**plain, **more}
 
     def zip(self, version):
         out = io.BytesIO()
@@ -76,6 +81,7 @@ def modules():
         Module("needs-young", needs=["young@v1.0.0"]),
         Module("ageless", {"v1.0.0": None}),
         Module("untagged", {"v0.0.0-20200101000000-000000000000": OLD}),
+        Module("suffixed", {"v2.0.0+incompatible": OLD}, bare=True),
         Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),
@@ -217,6 +223,8 @@ def document(module, file):
     if file == "list":
         return "".join(f"{version}\n" for version in module.versions if not version.startswith("v0.0.0-")).encode()
     version, _, ending = file.rpartition(".")
+    if ending == "info" and f"{version}+incompatible" in module.versions:
+        version += "+incompatible"
     if version not in module.versions or ending not in ("info", "mod", "zip"):
         return 404
     return getattr(module, ending)(version)

@@ -24,6 +24,9 @@ const VERSIONS_MAX: usize = 50_000;
 /// asked for.
 const PROBED_MAX: usize = 64;
 
+/// The end of versions that have no `go.mod`.
+const INCOMPATIBLE: &str = "+incompatible";
+
 /// An answer.
 pub(crate) enum Answer {
     /// A document as it is.
@@ -39,6 +42,14 @@ struct Info {
     version: String,
     #[serde(default)]
     time: Option<String>,
+}
+
+impl Info {
+    /// Whether it is about that version. One from 2 on whose path does not end with it, and that has no `go.mod`, is found
+    /// without its suffix ("Non-module compatibility" in the Go reference).
+    fn is_of(&self, asked: &str) -> bool {
+        self.version.strip_suffix(INCOMPATIBLE).unwrap_or(&self.version) == asked || self.version == asked
+    }
 }
 
 /// Which blob is the archive of a module. The checksum database has no digest of the archive itself.
@@ -208,7 +219,7 @@ impl<'a> At<'a> {
         }
         let document = self.document(&module.document("info"), IS_FINAL).await?;
         let (info, released_ms) = read_info(&document)?;
-        if info.version != module.version {
+        if !info.is_of(&module.version) {
             return Err(malformed("the document of another version"));
         }
         Ok(rule.refusal(released_ms))
@@ -262,3 +273,7 @@ fn file_name(below: &str) -> String {
     use sha2::{Digest, Sha256};
     format!("{}.doc", crate::files::hex(&Sha256::digest(below)))
 }
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;
