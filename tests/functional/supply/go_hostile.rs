@@ -155,4 +155,10 @@ fn modules_that_are_not_there_or_need_a_newer_go_are_told_as_such() {
     supply.refused("go", &["mod.example/newer"], "packages_conflict");
     let told = supply.refused("go", &["github.com/google/uiid"], "package_not_found");
     assert!(told.contains("github.com/google/uuid"), "a near name: {told}");
+    for unlisted in ["mod.example/unlisted", "mod.example/unlisted@v1.0.0"] {
+        let told = supply.refused("go", &[unlisted], "package_refused");
+        assert!(told.contains("packages.go_sumdb"), "{told}");
+    }
+    let unchecked = supply.prepare("go", &["mod.example/unlisted"]).env("PALISADE_PACKAGES_GO_SUMDB", "off");
+    assert_eq!(versions(&good(unchecked.end())), ["mod.example/unlisted v1.0.0"]);
 }

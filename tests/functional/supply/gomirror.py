@@ -82,6 +82,7 @@ def modules():
         Module("ageless", {"v1.0.0": None}),
         Module("untagged", {"v0.0.0-20200101000000-000000000000": OLD}),
         Module("suffixed", {"v2.0.0+incompatible": OLD}, bare=True),
+        Module("unlisted", listed=False),
         Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),
@@ -176,7 +177,8 @@ def tree():
     with LOCK:
         if TREE:
             return TREE
-        named = [(module.path, version) for module in MODULES.values() for version in module.versions]
+        listed = [module for module in MODULES.values() if module.wrong.get("listed", True)]
+        named = [(module.path, version) for module in listed for version in module.versions]
         TREE["names"] = [f"{path}@{version}" for path, version in named]
         TREE["records"] = [MODULES[path].sums(version) for path, version in named]
         TREE["hashes"] = [hashlib.sha256(b"\0" + record.encode()).digest() for record in TREE["records"]]
