@@ -169,7 +169,7 @@ impl Session {
                 Err(NoAnswer::NotFound)
             }
             Err(error) => {
-                self.note(Note::Failed { name, error });
+                self.note(Note::Failed { name, error: self.explained(error) });
                 Err(NoAnswer::Failed)
             }
         }
@@ -187,7 +187,8 @@ impl Session {
 
     async fn python_page(&self, name: &str) -> Result<Vec<u8>, FetchError> {
         let (supply, mirror) = (&self.supply, self.mirror()?);
-        let files = pypi::project(&supply.documents, mirror, name).await?;
+        let count = |bytes| self.count(bytes);
+        let files = pypi::project(&supply.documents.counted(&count), mirror, name).await?;
         let (rule, source_builds) = (supply.age_rule(), supply.config.source_builds);
         let mut offered = Vec::new();
         for file in &files {
@@ -217,7 +218,8 @@ impl Session {
 
     async fn javascript_page(&self, name: &str, base: &str) -> Result<Vec<u8>, FetchError> {
         let (supply, mirror) = (&self.supply, self.mirror()?);
-        let document = npm::packument(&supply.documents, mirror, name).await?;
+        let count = |bytes| self.count(bytes);
+        let document = npm::packument(&supply.documents.counted(&count), mirror, name).await?;
         let page = npm::page(&document, name, &supply.age_rule(), base, |url| {
             supply.fetcher.would_fetch(mirror, url)
         });
@@ -292,14 +294,14 @@ impl Session {
     }
 
     /// Counts what was fetched, up to the bound of one installation.
-    fn count(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn count(&self, bytes: u64) -> io::Result<()> {
         let sum = self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let most = self.supply.config.bounds.fetched_bytes_max;
         if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
     }
 
-    /// The error of a file: that of the bound, if it was reached.
-    fn explained(&self, error: FetchError) -> FetchError {
+    /// The error of what is fetched: that of the bound, if it was reached.
+    pub(crate) fn explained(&self, error: FetchError) -> FetchError {
         let most = self.supply.config.bounds.fetched_bytes_max;
         let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
         if is_too_much { FetchError::TooLarge(most) } else { error }
@@ -353,6 +355,22 @@ mod tests {
         session.pages.store(PAGES_MAX - 1, Ordering::Relaxed);
         assert!(!is_given_up(&session, "last").await);
         assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn documents_count_as_what_an_installation_fetches() {
+        let page = br#"{"files": []}"#;
+        let mirror = crate::test_mirror::serve(|_| Some(page.to_vec()));
+        let folder = harness::TestFolder::new();
+        let session = crate::test_mirror::session(&folder, Ecosystem::Pypi, &mirror, |config| {
+            config.bounds.fetched_bytes_max = 2 * page.len() as u64;
+        });
+        for name in ["one", "two", "one", "two"] {
+            session.page(name, "").await.unwrap();
+        }
+        assert_eq!(session.page("three", "").await, Err(NoAnswer::Failed));
+        let error = FetchError::TooLarge(2 * page.len() as u64);
+        assert!(session.notes().contains(&Note::Failed { name: "three".to_owned(), error }));
     }
 
     #[tokio::test]

@@ -83,6 +83,7 @@ def modules():
         Module("untagged", {"v0.0.0-20200101000000-000000000000": OLD}),
         Module("suffixed", {"v2.0.0+incompatible": OLD}, bare=True),
         Module("unlisted", listed=False),
+        Module("bulky", sum=True, files={"bulk.bin": lambda: hashlib.shake_128(b"bulky").digest(8 << 20)}),
         Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),

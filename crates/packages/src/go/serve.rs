@@ -87,7 +87,7 @@ pub(crate) async fn answer(session: &Arc<Session>, path: &str) -> Result<Answer,
         // The go command asks for every path that could be that of a module: most of them are none.
         Err(Refused::Fetch(FetchError::NotFound) | Refused::Rule) => Err(NoAnswer::NotFound),
         Err(Refused::Fetch(error)) => {
-            session.note(Note::Failed { name, error });
+            session.note(Note::Failed { name, error: session.explained(error) });
             Err(NoAnswer::Failed)
         }
     }
@@ -152,7 +152,8 @@ impl<'a> At<'a> {
             accept: "*/*",
             is_final,
         };
-        let stored = self.session.supply.documents.get(&wanted).await?;
+        let count = |bytes| self.session.count(bytes);
+        let stored = self.session.supply.documents.counted(&count).get(&wanted).await?;
         Ok(stored.bytes.to_vec())
     }
 

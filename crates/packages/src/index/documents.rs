@@ -2,9 +2,11 @@
 //!
 //! A fresh document is used as it is. An older one is asked for again; if the mirror is down, it still serves.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use engine::packages::Ecosystem;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,15 @@ pub(crate) struct Documents {
     bytes_max: usize,
 }
 
+/// Counts bytes. Fails when there are too many.
+pub(crate) type Count<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Send + Sync);
+
+/// The documents, for one installation.
+pub(crate) struct Counted<'a> {
+    documents: &'a Documents,
+    count: Count<'a>,
+}
+
 /// Which document of an index.
 pub(crate) struct Wanted<'a> {
     pub(crate) ecosystem: Ecosystem,
@@ -54,6 +65,15 @@ impl Documents {
     pub(crate) fn new(folder: PathBuf, fetcher: SharedFetcher, config: &PackagesConfig) -> Self {
         let fresh_ms = i64::try_from(config.patience.fresh.as_millis()).unwrap_or(i64::MAX);
         Self { folder, fetcher, fresh_ms, bytes_max: config.bounds.document_bytes_max }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The documents as one installation reads them. `count` is told the bytes of each document that is fetched.
+    pub(crate) fn counted<'a>(&'a self, count: Count<'a>) -> Counted<'a> {
+        Counted { documents: self, count }
     }
 
     fn mirror_folder(&self, ecosystem: Ecosystem, mirror: &Mirror) -> PathBuf {
@@ -80,14 +100,18 @@ impl Documents {
         let stored = Stored { bytes: Arc::new(bytes), is_json: true };
         write(&self.mirror_folder(ecosystem, mirror).join(file), None, &stored);
     }
+}
 
+impl Counted<'_> {
     /// A document, from the disk or from the mirror.
     pub(crate) async fn get(&self, wanted: &Wanted<'_>) -> Result<Stored, FetchError> {
-        let path = self.mirror_folder(wanted.ecosystem, wanted.mirror).join(wanted.file);
+        let documents = self.documents;
+        let path = documents.mirror_folder(wanted.ecosystem, wanted.mirror).join(wanted.file);
         let kept = read(&path);
         if let Some((head, kept)) = &kept
-            && (wanted.is_final || now_ms().saturating_sub(head.fetched_ms) < self.fresh_ms)
+            && (wanted.is_final || now_ms().saturating_sub(head.fetched_ms) < documents.fresh_ms)
         {
+            note_use(&path);
             return Ok(kept.clone());
         }
         let request = DocumentRequest {
@@ -95,10 +119,11 @@ impl Documents {
             url: wanted.url,
             accept: wanted.accept,
             etag: kept.as_ref().and_then(|(head, _)| head.etag.as_deref()),
-            bytes_max: self.bytes_max,
+            bytes_max: documents.bytes_max,
         };
-        match (self.fetcher.document(&request).await, kept) {
+        match (documents.fetcher.document(&request).await, kept) {
             (Ok(Document::Body { bytes, etag, is_json }), _) => {
+                (self.count)(bytes.len() as u64).map_err(|error| FetchError::Disk(error.to_string()))?;
                 let stored = Stored { bytes: Arc::new(bytes), is_json };
                 write(&path, etag, &stored);
                 Ok(stored)
@@ -110,11 +135,17 @@ impl Documents {
             (Ok(Document::NotModified), None) => Err(FetchError::Malformed("an empty answer".to_owned())),
             (Err(error), Some((_, kept))) if error != FetchError::NotFound => {
                 tracing::info!(reason = %error, "index_document_is_old");
+                note_use(&path);
                 Ok(kept)
             }
             (Err(error), _) => Err(error),
         }
     }
+}
+
+/// Notes when a document was used last, which decides how long it stays. An outdated time does no harm.
+fn note_use(path: &Path) {
+    File::open(path).and_then(|file| file.set_modified(SystemTime::now())).ok();
 }
 
 fn read(path: &Path) -> Option<(Head, Stored)> {
