@@ -30,6 +30,8 @@ use crate::settings::{Mirror, PackagesConfig, Patience};
 
 /// The most requests at once.
 const REQUESTS_MAX: usize = 16;
+/// The most of them that are files. Large ones take minutes, and documents must not wait for them.
+const FILES_MAX: usize = REQUESTS_MAX - 4;
 /// How often an answer may send the client on.
 const REDIRECTS_MAX: usize = 3;
 /// How often a request is repeated after a failure that may pass.
@@ -107,6 +109,7 @@ pub(crate) struct Fetcher {
     connector: Connector,
     pool: Pool,
     slots: Semaphore,
+    file_slots: Semaphore,
     patience: Patience,
     file_hosts: Vec<String>,
     threads: Threads,
@@ -118,6 +121,7 @@ impl Fetcher {
             connector: Connector::new(config),
             pool: Pool::default(),
             slots: Semaphore::new(REQUESTS_MAX),
+            file_slots: Semaphore::new(FILES_MAX),
             patience: config.patience,
             file_hosts: config.file_hosts.clone(),
             threads: Threads::default(),
@@ -190,6 +194,7 @@ impl Fetcher {
         take: PartTaker<'_>,
     ) -> Result<(), FetchError> {
         let answer = timeout(self.patience.install, async {
+            let _slot = self.file_slots.acquire().await.map_err(|_| FetchError::Slow)?;
             let mut headers = HeaderMap::new();
             // A file is compared with its digest as it is.
             put(&mut headers, ACCEPT_ENCODING, "identity");
@@ -368,3 +373,41 @@ impl Drop for Threads {
 
 /// A fetcher that tasks share.
 pub(crate) type SharedFetcher = Arc<Fetcher>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn documents_are_fetched_while_many_large_files_are() {
+        let asked = Arc::new(Semaphore::new(0));
+        let noted = Arc::clone(&asked);
+        let address = crate::test_mirror::serve(move |path| {
+            if path.starts_with("/file") {
+                noted.add_permits(1);
+                loop {
+                    // A file without an end.
+                    std::thread::park();
+                }
+            }
+            Some(b"document".to_vec())
+        });
+        let fetcher = Arc::new(Fetcher::new(&PackagesConfig::new(std::path::PathBuf::new())));
+        let mirror = Mirror::parse(&address).unwrap();
+        let files: Vec<_> = (0..2 * REQUESTS_MAX)
+            .map(|number| {
+                let (fetcher, mirror, url) =
+                    (fetcher.clone(), mirror.clone(), format!("{address}/file{number}"));
+                tokio::spawn(async move { fetcher.file(&mirror, &url, 1, &mut |_| Ok(())).await })
+            })
+            .collect();
+        asked.acquire_many(u32::try_from(FILES_MAX).unwrap()).await.unwrap().forget();
+        let url = format!("{address}/document");
+        let request =
+            DocumentRequest { mirror: &mirror, url: &url, accept: "*/*", etag: None, bytes_max: 100 };
+        let fetched = fetcher.document(&request).await;
+        assert!(matches!(fetched, Ok(Document::Body { .. })), "{:?}", fetched.err());
+        assert_eq!(asked.available_permits(), 0, "no more files at once");
+        files.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
