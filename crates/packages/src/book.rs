@@ -234,7 +234,7 @@ impl Inner {
     /// Checks a call.
     async fn order(&self, call: &PackageCall<'_>) -> Result<Order, RunError> {
         let supply = &self.supply;
-        supply.mirror(call.ecosystem).ok_or_else(errors::off)?;
+        supply.mirror(call.ecosystem).ok_or_else(|| errors::no_mirror(call.ecosystem))?;
         if call.requirements.is_empty() || call.requirements.len() > REQUIREMENTS_MAX {
             let message = format!("ask for 1 to {REQUIREMENTS_MAX} packages at once");
             return Err(RunError::new("bad_package", message).remedy("split the list"));

@@ -30,6 +30,7 @@ pub(crate) fn at_once(session: &Session, requirement: &Requirement) -> Option<Ru
     let known = notes.iter().find_map(|note| match note {
         Note::Missing { name: missing } if missing == name => Some(not_found(session, name)),
         Note::Denied { name: denied, reason } if denied == name => Some(denied_error(name, reason)),
+        Note::Elsewhere { name: other } if other == name => Some(errors::elsewhere(name)),
         Note::Failed { name: failed, error } if failed == name => Some(mirror(name, error)),
         _ => None,
     });
@@ -62,6 +63,7 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
         match note {
             Note::Failed { name, error } => return mirror(name, error),
             Note::Denied { name, reason } => return denied_error(name, reason),
+            Note::Elsewhere { name } => return errors::elsewhere(name),
             _ => {}
         }
     }

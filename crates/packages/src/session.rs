@@ -66,6 +66,8 @@ pub(crate) enum Note {
     Missing { name: String },
     /// A rule of the operator refuses it.
     Denied { name: String, reason: String },
+    /// Another registry has it, which the server does not ask.
+    Elsewhere { name: String },
     /// Releases were withheld.
     Withheld { name: String, version: String, why: Withheld },
     /// Nothing of the package is left to install.
@@ -147,6 +149,10 @@ impl Session {
         let name = normal_name(self.ecosystem, name);
         if let Some(reason) = self.supply.config.rules.refusal(self.ecosystem, &name) {
             self.note(Note::Denied { name, reason });
+            return Err(NoAnswer::Denied);
+        }
+        if self.supply.config.other_scope(self.ecosystem, &name).is_some() {
+            self.note(Note::Elsewhere { name });
             return Err(NoAnswer::Denied);
         }
         if self.has_asked(PAGES_MAX) || held(&self.offered).len() > OFFERS_MAX {
@@ -355,6 +361,28 @@ mod tests {
         session.pages.store(PAGES_MAX - 1, Ordering::Relaxed);
         assert!(!is_given_up(&session, "last").await);
         assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn a_scope_of_another_registry_is_refused_and_not_asked_for() {
+        let folder = harness::TestFolder::new();
+        let session = crate::test_mirror::session(
+            &folder,
+            Ecosystem::Npm,
+            &crate::test_mirror::serve(|_| Some(b"{}".to_vec())),
+            |config| config.other_scopes = ["@team".to_owned()].into(),
+        );
+        for (name, code, is_asked) in [
+            ("@team/x", "packages_off", false),
+            ("@teams/x", "package_not_found", true),
+            ("team", "package_not_found", true),
+        ] {
+            assert_eq!(session.page(name, "").await != Err(NoAnswer::Denied), is_asked, "{name}");
+            let wanted = crate::check_requirement(Ecosystem::Npm, name).unwrap();
+            let told = crate::explain::at_once(&session, &wanted).expect("the mirror has nothing");
+            assert_eq!(told.code, code, "{name}");
+            assert_eq!(told.remedy.unwrap().contains("packages.mirrors"), !is_asked, "{name}");
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! What an operator decides about packages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -144,6 +144,8 @@ pub struct PackagesConfig {
     pub state_dir: PathBuf,
     /// The mirror of each ecosystem that is offered.
     pub mirrors: BTreeMap<Ecosystem, Mirror>,
+    /// Scopes of npm that another registry serves, which is not asked. The mirror is not asked for them either.
+    pub other_scopes: BTreeSet<String>,
     /// Hosts beside the mirror's own that files may come from.
     pub file_hosts: Vec<String>,
     /// Which packages may be installed.
@@ -203,6 +205,12 @@ impl PackagesConfig {
         self.go_sumdb != NO_DATABASE && self.go_sumdb.split('+').next() == Some(name)
     }
 
+    /// The scope of a package that another registry serves.
+    pub(crate) fn other_scope(&self, ecosystem: Ecosystem, name: &str) -> Option<&str> {
+        let scope = name.split_once('/').filter(|_| ecosystem == Ecosystem::Npm)?.0;
+        self.other_scopes.get(scope).map(String::as_str)
+    }
+
     /// The disk that one builder may use.
     pub(crate) fn builder_disk_bytes(&self) -> u64 {
         self.bounds.layer_bytes_max.saturating_mul(BUILDER_DISK_FACTOR)
@@ -213,6 +221,7 @@ impl PackagesConfig {
         Self {
             state_dir,
             mirrors: BTreeMap::new(),
+            other_scopes: BTreeSet::new(),
             file_hosts: Vec::new(),
             rules: Rules::default(),
             min_age: Duration::from_secs(7 * 24 * 60 * 60),
