@@ -291,6 +291,12 @@ impl Inner {
             let entry = SetEntry { digest: digest.clone(), ecosystem: order.ecosystem, requirements };
             self.layers.note_set(&order.key, &entry).map_err(errors::disk).map(|()| digest)
         });
+        if let Err(error) = &noted
+            && explain::may_be_stored(error)
+        {
+            let session = Arc::clone(&order.session);
+            self.on_disk(move |_| session.doubt_finals()).await?;
+        }
         // Also after a failure: what was fetched stays.
         let kept = self.keep_size().await;
         noted.and_then(|digest| kept.map(|()| digest))

@@ -90,6 +90,13 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
     by_words(&said, &notes, &releases(session, requirements))
 }
 
+/// Whether a wrong answer of the mirror that is kept may be the reason: the next installation would fail by it again.
+pub(crate) fn may_be_stored(error: &RunError) -> bool {
+    let others =
+        ["package_not_found", "packages_conflict", "package_denied", "packages_timeout", "packages_off"];
+    !others.contains(&error.code.as_ref())
+}
+
 /// The builder's disk was full: by its own bound, or because the state directory's is.
 fn no_room(session: &Session) -> RunError {
     let (config, needed) = (&session.supply.config, session.supply.config.builder_disk_bytes());

@@ -2,7 +2,7 @@
 //!
 //! The broker serves the answers; [`crate::explain`] turns the notes into an error that a model can act on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,6 +84,8 @@ pub(crate) struct Session {
     offered: Mutex<HashMap<String, Offer>>,
     taken: Mutex<BTreeMap<String, Offer>>,
     notes: Mutex<Vec<Note>>,
+    /// Documents that are asked for once, by their files.
+    finals: Mutex<BTreeSet<String>>,
     fetched_bytes: AtomicU64,
     pages: AtomicU64,
 }
@@ -113,6 +115,7 @@ impl Session {
             offered: Mutex::default(),
             taken: Mutex::default(),
             notes: Mutex::default(),
+            finals: Mutex::default(),
             fetched_bytes: AtomicU64::new(0),
             pages: AtomicU64::new(0),
         }
@@ -134,6 +137,19 @@ impl Session {
 
     pub(crate) fn notes(&self) -> Vec<Note> {
         held(&self.notes).clone()
+    }
+
+    /// Notes that the installation relies on a document that is asked for once.
+    pub(crate) fn note_final(&self, file: &str) {
+        held(&self.finals).insert(file.to_owned());
+    }
+
+    /// Has the mirror asked again for such documents, because one of them may be wrong.
+    pub(crate) fn doubt_finals(&self) {
+        let Some(mirror) = self.supply.mirror(self.ecosystem) else { return };
+        for file in std::mem::take(&mut *held(&self.finals)) {
+            self.supply.documents.doubt(self.ecosystem, mirror, &file);
+        }
     }
 
     /// The files that the builder took, by digest.
@@ -369,7 +385,7 @@ mod tests {
         let session = crate::test_mirror::session(
             &folder,
             Ecosystem::Npm,
-            &crate::test_mirror::serve(|_| Some(b"{}".to_vec())),
+            &crate::test_mirror::serve(|_| Ok(b"{}".to_vec())),
             |config| config.other_scopes = ["@team".to_owned()].into(),
         );
         for (name, code, is_asked) in [
@@ -388,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn documents_count_as_what_an_installation_fetches() {
         let page = br#"{"files": []}"#;
-        let mirror = crate::test_mirror::serve(|_| Some(page.to_vec()));
+        let mirror = crate::test_mirror::serve(|_| Ok(page.to_vec()));
         let folder = harness::TestFolder::new();
         let session = crate::test_mirror::session(&folder, Ecosystem::Pypi, &mirror, |config| {
             config.bounds.fetched_bytes_max = 2 * page.len() as u64;

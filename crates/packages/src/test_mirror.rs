@@ -12,8 +12,8 @@ use crate::index::Documents;
 use crate::session::{Session, Supply};
 use crate::settings::{Mirror, PackagesConfig};
 
-/// The body for a path. `None` is answered with 404.
-pub(crate) type Body = Option<Vec<u8>>;
+/// The body for a path, or a status.
+pub(crate) type Body = Result<Vec<u8>, u16>;
 
 /// Serves on a port of loopback until the process ends. Returns the address.
 pub(crate) fn serve(answer: impl Fn(&str) -> Body + Send + Sync + 'static) -> String {
@@ -40,9 +40,12 @@ fn one(mut stream: TcpStream, answer: &(dyn Fn(&str) -> Body + Send + Sync)) -> 
         }
     }
     let body = answer(first.split(' ').nth(1).unwrap_or_default());
-    let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
-    let body = body.unwrap_or_default();
-    write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len())?;
+    let (status, body) = body.map_or_else(|status| (status, Vec::new()), |body| (200, body));
+    write!(
+        stream,
+        "HTTP/1.1 {status} Answer\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    )?;
     stream.write_all(&body)
 }
 

@@ -84,6 +84,7 @@ def modules():
         Module("suffixed", {"v2.0.0+incompatible": OLD}, bare=True),
         Module("unlisted", listed=False),
         Module("bulky", sum=True, files={"bulk.bin": lambda: hashlib.shake_128(b"bulky").digest(8 << 20)}),
+        Module("hiccup"),
         Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),
@@ -204,6 +205,16 @@ def database(asked):
 
 # -- the proxy --
 
+ANSWERED = set()
+
+
+def is_first(path):
+    """Whether it is the first request for something of the module that is answered wrongly once."""
+    if f"{HOST}/hiccup" not in path or not path.endswith((".info", ".mod", ".zip", "@v1.0.0")):
+        return False
+    with LOCK:
+        return path not in ANSWERED and not ANSWERED.add(path)
+
 
 def plain(text):
     """The name of an escaped path."""
@@ -235,6 +246,8 @@ def document(module, file):
 
 def answer(path):
     """The body for a path below the proxy, a status, or an iterator."""
+    if is_first(path):
+        return b"<html>come back later</html>"
     if path.startswith(f"sumdb/{DATABASE}/"):
         return database(path[len(f"sumdb/{DATABASE}/"):])
     if path.endswith("/@latest"):

@@ -390,7 +390,7 @@ mod tests {
                     std::thread::park();
                 }
             }
-            Some(b"document".to_vec())
+            Ok(b"document".to_vec())
         });
         let fetcher = Arc::new(Fetcher::new(&PackagesConfig::new(std::path::PathBuf::new())));
         let mirror = Mirror::parse(&address).unwrap();
