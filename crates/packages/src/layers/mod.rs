@@ -62,6 +62,14 @@ pub(crate) struct SetLock {
     _lock: File,
 }
 
+impl SetLock {
+    /// Takes the lock of an open file. Its last holder removes it: a server that opened it before has the lock of nothing.
+    fn take(path: PathBuf, lock: File) -> Option<Self> {
+        let is_held = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        (is_held && is_named(&path, &lock)).then(|| Self { path, _lock: lock })
+    }
+}
+
 impl Drop for SetLock {
     fn drop(&mut self) {
         // Still locked: a server that waits for it notices that its name is gone.
@@ -129,9 +137,7 @@ impl Layers {
     pub(crate) fn lock_set(&self, key: &str) -> io::Result<Option<SetLock>> {
         let path = self.locks.join(key);
         let lock = lock_file(&path)?;
-        let is_held = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // Its holder removes it at the end: a server that opened it before has the lock of nothing.
-        Ok((is_held && is_named(&path, &lock)).then(|| SetLock { path, _lock: lock }))
+        Ok(SetLock::take(path, lock))
     }
 
     /// Removes the locks that killed servers left.
@@ -302,8 +308,7 @@ mod tests {
         drop(of_another_set);
         assert_eq!(locks(), 0);
         // A server that opened the lock before its end has to open it again.
-        rustix::fs::flock(&waiting, FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert!(!is_named(&folder.path().join("locks/key"), &waiting));
+        assert!(SetLock::take(folder.path().join("locks/key"), waiting).is_none());
         let again = other.lock_set("key").unwrap().expect("it is free");
         folder.file("locks/of-a-killed-server", "");
         one.sweep_locks();
