@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256, Sha512};
 
 use crate::fetch::{FetchError, Fetcher};
 use crate::files::{draft, hex, is_hex, private_folder, sweep_drafts};
+use crate::index::Count;
 use crate::settings::Mirror;
 
 /// The most locks of blobs that are kept for later.
@@ -158,7 +159,7 @@ impl Blobs {
         (fetcher, mirror): (&Fetcher, &Mirror),
         (id, url): (&BlobId, &str),
         bytes_max: u64,
-        count: &(dyn Fn(u64) -> io::Result<()> + Send + Sync),
+        count: Count<'_>,
     ) -> Result<File, FetchError> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +199,7 @@ impl Blobs {
         (fetcher, mirror): (&Fetcher, &Mirror),
         url: &str,
         bytes_max: u64,
-        count: &(dyn Fn(u64) -> io::Result<()> + Send + Sync),
+        count: Count<'_>,
     ) -> Result<(BlobId, File), FetchError> {
         let disk = |error: io::Error| FetchError::Disk(error.to_string());
         let (path, mut file) = draft(&self.folder).map_err(disk)?;

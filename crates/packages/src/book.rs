@@ -10,7 +10,6 @@ use engine::packages::{
     Builder, Built, Ecosystem, PackageBook, PackageCall, PackageSet, PackageVersion, REQUIREMENTS_MAX,
 };
 use engine::{Caller, Engine, RunError, Runtime};
-use rustix::fs::FlockOperation;
 use sandbox::workspace::{FilePath, TreeBounds};
 use sandbox::{Layer, Limits, Outcome};
 use sha2::{Digest, Sha256};
@@ -18,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::blobs::Blobs;
 use crate::broker::{IndexBroker, PORT};
 use crate::fetch::{Fetcher, MirrorHealth};
-use crate::files::{hex, lock_file};
+use crate::files::hex;
 use crate::flights::{Boarding, Flights, landed};
 use crate::index::{Documents, pypi};
 use crate::layers::{Draft, FORMAT, Harvest, Harvested, InUse, Layers, Manifest, SetEntry, Used, make_room};
@@ -235,7 +234,7 @@ impl Inner {
     /// Checks a call.
     async fn order(&self, call: &PackageCall<'_>) -> Result<Order, RunError> {
         let supply = &self.supply;
-        supply.mirror(call.ecosystem).ok_or_else(errors::off)?;
+        supply.mirror(call.ecosystem).ok_or_else(|| errors::no_mirror(call.ecosystem))?;
         if call.requirements.is_empty() || call.requirements.len() > REQUIREMENTS_MAX {
             let message = format!("ask for 1 to {REQUIREMENTS_MAX} packages at once");
             return Err(RunError::new("bad_package", message).remedy("split the list"));
@@ -273,26 +272,34 @@ impl Inner {
         let patience = self.supply.config.patience.install;
         let late = || errors::timed_out(patience.as_secs());
         let until = Instant::now() + patience;
-        let path = self.layers.set_lock(&order.key);
-        let lock = lock_file(&path).map_err(errors::disk)?;
-        while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let _lock = loop {
+            if let Some(lock) = self.layers.lock_set(&order.key).map_err(errors::disk)? {
+                break lock;
+            }
             if Instant::now() > until {
                 return Err(late());
             }
             order.session.tell("another server installs the same packages");
             tokio::time::sleep(LOCK_PACE).await;
-        }
+        };
         if let Some(used) = self.layers.recall(&order.key) {
             return Ok(used.manifest.digest.clone());
         }
         let installed = tokio::time::timeout(patience, self.build(order)).await;
-        let digest = installed.map_err(|_| late())??;
-        let requirements = order.requirements.iter().map(|one| one.text.clone()).collect();
-        let entry = SetEntry { digest: digest.clone(), ecosystem: order.ecosystem, requirements };
-        self.layers.note_set(&order.key, &entry).map_err(errors::disk)?;
-        std::fs::remove_file(&path).ok();
-        self.keep_size().await?;
-        Ok(digest)
+        let noted = installed.unwrap_or_else(|_| Err(late())).and_then(|digest| {
+            let requirements = order.requirements.iter().map(|one| one.text.clone()).collect();
+            let entry = SetEntry { digest: digest.clone(), ecosystem: order.ecosystem, requirements };
+            self.layers.note_set(&order.key, &entry).map_err(errors::disk).map(|()| digest)
+        });
+        if let Err(error) = &noted
+            && explain::may_be_stored(error)
+        {
+            let session = Arc::clone(&order.session);
+            self.on_disk(move |_| session.doubt_finals()).await?;
+        }
+        // Also after a failure: what was fetched stays.
+        let kept = self.keep_size().await;
+        noted.and_then(|digest| kept.map(|()| digest))
     }
 
     /// Removes what was used least recently, if the store is too large.
@@ -300,7 +307,8 @@ impl Inner {
         let supply = Arc::clone(&self.supply);
         self.on_disk(move |layers| {
             if let Ok(_whole) = layers.lock() {
-                make_room(layers, supply.blobs.folder(), supply.config.bounds.kept_bytes_max, None);
+                let fetched = [supply.blobs.folder(), supply.documents.folder()];
+                make_room(layers, fetched, supply.config.bounds.kept_bytes_max, None);
             }
         })
         .await
@@ -443,10 +451,9 @@ impl Inner {
             Some(_) => mirror.base.to_string(),
             None => {
                 let supply = Arc::clone(&self.supply);
-                let files = self
-                    .supply
-                    .fetcher
-                    .aside(async move { pypi::project(&supply.documents, &mirror, "uv").await });
+                let files = self.supply.fetcher.aside(async move {
+                    pypi::project(&supply.documents.counted(&|_| Ok(())), &mirror, "uv").await
+                });
                 let files = files.await.and_then(std::convert::identity);
                 let files = files.map_err(|error| explain::mirror("uv", &error))?;
                 let found = files.into_iter().find(|one| one.blob.as_ref() == Some(&wheel));

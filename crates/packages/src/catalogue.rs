@@ -101,27 +101,15 @@ impl Catalogue {
         self.layers.sweep();
         self.blobs.sweep();
         sweep_drafts(self.layers.sets());
-        let (layers, blobs) = make_room(&self.layers, self.blobs.folder(), u64::MAX, Some(limit));
+        self.layers.sweep_locks();
+        let fetched = [self.blobs.folder(), &self.folder.join("index")];
+        let (layers, blobs) = make_room(&self.layers, fetched, u64::MAX, Some(limit));
         let there: HashSet<String> = self.layers.digests().into_iter().collect();
         for (path, set) in self.sets() {
             if !there.contains(&set.digest) {
                 fs::remove_file(path)?;
             }
         }
-        for entry in old_documents(&self.folder.join("index"), limit) {
-            fs::remove_file(entry)?;
-        }
         Ok(Removed { layers, blobs, bytes: before.saturating_sub(bytes_beneath(&self.folder)) })
     }
-}
-
-fn old_documents(folder: &Path, limit: SystemTime) -> Vec<PathBuf> {
-    let below = |path: &Path| -> Vec<PathBuf> {
-        fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-    };
-    let documents = below(folder).iter().flat_map(|ecosystem| below(ecosystem)).collect::<Vec<_>>();
-    let documents = documents.iter().flat_map(|mirror| below(mirror));
-    let is_old =
-        |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).is_ok_and(|at| at < limit);
-    documents.filter(is_old).collect()
 }

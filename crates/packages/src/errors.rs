@@ -1,6 +1,7 @@
 //! The errors of packages: stable codes, with remedies that a model can act on.
 
 use engine::RunError;
+use engine::packages::Ecosystem;
 
 /// What an operator can do about a full disk.
 const ROOM: &str = "ask the operator to run `palisade packages gc` or to free space in the state directory";
@@ -8,6 +9,19 @@ const ROOM: &str = "ask the operator to run `palisade packages gc` or to free sp
 pub(crate) fn off() -> RunError {
     RunError::new("packages_off", "this server installs no packages")
         .remedy("use what get_capabilities lists as installed, or ask the operator to set packages.enabled")
+}
+
+pub(crate) fn no_mirror(ecosystem: Ecosystem) -> RunError {
+    let message = format!("this server installs no packages of {}", ecosystem.name());
+    RunError::new("packages_off", message)
+        .remedy("use what get_capabilities lists as installed, or ask the operator to set packages.mirrors")
+}
+
+pub(crate) fn elsewhere(name: &str) -> RunError {
+    let mut error = RunError::new("packages_off", format!("this server does not install `{name}`"));
+    error.cause =
+        Some("its scope has a registry of its own in `.npmrc`, which the server does not ask".to_owned());
+    error.remedy("ask the operator to name a mirror that has all packages, by packages.mirrors")
 }
 
 pub(crate) fn disk(reason: impl std::fmt::Display) -> RunError {

@@ -30,6 +30,7 @@ pub(crate) fn at_once(session: &Session, requirement: &Requirement) -> Option<Ru
     let known = notes.iter().find_map(|note| match note {
         Note::Missing { name: missing } if missing == name => Some(not_found(session, name)),
         Note::Denied { name: denied, reason } if denied == name => Some(denied_error(name, reason)),
+        Note::Elsewhere { name: other } if other == name => Some(errors::elsewhere(name)),
         Note::Failed { name: failed, error } if failed == name => Some(mirror(name, error)),
         _ => None,
     });
@@ -62,6 +63,7 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
         match note {
             Note::Failed { name, error } => return mirror(name, error),
             Note::Denied { name, reason } => return denied_error(name, reason),
+            Note::Elsewhere { name } => return errors::elsewhere(name),
             _ => {}
         }
     }
@@ -86,6 +88,13 @@ pub(crate) fn failure(session: &Session, requirements: &[Requirement], built: &B
         return nothing_left(session, name, &notes);
     }
     by_words(&said, &notes, &releases(session, requirements))
+}
+
+/// Whether a wrong answer of the mirror that is kept may be the reason: the next installation would fail by it again.
+pub(crate) fn may_be_stored(error: &RunError) -> bool {
+    let others =
+        ["package_not_found", "packages_conflict", "package_denied", "packages_timeout", "packages_off"];
+    !others.contains(&error.code.as_ref())
 }
 
 /// The builder's disk was full: by its own bound, or because the state directory's is.

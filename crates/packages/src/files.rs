@@ -75,12 +75,19 @@ pub(crate) fn is_named(path: &Path, file: &File) -> bool {
 
 /// Removes drafts of files that no process writes any more.
 pub(crate) fn sweep_drafts(folder: &Path) {
+    sweep_unlocked(folder, UNFINISHED);
+}
+
+/// Removes files whose names begin like that and that no process holds a lock of.
+pub(crate) fn sweep_unlocked(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+        if !entry.file_name().to_string_lossy().starts_with(prefix) {
             continue;
         }
         let Ok(file) = File::open(entry.path()) else { continue };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let is_free = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        // The name may be that of a newer file by now.
+        if is_free && is_named(&entry.path(), &file) {
             fs::remove_file(entry.path()).ok();
         }
     }

@@ -36,6 +36,8 @@ mod requirement;
 mod rules;
 mod session;
 mod settings;
+#[cfg(test)]
+mod test_mirror;
 mod tools;
 mod transfer;
 

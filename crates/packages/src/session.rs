@@ -2,7 +2,7 @@
 //!
 //! The broker serves the answers; [`crate::explain`] turns the notes into an error that a model can act on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,6 +66,8 @@ pub(crate) enum Note {
     Missing { name: String },
     /// A rule of the operator refuses it.
     Denied { name: String, reason: String },
+    /// Another registry has it, which the server does not ask.
+    Elsewhere { name: String },
     /// Releases were withheld.
     Withheld { name: String, version: String, why: Withheld },
     /// Nothing of the package is left to install.
@@ -82,6 +84,8 @@ pub(crate) struct Session {
     offered: Mutex<HashMap<String, Offer>>,
     taken: Mutex<BTreeMap<String, Offer>>,
     notes: Mutex<Vec<Note>>,
+    /// Documents that are asked for once, by their files.
+    finals: Mutex<BTreeSet<String>>,
     fetched_bytes: AtomicU64,
     pages: AtomicU64,
 }
@@ -111,6 +115,7 @@ impl Session {
             offered: Mutex::default(),
             taken: Mutex::default(),
             notes: Mutex::default(),
+            finals: Mutex::default(),
             fetched_bytes: AtomicU64::new(0),
             pages: AtomicU64::new(0),
         }
@@ -134,6 +139,19 @@ impl Session {
         held(&self.notes).clone()
     }
 
+    /// Notes that the installation relies on a document that is asked for once.
+    pub(crate) fn note_final(&self, file: &str) {
+        held(&self.finals).insert(file.to_owned());
+    }
+
+    /// Has the mirror asked again for such documents, because one of them may be wrong.
+    pub(crate) fn doubt_finals(&self) {
+        let Some(mirror) = self.supply.mirror(self.ecosystem) else { return };
+        for file in std::mem::take(&mut *held(&self.finals)) {
+            self.supply.documents.doubt(self.ecosystem, mirror, &file);
+        }
+    }
+
     /// The files that the builder took, by digest.
     pub(crate) fn taken(&self) -> BTreeMap<String, Offer> {
         held(&self.taken).clone()
@@ -147,6 +165,10 @@ impl Session {
         let name = normal_name(self.ecosystem, name);
         if let Some(reason) = self.supply.config.rules.refusal(self.ecosystem, &name) {
             self.note(Note::Denied { name, reason });
+            return Err(NoAnswer::Denied);
+        }
+        if self.supply.config.other_scope(self.ecosystem, &name).is_some() {
+            self.note(Note::Elsewhere { name });
             return Err(NoAnswer::Denied);
         }
         if self.has_asked(PAGES_MAX) || held(&self.offered).len() > OFFERS_MAX {
@@ -169,7 +191,7 @@ impl Session {
                 Err(NoAnswer::NotFound)
             }
             Err(error) => {
-                self.note(Note::Failed { name, error });
+                self.note(Note::Failed { name, error: self.explained(error) });
                 Err(NoAnswer::Failed)
             }
         }
@@ -187,7 +209,8 @@ impl Session {
 
     async fn python_page(&self, name: &str) -> Result<Vec<u8>, FetchError> {
         let (supply, mirror) = (&self.supply, self.mirror()?);
-        let files = pypi::project(&supply.documents, mirror, name).await?;
+        let count = |bytes| self.count(bytes);
+        let files = pypi::project(&supply.documents.counted(&count), mirror, name).await?;
         let (rule, source_builds) = (supply.age_rule(), supply.config.source_builds);
         let mut offered = Vec::new();
         for file in &files {
@@ -217,7 +240,8 @@ impl Session {
 
     async fn javascript_page(&self, name: &str, base: &str) -> Result<Vec<u8>, FetchError> {
         let (supply, mirror) = (&self.supply, self.mirror()?);
-        let document = npm::packument(&supply.documents, mirror, name).await?;
+        let count = |bytes| self.count(bytes);
+        let document = npm::packument(&supply.documents.counted(&count), mirror, name).await?;
         let page = npm::page(&document, name, &supply.age_rule(), base, |url| {
             supply.fetcher.would_fetch(mirror, url)
         });
@@ -292,14 +316,14 @@ impl Session {
     }
 
     /// Counts what was fetched, up to the bound of one installation.
-    fn count(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn count(&self, bytes: u64) -> io::Result<()> {
         let sum = self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let most = self.supply.config.bounds.fetched_bytes_max;
         if sum > most { Err(io::Error::other("the installation fetches too much")) } else { Ok(()) }
     }
 
-    /// The error of a file: that of the bound, if it was reached.
-    fn explained(&self, error: FetchError) -> FetchError {
+    /// The error of what is fetched: that of the bound, if it was reached.
+    pub(crate) fn explained(&self, error: FetchError) -> FetchError {
         let most = self.supply.config.bounds.fetched_bytes_max;
         let is_too_much = self.fetched_bytes.load(Ordering::Relaxed) > most;
         if is_too_much { FetchError::TooLarge(most) } else { error }
@@ -338,13 +362,7 @@ mod tests {
 
     /// An installation whose mirror does not answer.
     fn session_of(folder: &harness::TestFolder, ecosystem: Ecosystem) -> Arc<Session> {
-        let mut config = PackagesConfig::new(folder.path().to_owned());
-        config.mirrors.insert(ecosystem, Mirror::parse("http://127.0.0.1:9/simple").unwrap());
-        let fetcher = Arc::new(crate::fetch::Fetcher::new(&config));
-        let documents = Documents::new(folder.path().join("index"), Arc::clone(&fetcher), &config);
-        let blobs = Blobs::new(folder.path().join("blobs"));
-        let supply = Supply { config, fetcher, documents, blobs };
-        Arc::new(Session::new(Arc::new(supply), ecosystem, None))
+        crate::test_mirror::session(folder, ecosystem, crate::test_mirror::NOTHING, |_| {})
     }
 
     async fn is_given_up(session: &Arc<Session>, name: &str) -> bool {
@@ -359,6 +377,44 @@ mod tests {
         session.pages.store(PAGES_MAX - 1, Ordering::Relaxed);
         assert!(!is_given_up(&session, "last").await);
         assert!(is_given_up(&session, "more").await);
+    }
+
+    #[tokio::test]
+    async fn a_scope_of_another_registry_is_refused_and_not_asked_for() {
+        let folder = harness::TestFolder::new();
+        let session = crate::test_mirror::session(
+            &folder,
+            Ecosystem::Npm,
+            &crate::test_mirror::serve(|_| Ok(b"{}".to_vec())),
+            |config| config.other_scopes = ["@team".to_owned()].into(),
+        );
+        for (name, code, is_asked) in [
+            ("@team/x", "packages_off", false),
+            ("@teams/x", "package_not_found", true),
+            ("team", "package_not_found", true),
+        ] {
+            assert_eq!(session.page(name, "").await != Err(NoAnswer::Denied), is_asked, "{name}");
+            let wanted = crate::check_requirement(Ecosystem::Npm, name).unwrap();
+            let told = crate::explain::at_once(&session, &wanted).expect("the mirror has nothing");
+            assert_eq!(told.code, code, "{name}");
+            assert_eq!(told.remedy.unwrap().contains("packages.mirrors"), !is_asked, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn documents_count_as_what_an_installation_fetches() {
+        let page = br#"{"files": []}"#;
+        let mirror = crate::test_mirror::serve(|_| Ok(page.to_vec()));
+        let folder = harness::TestFolder::new();
+        let session = crate::test_mirror::session(&folder, Ecosystem::Pypi, &mirror, |config| {
+            config.bounds.fetched_bytes_max = 2 * page.len() as u64;
+        });
+        for name in ["one", "two", "one", "two"] {
+            session.page(name, "").await.unwrap();
+        }
+        assert_eq!(session.page("three", "").await, Err(NoAnswer::Failed));
+        let error = FetchError::TooLarge(2 * page.len() as u64);
+        assert!(session.notes().contains(&Note::Failed { name: "three".to_owned(), error }));
     }
 
     #[tokio::test]

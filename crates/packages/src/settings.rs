@@ -1,6 +1,6 @@
 //! What an operator decides about packages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Parses an address with http or https. A user and a password become a header.
+    /// Parses an address with http or https. A user and a password become a header; their percent signs are resolved, and a user
+    /// without a password has an empty one, as clients send it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "it must be an address such as https://mirror.example/simple".to_owned();
         let (scheme, rest) = text.trim().split_once("://").ok_or_else(wrong)?;
@@ -39,15 +40,41 @@ impl Mirror {
         if base.host().is_none_or(str::is_empty) {
             return Err(wrong());
         }
-        let authorization =
-            user.map(|user| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(user)));
-        Ok(Self { base, authorization })
+        Ok(Self { base, authorization: user.map(basic) })
     }
 
     /// The address of something below the index.
     pub(crate) fn below(&self, path: &str) -> String {
         format!("{}/{path}", self.base.to_string().trim_end_matches('/'))
     }
+}
+
+/// The header of a user and a password as they are written in an address (RFC 7617).
+fn basic(user_info: &str) -> String {
+    let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
+    let plain = [percent_decoded(user), percent_decoded(password)].join(&b':');
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(plain))
+}
+
+/// Resolves percent signs (RFC 3986, section 2.1). One without two digits stands for itself.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut rest = text.as_bytes();
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        match digits.filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    plain
 }
 
 /// The most that one installation may take.
@@ -117,6 +144,8 @@ pub struct PackagesConfig {
     pub state_dir: PathBuf,
     /// The mirror of each ecosystem that is offered.
     pub mirrors: BTreeMap<Ecosystem, Mirror>,
+    /// Scopes of npm that another registry serves, which is not asked. The mirror is not asked for them either.
+    pub other_scopes: BTreeSet<String>,
     /// Hosts beside the mirror's own that files may come from.
     pub file_hosts: Vec<String>,
     /// Which packages may be installed.
@@ -176,6 +205,12 @@ impl PackagesConfig {
         self.go_sumdb != NO_DATABASE && self.go_sumdb.split('+').next() == Some(name)
     }
 
+    /// The scope of a package that another registry serves.
+    pub(crate) fn other_scope(&self, ecosystem: Ecosystem, name: &str) -> Option<&str> {
+        let scope = name.split_once('/').filter(|_| ecosystem == Ecosystem::Npm)?.0;
+        self.other_scopes.get(scope).map(String::as_str)
+    }
+
     /// The disk that one builder may use.
     pub(crate) fn builder_disk_bytes(&self) -> u64 {
         self.bounds.layer_bytes_max.saturating_mul(BUILDER_DISK_FACTOR)
@@ -186,6 +221,7 @@ impl PackagesConfig {
         Self {
             state_dir,
             mirrors: BTreeMap::new(),
+            other_scopes: BTreeSet::new(),
             file_hosts: Vec::new(),
             rules: Rules::default(),
             min_age: Duration::from_secs(7 * 24 * 60 * 60),
@@ -205,6 +241,28 @@ impl PackagesConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_and_a_password_of_an_address_are_sent_as_clients_send_them() {
+        for (user_info, plain) in [
+            ("user:word", "user:word"),
+            ("TOKEN", "TOKEN:"),
+            ("TOKEN:", "TOKEN:"),
+            (":word", ":word"),
+            ("me%40mirror.example:p%3Aw%2fd%25", "me@mirror.example:p:w/d%"),
+            ("a:b:c", "a:b:c"),
+            ("user:100%", "user:100%"),
+            ("user:%zz%4", "user:%zz%4"),
+            ("user:%+1%c3%bc", "user:%+1\u{fc}"),
+        ] {
+            let mirror = Mirror::parse(&format!("https://{user_info}@mirror.example/simple")).unwrap();
+            let sent = mirror.authorization.unwrap();
+            let sent = base64::engine::general_purpose::STANDARD.decode(sent.strip_prefix("Basic ").unwrap());
+            assert_eq!(String::from_utf8(sent.unwrap()).unwrap(), plain, "{user_info}");
+            assert_eq!(mirror.base.to_string(), "https://mirror.example/simple");
+        }
+        assert_eq!(Mirror::parse("https://mirror.example").unwrap().authorization, None);
+    }
 
     #[test]
     fn a_checksum_database_is_the_public_one_or_has_a_name_and_a_key() {

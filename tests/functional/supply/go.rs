@@ -158,6 +158,7 @@ fn go_versions_are_chosen_by_the_go_command() {
         ("mod.example/good@1.0.0", "mod.example/good v1.0.0"),
         ("mod.example/good@<v1.1", "mod.example/good v1.0.0"),
         ("mod.example/untagged", "mod.example/untagged v0.0.0-20200101000000-000000000000"),
+        ("mod.example/suffixed@v2.0.0", "mod.example/suffixed v2.0.0+incompatible"),
     ] {
         assert_eq!(versions(&supply.installed("go", &[asked])), [wanted], "{asked}");
     }
@@ -165,5 +166,5 @@ fn go_versions_are_chosen_by_the_go_command() {
     let both = versions(&supply.installed("go", &["mod.example/good/v2"]));
     assert_eq!(both.last().map(String::as_str), Some("mod.example/good/v2 v2.0.0"), "{both:?}");
     let listed = good(supply.palisade(&["packages", "list", "--json"]).end());
-    assert_eq!(listed.as_array().unwrap().len(), 4, "{listed:#}");
+    assert_eq!(listed.as_array().unwrap().len(), 5, "{listed:#}");
 }

@@ -136,6 +136,16 @@ fn a_proxy_of_modules_does_not_lead_the_server_to_other_hosts() {
 }
 
 #[test]
+fn a_proxy_that_answered_wrongly_once_is_asked_again() {
+    let supply = Supply::without_resolver("go-hiccup");
+    // Wrong once: the documents of the version, its archive, and what the checksum database says.
+    let failed =
+        (0..4).take_while(|_| !supply.prepare("go", &["mod.example/hiccup"]).end().status.success()).count();
+    assert!(failed > 0, "the first answers are wrong");
+    assert_eq!(versions(&supply.installed("go", &["mod.example/hiccup"])), ["mod.example/hiccup v1.0.0"]);
+}
+
+#[test]
 fn nothing_of_a_module_is_executed_when_it_is_installed() {
     let supply = Supply::without_resolver("go-runs");
     let set = supply.installed("go", &["mod.example/runs", "mod.example/cgo"]);
@@ -155,4 +165,10 @@ fn modules_that_are_not_there_or_need_a_newer_go_are_told_as_such() {
     supply.refused("go", &["mod.example/newer"], "packages_conflict");
     let told = supply.refused("go", &["github.com/google/uiid"], "package_not_found");
     assert!(told.contains("github.com/google/uuid"), "a near name: {told}");
+    for unlisted in ["mod.example/unlisted", "mod.example/unlisted@v1.0.0"] {
+        let told = supply.refused("go", &[unlisted], "package_refused");
+        assert!(told.contains("packages.go_sumdb"), "{told}");
+    }
+    let unchecked = supply.prepare("go", &["mod.example/unlisted"]).env("PALISADE_PACKAGES_GO_SUMDB", "off");
+    assert_eq!(versions(&good(unchecked.end())), ["mod.example/unlisted v1.0.0"]);
 }

@@ -32,12 +32,17 @@ class Module:
         return json.dumps({name: value for name, value in said.items() if value}).encode()
 
     def mod(self, _version):
+        if self.wrong.get("bare"):
+            return f"module {self.path}\n".encode()
         lines = "".join(f"require {HOST}/{need.replace('@', ' ')}\n" for need in self.needs)
         return f"module {self.wrong.get('declares', self.path)}\n\ngo {self.wrong.get('go', '1.18')}\n\n{lines}".encode()
 
     def files(self, version):
         more = {name: content() for name, content in self.wrong.get("files", {}).items()}
-        return {"go.mod": self.mod(version), "code.go": self.code.replace("VERSION", version).encode(), **more}
+        plain = {"go.mod": self.mod(version), "code.go": self.code.replace("VERSION", version).encode()}
+        if self.wrong.get("bare"):
+            del plain["go.mod"]
+        return {**plain, **more}
 
     def zip(self, version):
         out = io.BytesIO()
@@ -76,6 +81,10 @@ def modules():
         Module("needs-young", needs=["young@v1.0.0"]),
         Module("ageless", {"v1.0.0": None}),
         Module("untagged", {"v0.0.0-20200101000000-000000000000": OLD}),
+        Module("suffixed", {"v2.0.0+incompatible": OLD}, bare=True),
+        Module("unlisted", listed=False),
+        Module("bulky", sum=True, files={"bulk.bin": lambda: hashlib.shake_128(b"bulky").digest(8 << 20)}),
+        Module("hiccup"),
         Module("bomb", files={"bomb.txt": lambda: bytes(64 << 20)}),
         Module("dotdot", files={"../../../../../../../tmp/evil.go": lambda: b"package evil\n"}),
         Module("casefold", files={"a.txt": lambda: b"1", "A.txt": lambda: b"2"}),
@@ -170,7 +179,8 @@ def tree():
     with LOCK:
         if TREE:
             return TREE
-        named = [(module.path, version) for module in MODULES.values() for version in module.versions]
+        listed = [module for module in MODULES.values() if module.wrong.get("listed", True)]
+        named = [(module.path, version) for module in listed for version in module.versions]
         TREE["names"] = [f"{path}@{version}" for path, version in named]
         TREE["records"] = [MODULES[path].sums(version) for path, version in named]
         TREE["hashes"] = [hashlib.sha256(b"\0" + record.encode()).digest() for record in TREE["records"]]
@@ -195,6 +205,16 @@ def database(asked):
 
 # -- the proxy --
 
+ANSWERED = set()
+
+
+def is_first(path):
+    """Whether it is the first request for something of the module that is answered wrongly once."""
+    if f"{HOST}/hiccup" not in path or not path.endswith((".info", ".mod", ".zip", "@v1.0.0")):
+        return False
+    with LOCK:
+        return path not in ANSWERED and not ANSWERED.add(path)
+
 
 def plain(text):
     """The name of an escaped path."""
@@ -217,6 +237,8 @@ def document(module, file):
     if file == "list":
         return "".join(f"{version}\n" for version in module.versions if not version.startswith("v0.0.0-")).encode()
     version, _, ending = file.rpartition(".")
+    if ending == "info" and f"{version}+incompatible" in module.versions:
+        version += "+incompatible"
     if version not in module.versions or ending not in ("info", "mod", "zip"):
         return 404
     return getattr(module, ending)(version)
@@ -224,6 +246,8 @@ def document(module, file):
 
 def answer(path):
     """The body for a path below the proxy, a status, or an iterator."""
+    if is_first(path):
+        return b"<html>come back later</html>"
     if path.startswith(f"sumdb/{DATABASE}/"):
         return database(path[len(f"sumdb/{DATABASE}/"):])
     if path.endswith("/@latest"):

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use functional::files_beneath;
 use harness::{Build, binary};
 
-use super::environment::{Supply, files, good, versions};
+use super::environment::{Supply, files, good, refusal, versions};
 
 #[test]
 fn two_installations_of_one_set_share_one_build() {
@@ -106,6 +106,27 @@ fn a_layer_that_was_not_used_is_removed_and_installed_again() {
     let gone = supply.palisade(&["packages", "gc", "--unused-days", "0"]).end();
     assert!(gone.stdout.contains("removed 2 layers"), "{}{}", gone.stdout, gone.stderr);
     assert!(!files(&set).exists());
+}
+
+#[test]
+fn failed_installations_leave_no_more_than_the_store_may_hold() {
+    let supply = Supply::without_resolver("go-failed");
+    let stored = || {
+        let folder = supply.state_dir.join("packages");
+        let files = files_beneath(&folder).into_iter().map(|path| fs::metadata(folder.join(path)).unwrap());
+        files.filter(fs::Metadata::is_file).map(|meta| meta.len()).sum::<u64>()
+    };
+    let failed = |megabytes: &str| {
+        let ended = supply.prepare("go", &["mod.example/bulky"]).env("PALISADE_PACKAGES_STORE_MB", megabytes);
+        refusal(ended.end(), "package_hash_mismatch");
+        let locks = fs::read_dir(supply.state_dir.join("packages/locks")).unwrap();
+        assert_eq!(locks.count(), 0, "no lock stays");
+    };
+    failed("100");
+    assert!(stored() > 8 << 20, "what was fetched is kept: {}", stored());
+    failed("4");
+    assert!(stored() <= 4 << 20, "{}", stored());
+    supply.installed("go", &["mod.example/good"]);
 }
 
 #[test]

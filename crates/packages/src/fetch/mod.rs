@@ -5,6 +5,7 @@
 //! mirror itself or to a host that the operator named.
 
 mod connect;
+mod hosts;
 mod pool;
 
 use std::io::{self, Read};
@@ -29,6 +30,8 @@ use crate::settings::{Mirror, PackagesConfig, Patience};
 
 /// The most requests at once.
 const REQUESTS_MAX: usize = 16;
+/// The most of them that are files. Large ones take minutes, and documents must not wait for them.
+const FILES_MAX: usize = REQUESTS_MAX - 4;
 /// How often an answer may send the client on.
 const REDIRECTS_MAX: usize = 3;
 /// How often a request is repeated after a failure that may pass.
@@ -106,6 +109,7 @@ pub(crate) struct Fetcher {
     connector: Connector,
     pool: Pool,
     slots: Semaphore,
+    file_slots: Semaphore,
     patience: Patience,
     file_hosts: Vec<String>,
     threads: Threads,
@@ -117,6 +121,7 @@ impl Fetcher {
             connector: Connector::new(config),
             pool: Pool::default(),
             slots: Semaphore::new(REQUESTS_MAX),
+            file_slots: Semaphore::new(FILES_MAX),
             patience: config.patience,
             file_hosts: config.file_hosts.clone(),
             threads: Threads::default(),
@@ -189,6 +194,7 @@ impl Fetcher {
         take: PartTaker<'_>,
     ) -> Result<(), FetchError> {
         let answer = timeout(self.patience.install, async {
+            let _slot = self.file_slots.acquire().await.map_err(|_| FetchError::Slow)?;
             let mut headers = HeaderMap::new();
             // A file is compared with its digest as it is.
             put(&mut headers, ACCEPT_ENCODING, "identity");
@@ -282,13 +288,11 @@ impl Fetcher {
         Ok(Answer { response, sender, origin, _slot: slot })
     }
 
-    /// Only the mirror and hosts that the operator named, and never from https to http.
     fn check_host(&self, mirror: &Mirror, uri: &Uri) -> Result<(), FetchError> {
-        let host = uri.host().unwrap_or_default();
-        let is_own = Origin::of(uri) == Origin::of(&mirror.base);
-        let is_named = self.file_hosts.iter().any(|named| named.eq_ignore_ascii_case(host));
-        let is_safe = uri.scheme_str() == Some("https") || mirror.base.scheme_str() == Some("http");
-        if is_own || is_named && is_safe { Ok(()) } else { Err(FetchError::Elsewhere(host.to_owned())) }
+        match hosts::is_allowed(&mirror.base, &self.file_hosts, uri) {
+            true => Ok(()),
+            false => Err(FetchError::Elsewhere(uri.host().unwrap_or_default().to_owned())),
+        }
     }
 
     /// Whether a file of that address would be fetched.
@@ -374,31 +378,36 @@ pub(crate) type SharedFetcher = Arc<Fetcher>;
 mod tests {
     use super::*;
 
-    fn fetched(mirror: &str, url: &str) -> bool {
-        let mut config = PackagesConfig::new(std::path::PathBuf::new());
-        config.file_hosts = vec!["files.example".to_owned()];
-        Fetcher::new(&config).would_fetch(&Mirror::parse(mirror).unwrap(), url)
-    }
-
-    #[test]
-    fn files_come_from_the_mirror_and_from_named_hosts_and_never_from_https_to_http() {
-        let (safe, plain) = ("https://mirror.example/simple", "http://mirror.example/simple");
-        for (mirror, url, is_fetched) in [
-            (safe, "https://mirror.example/files/a.whl", true),
-            (safe, "https://files.example/a.whl", true),
-            (safe, "https://FILES.example/a.whl", true),
-            (safe, "http://files.example/a.whl", false),
-            (safe, "http://mirror.example/files/a.whl", false),
-            (safe, "https://mirror.example:8443/a.whl", false),
-            (safe, "https://other.example/a.whl", false),
-            (safe, "https://files.example.other.example/a.whl", false),
-            (safe, "https://mirror.example@other.example/a.whl", false),
-            (safe, "//other.example/a.whl", false),
-            (plain, "http://files.example/a.whl", true),
-            (plain, "http://other.example/a.whl", false),
-            (plain, "http://127.0.0.1/a.whl", false),
-        ] {
-            assert_eq!(fetched(mirror, url), is_fetched, "{mirror} -> {url}");
-        }
+    #[tokio::test]
+    async fn documents_are_fetched_while_many_large_files_are() {
+        let asked = Arc::new(Semaphore::new(0));
+        let noted = Arc::clone(&asked);
+        let address = crate::test_mirror::serve(move |path| {
+            if path.starts_with("/file") {
+                noted.add_permits(1);
+                loop {
+                    // A file without an end.
+                    std::thread::park();
+                }
+            }
+            Ok(b"document".to_vec())
+        });
+        let fetcher = Arc::new(Fetcher::new(&PackagesConfig::new(std::path::PathBuf::new())));
+        let mirror = Mirror::parse(&address).unwrap();
+        let files: Vec<_> = (0..2 * REQUESTS_MAX)
+            .map(|number| {
+                let (fetcher, mirror, url) =
+                    (fetcher.clone(), mirror.clone(), format!("{address}/file{number}"));
+                tokio::spawn(async move { fetcher.file(&mirror, &url, 1, &mut |_| Ok(())).await })
+            })
+            .collect();
+        asked.acquire_many(u32::try_from(FILES_MAX).unwrap()).await.unwrap().forget();
+        let url = format!("{address}/document");
+        let request =
+            DocumentRequest { mirror: &mirror, url: &url, accept: "*/*", etag: None, bytes_max: 100 };
+        let fetched = fetcher.document(&request).await;
+        assert!(matches!(fetched, Ok(Document::Body { .. })), "{:?}", fetched.err());
+        assert_eq!(asked.available_permits(), 0, "no more files at once");
+        files.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }

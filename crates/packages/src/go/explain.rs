@@ -60,6 +60,12 @@ pub(crate) fn by_words(session: &Session, requirements: &[Requirement], said: &s
     } else if has(&UNUSABLE) {
         RunError::new("package_refused", "a file of a module cannot be used")
             .remedy("choose another version or another module")
+    } else if is_unlisted(&said) {
+        RunError::new("package_refused", "the checksum database does not have a module")
+            .remedy(
+                "ask for a public module; those of private repositories are in no public database, and the operator decides by \
+                 packages.go_sumdb which database counts",
+            )
     } else if has(&NO_MODULE)
         && !has(&["unknown revision", "invalid version: unknown"])
         && !is_versioned(requirements, &said)
@@ -77,6 +83,12 @@ pub(crate) fn by_words(session: &Session, requirements: &[Requirement], said: &s
     };
     error.cause = error.cause.or(Some(said));
     error
+}
+
+/// Whether the proxy has a module that the checksum database does not have: the go command tells the address of its request.
+fn is_unlisted(said: &str) -> bool {
+    let is_missing = |line: &str| line.contains("404 Not Found") || line.contains("410 Gone");
+    said.lines().any(|line| line.contains("/sumdb/") && line.contains("/lookup/") && is_missing(line))
 }
 
 fn not_found(name: &str) -> RunError {
@@ -104,4 +116,32 @@ fn too_young(session: &Session) -> Option<RunError> {
         }
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_mirror::{NOTHING, session};
+
+    #[test]
+    fn a_module_that_the_checksum_database_does_not_have_is_told_as_such() {
+        let folder = harness::TestFolder::new();
+        let session = session(&folder, Ecosystem::Go, NOTHING, |_| {});
+        let wanted = [crate::go::check("mod.example/unlisted@v1.0.0").unwrap()];
+        let error = |said: &str| by_words(&session, &wanted, said);
+        let base = crate::broker::base();
+        for end in ["404 Not Found", "410 Gone"] {
+            let unlisted = error(&format!(
+                "go: downloading mod.example/unlisted v1.0.0\ngo: mod.example/unlisted@v1.0.0: \
+                 verifying module: mod.example/unlisted@v1.0.0: \
+                 reading {base}/sumdb/sums.example/lookup/mod.example/unlisted@v1.0.0: {end}"
+            ));
+            assert_eq!(unlisted.code, "package_refused");
+            assert!(unlisted.remedy.unwrap().contains("packages.go_sumdb"));
+        }
+        let missing = error(&format!(
+            "go: mod.example/unlisted: reading {base}/mod.example/unlisted/@v/list: 404 Not Found"
+        ));
+        assert_eq!(missing.code, "package_not_found");
+    }
 }

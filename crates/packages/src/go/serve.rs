@@ -13,7 +13,7 @@ use crate::clock::parse_ms;
 use crate::fetch::FetchError;
 use crate::index::{Wanted, Withheld};
 use crate::session::{NoAnswer, Note, Offer, Session};
-use crate::settings::Mirror;
+use crate::settings::{Mirror, NO_DATABASE};
 
 const GO: Ecosystem = Ecosystem::Go;
 /// The most requests of one installation. Each module may name others, without an end.
@@ -23,6 +23,9 @@ const VERSIONS_MAX: usize = 50_000;
 /// The most versions of one module whose age is asked for before its list is served. The others are examined when they are
 /// asked for.
 const PROBED_MAX: usize = 64;
+
+/// The end of versions that have no `go.mod`.
+const INCOMPATIBLE: &str = "+incompatible";
 
 /// An answer.
 pub(crate) enum Answer {
@@ -39,6 +42,14 @@ struct Info {
     version: String,
     #[serde(default)]
     time: Option<String>,
+}
+
+impl Info {
+    /// Whether it is about that version. One from 2 on whose path does not end with it, and that has no `go.mod`, is found
+    /// without its suffix ("Non-module compatibility" in the Go reference).
+    fn is_of(&self, asked: &str) -> bool {
+        self.version.strip_suffix(INCOMPATIBLE).unwrap_or(&self.version) == asked || self.version == asked
+    }
 }
 
 /// Which blob is the archive of a module. The checksum database has no digest of the archive itself.
@@ -76,7 +87,7 @@ pub(crate) async fn answer(session: &Arc<Session>, path: &str) -> Result<Answer,
         // The go command asks for every path that could be that of a module: most of them are none.
         Err(Refused::Fetch(FetchError::NotFound) | Refused::Rule) => Err(NoAnswer::NotFound),
         Err(Refused::Fetch(error)) => {
-            session.note(Note::Failed { name, error });
+            session.note(Note::Failed { name, error: session.explained(error) });
             Err(NoAnswer::Failed)
         }
     }
@@ -100,7 +111,7 @@ async fn fetched(session: &Arc<Session>, request: &GoRequest) -> Result<Answer, 
         GoRequest::Latest(path) => at.latest(path).await?,
         GoRequest::Info(module) => {
             at.examine(module).await?;
-            at.document(&module.document("info"), IS_FINAL).await?
+            at.info(module).await?.0
         }
         GoRequest::Mod(module) => at.document(&module.document("mod"), IS_FINAL).await?,
         GoRequest::Zip(module) => return at.archive(module).await.map(Answer::Archive),
@@ -132,16 +143,14 @@ impl<'a> At<'a> {
     }
 
     async fn document(&self, below: &str, is_final: bool) -> Result<Vec<u8>, FetchError> {
-        let url = self.mirror.below(below);
-        let wanted = Wanted {
-            ecosystem: GO,
-            mirror: self.mirror,
-            file: &file_name(below),
-            url: &url,
-            accept: "*/*",
-            is_final,
-        };
-        let stored = self.session.supply.documents.get(&wanted).await?;
+        let (url, file) = (self.mirror.below(below), file_name(below));
+        if is_final {
+            self.session.note_final(&file);
+        }
+        let wanted =
+            Wanted { ecosystem: GO, mirror: self.mirror, file: &file, url: &url, accept: "*/*", is_final };
+        let count = |bytes| self.session.count(bytes);
+        let stored = self.session.supply.documents.counted(&count).get(&wanted).await?;
         Ok(stored.bytes.to_vec())
     }
 
@@ -206,12 +215,21 @@ impl<'a> At<'a> {
         if rule.accepts_all() {
             return Ok(None);
         }
-        let document = self.document(&module.document("info"), IS_FINAL).await?;
-        let (info, released_ms) = read_info(&document)?;
-        if info.version != module.version {
-            return Err(malformed("the document of another version"));
-        }
+        let (_, released_ms) = self.info(module).await?;
         Ok(rule.refusal(released_ms))
+    }
+
+    /// The document of a version, and its time. One that cannot be read is not kept.
+    async fn info(&self, module: &Module) -> Result<(Vec<u8>, Option<i64>), FetchError> {
+        let below = module.document("info");
+        let document = self.document(&below, IS_FINAL).await?;
+        match read_info(&document) {
+            Ok((info, released_ms)) if info.is_of(&module.version) => Ok((document, released_ms)),
+            read => {
+                self.session.supply.documents.forget(GO, self.mirror, &file_name(&below));
+                Err(read.err().unwrap_or_else(|| malformed("the document of another version")))
+            }
+        }
     }
 
     /// The archive of a module: the only answer that holds code.
@@ -224,20 +242,67 @@ impl<'a> At<'a> {
         self.examine(module).await?;
         let below = module.document("zip");
         let (url, pin) = (self.mirror.below(&below), file_name(&format!("{below}.sha256")));
-        let known = supply.documents.kept(GO, self.mirror, &pin);
-        let known: Option<Pin> = known.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let known = known.and_then(|pin| BlobId::new(Algorithm::Sha256, &pin.sha256));
-        if known.is_none() {
+        let kept = supply.documents.kept(GO, self.mirror, &pin);
+        let pinned = kept.and_then(|(bytes, is_doubted)| {
+            let pin: Pin = serde_json::from_slice(&bytes).ok()?;
+            Some((BlobId::new(Algorithm::Sha256, &pin.sha256)?, is_doubted))
+        });
+        if pinned.is_none() {
             self.session.tell(format!("fetching {} {}", module.path, module.version));
         }
-        let (blob, file) = self.session.blob(known.as_ref(), &url).await?;
-        if known.is_none() {
+        // Without a database the first archive decides what a version is.
+        let is_compared = supply.config.go_sumdb != NO_DATABASE;
+        if is_compared {
+            self.session.note_final(&pin);
+        }
+        let fetched = match &pinned {
+            None => Fetched::new(self.session.blob(None, &url).await?),
+            Some((known, _)) if !is_compared => Fetched::known(self.session.blob(Some(known), &url).await?),
+            Some((known, is_doubted)) => self.compared(known, *is_doubted, &url).await?,
+        };
+        let Fetched { blob, file, is_new } = fetched;
+        if is_new {
             let pinned = serde_json::to_vec(&Pin { sha256: blob.digest().to_owned() }).unwrap_or_default();
             supply.documents.keep(GO, self.mirror, &pin, pinned);
         }
         let (name, version) = (module.path.clone(), module.version.clone());
         self.session.note_taken(Offer { name, version, url, blob, metadata: None });
         Ok(file)
+    }
+
+    /// An archive that the go command compares with the checksum database: what was pinned is only the one that was fetched last. A
+    /// mirror may pack the same files anew, and it may have answered wrongly once.
+    async fn compared(&self, known: &BlobId, is_doubted: bool, url: &str) -> Result<Fetched, FetchError> {
+        let pinned = async || self.session.blob(Some(known), url).await.map(Fetched::known);
+        let anew = async || self.session.blob(None, url).await.map(Fetched::new);
+        match is_doubted {
+            true => match anew().await {
+                Err(error) if error.is_passing() => pinned().await,
+                fetched => fetched,
+            },
+            false => match pinned().await {
+                Err(FetchError::Mismatch) => anew().await,
+                fetched => fetched,
+            },
+        }
+    }
+}
+
+/// The archive of a module.
+struct Fetched {
+    blob: BlobId,
+    file: File,
+    /// Whether it has to be pinned.
+    is_new: bool,
+}
+
+impl Fetched {
+    fn new((blob, file): (BlobId, File)) -> Self {
+        Self { blob, file, is_new: true }
+    }
+
+    fn known((blob, file): (BlobId, File)) -> Self {
+        Self { blob, file, is_new: false }
     }
 }
 
@@ -262,3 +327,7 @@ fn file_name(below: &str) -> String {
     use sha2::{Digest, Sha256};
     format!("{}.doc", crate::files::hex(&Sha256::digest(below)))
 }
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

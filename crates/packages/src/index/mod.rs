@@ -8,7 +8,7 @@ mod urls;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::documents::{Documents, Wanted};
+pub(crate) use self::documents::{Count, Documents, Wanted};
 pub(crate) use self::urls::{join, last_name};
 
 /// What the operator's rules say about the age of a release.

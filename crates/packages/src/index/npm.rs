@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use engine::packages::Ecosystem;
 use serde_json::{Map, Value, json};
 
-use super::documents::{Documents, Wanted};
+use super::documents::{Counted, Wanted};
 use super::{AgeRule, Withheld};
 use crate::blobs::{Algorithm, BlobId};
 use crate::clock::parse_ms;
@@ -54,7 +54,7 @@ pub(crate) struct Page {
 
 /// Reads the document of a package.
 pub(crate) async fn packument(
-    documents: &Documents,
+    documents: &Counted<'_>,
     mirror: &Mirror,
     name: &str,
 ) -> Result<Value, FetchError> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use engine::packages::Ecosystem;
 use serde_json::{Value, json};
 
-use super::documents::{Documents, Wanted};
+use super::documents::{Counted, Wanted};
 use super::html::anchors;
 use super::{AgeRule, Withheld, join, last_name};
 use crate::blobs::{Algorithm, BlobId};
@@ -60,7 +60,7 @@ impl ProjectFile {
 
 /// Reads the files of a package.
 pub(crate) async fn project(
-    documents: &Documents,
+    documents: &Counted<'_>,
     mirror: &Mirror,
     name: &str,
 ) -> Result<Vec<ProjectFile>, FetchError> {
@@ -79,7 +79,7 @@ pub(crate) async fn project(
 }
 
 /// Takes upload times that the index does not have from the legacy document. Without it they stay unknown.
-async fn add_upload_times(documents: &Documents, mirror: &Mirror, name: &str, files: &mut [ProjectFile]) {
+async fn add_upload_times(documents: &Counted<'_>, mirror: &Mirror, name: &str, files: &mut [ProjectFile]) {
     let base = mirror.base.to_string();
     let base =
         base.trim_end_matches('/').strip_suffix("/simple").unwrap_or(&base).trim_end_matches('/').to_owned();

@@ -30,7 +30,9 @@ use rustix::fs::FlockOperation;
 pub(crate) use self::harvest::{Form, Harvest, Harvested};
 pub(crate) use self::manifest::{FORMAT, LayerPackage, Manifest, SetEntry};
 pub(crate) use self::room::{bytes_beneath, make_room};
-use crate::files::{UNFINISHED, is_hex, is_named, private_folder, replace, unfinished};
+use crate::files::{
+    UNFINISHED, is_hex, is_named, lock_file, private_folder, replace, sweep_unlocked, unfinished,
+};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const BOM: &str = "bom.json";
@@ -52,6 +54,27 @@ pub(crate) struct Used {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) files: PathBuf,
     pub(crate) in_use: InUse,
+}
+
+/// The right to install one set. No other server installs it meanwhile.
+pub(crate) struct SetLock {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SetLock {
+    /// Takes the lock of an open file. Its last holder removes it: a server that opened it before has the lock of nothing.
+    fn take(path: PathBuf, lock: File) -> Option<Self> {
+        let is_held = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        (is_held && is_named(&path, &lock)).then(|| Self { path, _lock: lock })
+    }
+}
+
+impl Drop for SetLock {
+    fn drop(&mut self) {
+        // Still locked: a server that waits for it notices that its name is gone.
+        fs::remove_file(&self.path).ok();
+    }
 }
 
 /// All layers of a state directory.
@@ -110,9 +133,16 @@ impl Layers {
         &self.sets
     }
 
-    /// The file whose lock is held while a set is being installed.
-    pub(crate) fn set_lock(&self, key: &str) -> PathBuf {
-        self.locks.join(key)
+    /// Begins to install a set. `None` while another server does.
+    pub(crate) fn lock_set(&self, key: &str) -> io::Result<Option<SetLock>> {
+        let path = self.locks.join(key);
+        let lock = lock_file(&path)?;
+        Ok(SetLock::take(path, lock))
+    }
+
+    /// Removes the locks that killed servers left.
+    pub(crate) fn sweep_locks(&self) {
+        sweep_unlocked(&self.locks, "");
     }
 
     /// Locks the folder, for adding and removing.
@@ -258,4 +288,31 @@ pub(crate) fn read_manifest(file: &File) -> Option<Manifest> {
     let mut bytes = Vec::new();
     file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_at_a_time_installs_a_set_and_leaves_no_lock() {
+        let folder = harness::TestFolder::new();
+        let (one, other) = (Layers::new(folder.path()), Layers::new(folder.path()));
+        let locks = || fs::read_dir(folder.path().join("locks")).unwrap().count();
+        let first = one.lock_set("key").unwrap().expect("it is free");
+        let waiting = lock_file(&folder.path().join("locks/key")).unwrap();
+        assert!(other.lock_set("key").unwrap().is_none());
+        let of_another_set = other.lock_set("another").unwrap().expect("it is free");
+        assert_eq!(locks(), 2, "a server that waits removes nothing");
+        drop(first);
+        drop(of_another_set);
+        assert_eq!(locks(), 0);
+        // A server that opened the lock before its end has to open it again.
+        assert!(SetLock::take(folder.path().join("locks/key"), waiting).is_none());
+        let again = other.lock_set("key").unwrap().expect("it is free");
+        folder.file("locks/of-a-killed-server", "");
+        one.sweep_locks();
+        assert_eq!(locks(), 1, "one that is held stays");
+        drop(again);
+    }
 }

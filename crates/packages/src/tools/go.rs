@@ -84,4 +84,46 @@ mod tests {
             assert_eq!(query(&crate::go::check(text).unwrap(), &present), wanted);
         }
     }
+
+    /// Takes the place of the go command: notes its arguments, and lists packages whose names are chosen to be options.
+    const FAKE: &str = r#"#!/bin/sh
+{ for one; do echo "$one"; done; echo; } >> WORKSPACE/calls
+case "$*" in
+"list -e -find "*) printf 'mod.example/a\0\nmod.example/b -toolexec=evil\0\n-exec=evil\0\nmod.example/c\n-d\0\nmod.example/x/internal/y\0\n' ;;
+"list -e -deps "*) : ;;
+"mod init program") : > go.mod ;;
+esac
+"#;
+
+    #[test]
+    fn names_of_folders_do_not_become_options_of_the_go_command() {
+        let folder = harness::TestFolder::new();
+        let workspace = folder.path().to_str().unwrap();
+        for name in ["program", "product/mod/cache"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        folder.file("present", "");
+        folder.file("fake", FAKE.replace("WORKSPACE", workspace));
+        // Written by a process of its own: a file that this one has open for writing could not be executed.
+        let script = format!("cp fake go; chmod 755 go; {}", INSTALL.replace("/workspace", workspace));
+        let ended = std::process::Command::new("/bin/sh")
+            .args([
+                "-c",
+                &script,
+                "go",
+                &format!("{workspace}/go"),
+                "mod.example/a@v1.0.0",
+                "mod.example/b/c",
+            ])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+        let calls: Vec<Vec<&str>> = calls.split("\n\n").map(|call| call.lines().collect()).collect();
+        assert_eq!(calls[1], ["get", "--", "mod.example/a@v1.0.0", "mod.example/b/c"]);
+        assert_eq!(calls[2][5..], ["--", "mod.example/a/...", "mod.example/b/c/..."]);
+        let named = ["mod.example/a", "mod.example/b -toolexec=evil", "-exec=evil", "mod.example/c-d"];
+        assert_eq!(calls[3], [&["list", "-e", "-deps", "--"], &named[..]].concat());
+    }
 }

@@ -348,6 +348,13 @@ impl PackagesSettings {
         let mut config = PackagesConfig::new(state_dir);
         config.mirrors = clients.mirrors;
         config.mirrors.extend(self.mirrors.value.clone());
+        for ecosystem in clients.unreadable.iter().filter(|one| !config.mirrors.contains_key(one)) {
+            // Its address may hold a password.
+            tracing::warn!(ecosystem = ecosystem.name(), "registry_not_readable");
+        }
+        if !self.mirrors.value.contains_key(&Ecosystem::Npm) {
+            config.other_scopes = clients.scopes;
+        }
         config.file_hosts = clients.file_hosts;
         config.file_hosts.extend(self.file_hosts.value.iter().cloned());
         config.ca_files = clients.ca_files;
