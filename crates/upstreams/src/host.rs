@@ -227,7 +227,7 @@ pub struct ToolStanding {
     pub labels: Vec<String>,
     /// Which labels of a run bar calls of it.
     pub refuses: Vec<String>,
-    /// The digest of the pinned definition, hexadecimal.
+    /// The digest of the definition, hexadecimal. A call with it ([`ToolName::Judged`]) is of this definition.
     pub digest: String,
 }
 
@@ -276,6 +276,29 @@ pub struct LearnedShape {
     pub seen: u64,
 }
 
+/// Which tool a call means. The own name of one tool may be the alias of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolName<'a> {
+    /// As a program spells it: an alias, else an own name.
+    Spelled(&'a str),
+    /// The tool of a [`ToolStanding`]. Another tool, or another definition of it, is not called.
+    Judged {
+        /// The own name.
+        own: &'a str,
+        /// The digest of the definition that was judged.
+        digest: &'a str,
+    },
+}
+
+impl<'a> ToolName<'a> {
+    /// The name alone.
+    pub fn text(self) -> &'a str {
+        match self {
+            Self::Spelled(name) | Self::Judged { own: name, .. } => name,
+        }
+    }
+}
+
 /// A call of a tool.
 #[derive(Clone)]
 pub struct ToolCall<'a> {
@@ -283,8 +306,8 @@ pub struct ToolCall<'a> {
     pub principal: &'a Principal,
     /// The server.
     pub server: &'a str,
-    /// The tool's own name or its alias.
-    pub tool: &'a str,
+    /// The tool.
+    pub tool: ToolName<'a>,
     /// The arguments. Numbers keep their digits.
     pub arguments: Map<String, Value>,
     /// When the answer must be there. The server's own `timeout_s` may be earlier.

@@ -8,6 +8,8 @@ mod client;
 mod host;
 mod learning;
 mod oauth;
+#[cfg(test)]
+mod played;
 mod redact;
 mod server;
 mod shape;
@@ -22,7 +24,8 @@ mod wall;
 pub use client::process::DEPTH_VARIABLE;
 pub use host::{
     Dialect, Effect, FindQuery, FoundTool, FoundTools, LearnedShape, ResourceRead, ServerInfo, ServerState,
-    ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
+    ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolName,
+    ToolStanding,
 };
 pub use oauth::Login;
 pub use spec::{

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use policy::Principal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use upstreams::{Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost};
+use upstreams::{Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost, ToolName};
 
 use crate::stage::{Folder, arguments, call, call_within, host, is_alive, owner, query, spec, text, until};
 
@@ -81,7 +81,7 @@ pub(crate) async fn a_call_is_cancelled() {
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool: "echo",
+        tool: ToolName::Spelled("echo"),
         arguments: arguments(json!({})),
         deadline: Instant::now() + Duration::from_secs(30),
         cancel: cancel.clone(),

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use upstreams::{
-    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost,
+    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost, ToolName,
     Transport, Upstreams,
 };
 
@@ -222,7 +222,7 @@ async fn called(
     let call = ToolCall {
         principal,
         server: "s",
-        tool: "echo",
+        tool: ToolName::Spelled("echo"),
         arguments: arguments(json!({"text": "x"})),
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),

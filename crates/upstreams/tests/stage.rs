@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use upstreams::{
     Dialect, FindQuery, ServerSpec, ServerWall, StdioSpec, Template, ToolAnswer, ToolCall, ToolError,
-    ToolHost, ToolRules, Transport, Upstreams, UpstreamsConfig,
+    ToolHost, ToolName, ToolRules, Transport, Upstreams, UpstreamsConfig,
 };
 
 /// A folder that is removed at the end.
@@ -100,7 +100,7 @@ pub(crate) async fn call_with(
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments,
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
@@ -119,7 +119,7 @@ pub(crate) async fn call_within(
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments: arguments(json!({ "text": text })),
         deadline: Instant::now() + time,
         cancel: CancellationToken::new(),

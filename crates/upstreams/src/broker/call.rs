@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::CALL_PATIENCE;
 use super::session::{Pending, Session, names_of};
 use crate::{
-    Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode,
+    Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode, ToolName,
     ToolStanding,
 };
 
@@ -277,14 +277,14 @@ impl Session {
         arguments: Map<String, Value>,
         (timeout_ms, ties): (Option<u64>, &CallTies),
     ) -> Result<ToolAnswer, CallError> {
-        let ToolStanding { server, tool, .. } = standing;
+        let ToolStanding { server, tool, digest, .. } = standing;
         let _places = unless(&ties.cancel, self.take_places(server)).await?;
         let patience = timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms).min(CALL_PATIENCE));
         let deadline = Instant::now() + patience;
         let call = ToolCall {
             principal: &self.caller.principal,
             server,
-            tool,
+            tool: ToolName::Judged { own: tool, digest },
             arguments,
             deadline,
             cancel: ties.cancel.clone(),

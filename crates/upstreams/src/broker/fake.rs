@@ -76,7 +76,7 @@ impl FakeHost {
         let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
         let image = json!({ "type": "image", "mimeType": "image/png", "data": PIXEL });
         let link = json!({ "type": "resource_link", "uri": "docs://index", "name": "index" });
-        let result = match call.tool {
+        let result = match call.tool.text() {
             "structured" => json!({ "content": [], "structuredContent": call.arguments }),
             "shot" => json!({ "content": [image] }),
             "link" => json!({ "content": [link] }),
@@ -225,7 +225,7 @@ impl ToolHost for FakeHost {
 
     fn call<'a>(&'a self, call: ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
         Box::pin(async move {
-            self.lock().push(format!("{}.{}", call.server, call.tool));
+            self.lock().push(format!("{}.{}", call.server, call.tool.text()));
             let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(now, Ordering::SeqCst);
             let answer = self.answer(call).await;

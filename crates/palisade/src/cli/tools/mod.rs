@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use terminal::complain;
-use upstreams::{Login, ToolCall, ToolError, ToolHost, Transport, Upstreams};
+use upstreams::{Login, ToolCall, ToolError, ToolHost, ToolName, Transport, Upstreams};
 
 pub(crate) use self::arguments::ToolsArguments;
 use self::arguments::Verb;
@@ -206,7 +206,7 @@ async fn call(host: &Upstreams, name: &str, arguments: Map<String, Value>) -> To
     let call = ToolCall {
         principal: &principal,
         server,
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments,
         deadline: Instant::now() + CALL_PATIENCE,
         cancel: tokio_util::sync::CancellationToken::new(),

@@ -1,0 +1,166 @@
+//! Tool servers that a test plays in this process, behind a wall that is none.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use policy::Principal;
+use sandbox::BoxFuture;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio_util::sync::CancellationToken;
+
+use crate::wall::{WalledEnd, WalledProcess, WalledProgram, WalledStart};
+use crate::{
+    ServerSpec, ServerWall, StdioSpec, ToolCall, ToolError, ToolName, ToolRules, Transport, Upstreams,
+    UpstreamsConfig,
+};
+
+/// The messages with which a server answers a request.
+type Player = dyn Fn(&Value) -> Vec<Value> + Send + Sync;
+
+/// A server, and the credential that it got.
+pub(crate) struct Played {
+    player: Arc<Player>,
+    secrets: Vec<String>,
+}
+
+struct NoEnd;
+
+impl WalledEnd for NoEnd {
+    fn end(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn last_words(&self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+impl WalledStart for Played {
+    fn start<'a>(&'a self, _: WalledProgram<'a>) -> BoxFuture<'a, Result<WalledProcess, ToolError>> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(ours);
+        let player = Arc::clone(&self.player);
+        tokio::spawn(async move {
+            let (lines, mut out) = tokio::io::split(theirs);
+            let mut lines = BufReader::new(lines).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                for message in player(&request) {
+                    if out.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        let secrets = self.secrets.clone();
+        let process = WalledProcess {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            end: Box::new(NoEnd),
+            secrets,
+        };
+        Box::pin(std::future::ready(Ok(process)))
+    }
+}
+
+/// A result.
+pub(crate) fn answer(request: &Value, result: Value) -> Vec<Value> {
+    vec![json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })]
+}
+
+/// An error in the server's own words.
+pub(crate) fn refusal(request: &Value, words: &str) -> Vec<Value> {
+    vec![json!({ "jsonrpc": "2.0", "id": request["id"], "error": { "code": -32000, "message": words } })]
+}
+
+pub(crate) fn said(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
+/// A tool that only reads.
+pub(crate) fn tool(name: &str) -> Value {
+    json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true } })
+}
+
+/// An ordinary server of these tools: a call answers with the name under which it arrived.
+pub(crate) fn ordinary(request: &Value, tools: &[Value]) -> Vec<Value> {
+    match request["method"].as_str().unwrap_or_default() {
+        "initialize" => answer(
+            request,
+            json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": { "name": "p" } }),
+        ),
+        "tools/list" => answer(request, json!({ "tools": tools })),
+        "tools/call" => answer(request, said(request["params"]["name"].as_str().unwrap())),
+        _ if request.get("id").is_none() => Vec::new(),
+        _ => refusal(request, "no such method"),
+    }
+}
+
+/// An ordinary server whose tools the test changes. It tells so after the next call.
+#[derive(Clone, Default)]
+pub(crate) struct Changing(Arc<Mutex<Vec<Value>>>);
+
+impl Changing {
+    pub(crate) fn set(&self, names: &[&str]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            names.iter().map(|name| tool(name)).collect();
+    }
+
+    pub(crate) fn play(&self, request: &Value) -> Vec<Value> {
+        let tools = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut messages = ordinary(request, &tools);
+        if request["method"] == "tools/call" {
+            messages.insert(0, json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }));
+        }
+        messages
+    }
+}
+
+pub(crate) fn spec(transport: Transport) -> ServerSpec {
+    ServerSpec {
+        name: "s".to_owned(),
+        about: String::new(),
+        transport,
+        rules: ToolRules::default(),
+        labels: Vec::new(),
+        refuses: Vec::new(),
+        idle: Duration::from_secs(60),
+        timeout: Duration::from_secs(20),
+    }
+}
+
+/// The server `s`, played so, which got these credentials.
+pub(crate) fn host(
+    folder: &harness::TestFolder,
+    secrets: &[&str],
+    player: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
+) -> Arc<Upstreams> {
+    let secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
+    let wall: Arc<dyn WalledStart> = Arc::new(Played { player: Arc::new(player), secrets });
+    let transport = Transport::Stdio(StdioSpec {
+        command: "played".to_owned(),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        cwd: None,
+        wall: ServerWall::Own { read: Vec::new(), write: Vec::new(), access: Vec::new() },
+    });
+    let state_dir = folder.path().to_owned();
+    let servers = vec![spec(transport)];
+    Upstreams::new(UpstreamsConfig { state_dir, launcher: PathBuf::new(), wall: Some(wall), servers })
+}
+
+/// A call for the owner.
+pub(crate) fn call<'a>(principal: &'a Principal, tool: ToolName<'a>) -> ToolCall<'a> {
+    ToolCall {
+        principal,
+        server: "s",
+        tool,
+        arguments: Map::new(),
+        deadline: Instant::now() + Duration::from_secs(20),
+        cancel: CancellationToken::new(),
+        answer_bytes_max: 8 << 20,
+    }
+}
