@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// What a server that is reached by URL shows may depend on who is logged in: whatever may send it a request names the
 /// principal, and the request carries the tokens of that principal only.
 pub trait ToolHost: Send + Sync {
-    /// Every configured server, by name. Starts none.
-    fn servers(&self) -> Vec<ServerInfo>;
+    /// Every configured server, by name, as the principal sees it. Starts none.
+    fn servers(&self, principal: &Principal) -> Vec<ServerInfo>;
 
     /// The tools that match, best first. Asks servers whose tools were never listed.
     fn find<'a>(&'a self, query: FindQuery<'a>) -> BoxFuture<'a, FoundTools>;

@@ -11,6 +11,8 @@ mod oauth;
 #[cfg(test)]
 mod played;
 mod redact;
+#[cfg(test)]
+mod secret_tests;
 mod server;
 mod shape;
 mod spec;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use policy::Principal;
 use sandbox::BoxFuture;
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::wall::{WalledEnd, WalledProcess, WalledProgram, WalledStart};
 use crate::{
-    ServerSpec, ServerWall, StdioSpec, ToolCall, ToolError, ToolName, ToolRules, Transport, Upstreams,
-    UpstreamsConfig,
+    HttpSpec, ServerSpec, ServerWall, StdioSpec, ToolCall, ToolError, ToolName, ToolRules, Transport,
+    Upstreams, UpstreamsConfig,
 };
 
 /// The messages with which a server answers a request.
@@ -150,6 +151,59 @@ pub(crate) fn host(
     let state_dir = folder.path().to_owned();
     let servers = vec![spec(transport)];
     Upstreams::new(UpstreamsConfig { state_dir, launcher: PathBuf::new(), wall: Some(wall), servers })
+}
+
+/// The server `s` at an address, which answers each message with what `reply` makes of it and of its token.
+pub(crate) async fn host_at_address(
+    folder: &harness::TestFolder,
+    reply: impl Fn(&Value, &str) -> Vec<Value> + Send + Sync + 'static,
+) -> (Arc<Upstreams>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let reply = Arc::new(reply);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve_http(stream, Arc::clone(&reply)));
+        }
+    });
+    let http = HttpSpec { url: url.parse().unwrap(), headers: Vec::new() };
+    let state_dir = folder.path().to_owned();
+    let servers = vec![spec(Transport::Http(http))];
+    let config = UpstreamsConfig { state_dir, launcher: PathBuf::new(), wall: None, servers };
+    (Upstreams::new(config), url)
+}
+
+async fn serve_http(stream: TcpStream, reply: Arc<impl Fn(&Value, &str) -> Vec<Value>>) {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut token, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
+                return;
+            }
+            let Some((name, value)) = line.trim_end().split_once(": ") else {
+                if line.trim_end().is_empty() {
+                    break;
+                } else {
+                    continue;
+                };
+            };
+            match name.to_lowercase().as_str() {
+                "authorization" => token = value.trim_start_matches("Bearer ").to_owned(),
+                "content-length" => length = value.parse().unwrap(),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.unwrap();
+        let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let body = reply(&request, &token).first().map(Value::to_string).unwrap_or_default();
+        let length = body.len();
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        stream.get_mut().write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    }
 }
 
 /// A call for the owner.

@@ -101,8 +101,15 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// Everything that results must not show.
     fn secrets(&self) -> Vec<String> {
-        self.secrets.iter().cloned().chain(self.connection.secrets()).collect()
+        secrets(&self.connection, &self.secrets)
     }
+}
+
+/// Credentials of the start and of this moment, the longest first: one may contain another.
+fn secrets(connection: &Connection, of_start: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = of_start.iter().cloned().chain(connection.secrets()).collect();
+    all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    all
 }
 
 /// The error of a catalogue that cannot be read or written.
@@ -309,7 +316,7 @@ impl Server {
         let listed = self.list(&session, Some(hello)).await;
         if let Err(error) = listed {
             session.connection.close().await;
-            return Err(redact::error(error, &session.secrets()));
+            return Err(error);
         }
         self.subscribe(&session).await;
         Ok(Arc::new(session))
@@ -319,7 +326,9 @@ impl Server {
         let started = self.starter.start(&self.spec, &self.principal).await?;
         // The first start of a package takes the time of its installation, which has bounds of its own.
         let deadline = Instant::now() + START_PATIENCE;
-        match era::negotiate(&started.connection, era, deadline).await {
+        let hello = era::negotiate(&started.connection, era, deadline).await;
+        let secrets = secrets(&started.connection, &started.secrets);
+        match hello.map(|hello| hello.cleaned(&secrets)) {
             Ok(hello) if hello.name.eq_ignore_ascii_case(OWN_NAME) => {
                 started.connection.close().await;
                 Err(ToolError::new(ToolErrorCode::ServerUnavailable, "this server is Palisade itself")
@@ -329,22 +338,25 @@ impl Server {
             Err(mut error) => {
                 started.connection.close().await;
                 error.may_have_run = false;
-                Err(redact::error(error, &started.secrets))
+                Err(redact::error(error, &secrets))
             }
         }
     }
 
-    /// Lists the tools, and compares them with what was pinned.
+    /// Lists the tools, and compares them with what was pinned. Credentials are taken out of all that the server said.
     async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
         let deadline = Instant::now() + listing::LISTING_PATIENCE;
         // Taken first: a change that is announced while the pages are read is read again.
         let change = Change::take(&session.connection);
         let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
-            true => listing::tools(&session.connection, deadline).await?,
-            false => Vec::new(),
+            true => listing::tools(&session.connection, deadline).await,
+            false => Ok(Vec::new()),
         };
+        let secrets = session.secrets();
+        let mut definitions = definitions.map_err(|error| redact::error(error, &secrets))?;
         let shared = (self.key != self.spec.name).then(|| (self.shelf.clone(), self.spec.name.clone()));
         let listed = self.update(move |catalogue| {
+            definitions.iter_mut().for_each(|definition| redact::result(definition, &secrets));
             if let Some(hello) = hello {
                 catalogue.header.era = Some(hello.era);
                 catalogue.header.version = hello.version;

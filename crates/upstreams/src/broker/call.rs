@@ -201,7 +201,7 @@ impl Session {
 
     /// The labels of the servers that are meant.
     pub(super) fn labels_of(&self, is_meant: impl Fn(&ServerInfo) -> bool) -> BTreeSet<String> {
-        let servers = self.shared.host.servers();
+        let servers = self.shared.host.servers(&self.caller.principal);
         servers.into_iter().filter(is_meant).flat_map(|info| info.labels).collect()
     }
 
@@ -345,7 +345,8 @@ impl Session {
 
     /// What holds for reads of resources: the labels of the server. Only policies deny them or ask about them.
     fn standing_of_reads(&self, server: &str) -> ToolStanding {
-        let info = self.shared.host.servers().into_iter().find(|info| info.name == server);
+        let servers = self.shared.host.servers(&self.caller.principal);
+        let info = servers.into_iter().find(|info| info.name == server);
         let (labels, refuses) = info.map(|info| (info.labels, info.refuses)).unwrap_or_default();
         ToolStanding {
             server: server.to_owned(),

@@ -128,7 +128,7 @@ fn refuses_of(server: &str) -> Vec<String> {
 }
 
 impl ToolHost for FakeHost {
-    fn servers(&self) -> Vec<ServerInfo> {
+    fn servers(&self, _: &Principal) -> Vec<ServerInfo> {
         let info = |name: &&str| ServerInfo {
             name: (*name).to_owned(),
             about: format!("the server {name}"),

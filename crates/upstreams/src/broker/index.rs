@@ -26,7 +26,7 @@ async fn described(host: &dyn ToolHost, query: &ToolQuery<'_>) -> Option<ListedT
     let (server, tool) =
         query.words.split_once('.').filter(|_| !query.words.contains(char::is_whitespace))?;
     let is_asked = query.servers.is_empty() || query.servers.iter().any(|one| one == server);
-    let known = host.servers();
+    let known = host.servers(query.principal);
     let server = known.iter().find(|one| one.name == server || super::session::alias(&one.name) == server)?;
     let found = host.describe(query.principal, &server.name, tool).await.ok().filter(|_| is_asked)?;
     let signature = match query.notation {
@@ -60,7 +60,7 @@ impl ToolIndex for ToolBook {
             let servers = match query.words.trim().is_empty() && servers.is_none() {
                 false => Vec::new(),
                 true => host
-                    .servers()
+                    .servers(principal)
                     .into_iter()
                     .map(|one| ListedServer { name: one.name, about: one.about, tools: one.tools })
                     .collect(),

@@ -276,7 +276,7 @@ impl Session {
                 Ok(serde_json::to_value(described).unwrap_or_default())
             }
             Request::Servers => {
-                let known = host.servers();
+                let known = host.servers(principal);
                 let granted: Vec<_> =
                     known.iter().filter(|info| self.servers().contains(&info.name)).collect();
                 let failed = granted.iter().filter(|info| matches!(info.state, ServerState::Failed { .. }));

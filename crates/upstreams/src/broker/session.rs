@@ -120,7 +120,8 @@ impl Session {
         if let Some(found) = found {
             return Ok(found);
         }
-        let is_known = self.shared.host.servers().iter().any(|server| server.name == name);
+        let is_known =
+            self.shared.host.servers(&self.caller.principal).iter().any(|server| server.name == name);
         let (code, message) = match is_known {
             true => ("not_granted", format!("this run may not call the tools of `{}`", name.escape_debug())),
             false => ("unknown_server", format!("there is no server `{}`", name.escape_debug())),

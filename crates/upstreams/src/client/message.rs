@@ -2,11 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::clean;
 use crate::host::{ToolError, ToolErrorCode};
 
-/// The longest message of a server's error that is passed on.
-const ERROR_CHARACTERS_MAX: usize = 500;
 /// JSON-RPC's codes.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
@@ -32,14 +29,13 @@ pub(crate) struct RpcError {
 }
 
 impl RpcError {
-    /// The error for a program. The request arrived.
+    /// The error for a program, with the words of the server as they are. The request arrived.
     pub(crate) fn told(self) -> ToolError {
         let code = match self.code {
             INVALID_PARAMS => ToolErrorCode::BadArguments,
             _ => ToolErrorCode::ServerError,
         };
-        let message = clean::line(&self.message, ERROR_CHARACTERS_MAX);
-        let message = format!("the server answered with error {}: {message}", self.code);
+        let message = format!("the server answered with error {}: {}", self.code, self.message);
         ToolError::new(code, message).after_sending()
     }
 }

@@ -27,8 +27,8 @@ use sha2::{Digest, Sha256};
 use self::callback::{Callback, Expected};
 use self::discovery::{Discovered, discover, text};
 use self::fetch::{Sent, address, ask, form};
-pub(crate) use self::tokens::TokenStore;
-use self::tokens::{Granted, now_s};
+use self::tokens::now_s;
+pub(crate) use self::tokens::{Granted, TokenStore};
 use crate::host::{ToolError, ToolErrorCode};
 use crate::tls::Dialer;
 

@@ -25,8 +25,9 @@ const LEARNED_MAX: u64 = 20;
 const ABOUT_CHARACTERS_MAX: usize = 200;
 
 impl ToolHost for Upstreams {
-    fn servers(&self) -> Vec<ServerInfo> {
-        let info = |server: &Arc<Server>| {
+    fn servers(&self, principal: &Principal) -> Vec<ServerInfo> {
+        let info = |shared: &Arc<Server>| {
+            let server = self.of(shared, principal);
             let (spec, catalogue) = (&server.spec, server.catalogue());
             let is_offered = |tool: &&Tool| access(spec, tool) != ToolAccess::Deny;
             let about = match spec.about.is_empty() {

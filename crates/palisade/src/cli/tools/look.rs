@@ -11,7 +11,7 @@ use crate::config::Settings;
 const LINES_MAX: usize = 200;
 
 pub(super) fn list(host: &Upstreams, settings: &Settings, json: bool) -> Told {
-    let mut servers = host.servers();
+    let mut servers = host.servers(&Principal::local());
     for server in &mut servers {
         // With those that only some principals are shown.
         server.held = host.held(&server.name).map_err(told)?.len();
@@ -99,7 +99,7 @@ fn unknown_language(name: &str) -> Failure {
 pub(super) fn diff(host: &Upstreams, server: Option<&str>) -> Told {
     let servers = match server {
         Some(server) => vec![server.to_owned()],
-        None => host.servers().into_iter().map(|server| server.name).collect(),
+        None => host.servers(&Principal::local()).into_iter().map(|server| server.name).collect(),
     };
     let mut text = String::new();
     for server in servers {
