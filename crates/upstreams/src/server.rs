@@ -9,7 +9,6 @@
 //! caused it gives up. Every start lists the tools before any call, so that a definition that changed while the server
 //! was down is held in time.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use crate::client::change::Change;
 use crate::client::era::{self, Era, Hello};
 use crate::client::{Answer, Bounds, Connection, listing};
 use crate::host::{ServerState, ToolError, ToolErrorCode};
-use crate::learning::Learned;
+use crate::learning::Lessons;
 use crate::spec::ServerSpec;
 use crate::wall::{Started, Starter};
 use crate::{clean, redact};
@@ -59,7 +58,7 @@ pub(crate) struct Server {
     known: Mutex<Known>,
     connection: Mutex<ConnectionState>,
     failures: AtomicU32,
-    pub(crate) learned: Mutex<HashMap<String, Learned>>,
+    pub(crate) lessons: Mutex<Lessons>,
 }
 
 struct Known {
@@ -150,7 +149,7 @@ impl Server {
             known: Mutex::new(Known { catalogue, stamp, looked: Instant::now() }),
             connection: Mutex::new(ConnectionState::Idle),
             failures: AtomicU32::new(0),
-            learned: Mutex::default(),
+            lessons: Mutex::default(),
             spec,
         })
     }

@@ -264,6 +264,13 @@ impl Catalogue {
         accepted
     }
 
+    /// Forgets what results looked like.
+    fn forget_shapes(&mut self) {
+        for tool in &mut self.tools {
+            (tool.facts.shape, tool.facts.seen) = (None, 0);
+        }
+    }
+
     /// Remembers what a result looked like. Returns whether that was news.
     pub(crate) fn learn(&mut self, name: &str, digest: &str, seen: &Shape, times: u64) -> bool {
         let place = self.tools.binary_search_by(|tool| tool.facts.name.as_str().cmp(name));

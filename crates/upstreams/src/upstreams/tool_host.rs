@@ -20,8 +20,6 @@ use crate::spec::{ServerSpec, ServerWall, Transport};
 use crate::stubs;
 use crate::view::{access, check, definition, unknown_tool};
 
-/// How many results of a tool are learned from.
-const LEARNED_MAX: u64 = 20;
 const ABOUT_CHARACTERS_MAX: usize = 200;
 
 impl ToolHost for Upstreams {
@@ -115,7 +113,7 @@ impl ToolHost for Upstreams {
             let is_allowed = |now: &Catalogue| check(spec, meant(spec, now, judged)?);
             let answer = server.request("tools/call", params, &bounds, is_allowed).await?;
             let answer = finished(answer, &spec.labels)?;
-            if server.times_learned(&name) < LEARNED_MAX
+            if server.is_learning(&name)
                 && !tool.has_output_schema()
                 && let Some(shape) = learnable(&answer.result)
             {
