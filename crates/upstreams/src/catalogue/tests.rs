@@ -249,3 +249,18 @@ fn a_catalogue_that_could_not_be_read_again_is_never_written() {
     assert!(smaller.update("s", |kept| kept.list(Vec::new())).is_err());
     assert_eq!(shelf.load("s").held(), 0);
 }
+
+#[test]
+fn a_held_tool_is_accepted_by_its_own_name_or_its_alias() {
+    let mut catalogue = Catalogue::default();
+    catalogue.list(vec![definition("a-b", "one")]);
+    let changed = || vec![definition("a-b", "another"), definition("a_b", "new")];
+    for (name, accepted) in [("a-b", "a-b"), ("a_b", "a_b"), ("a_b_2", "a_b")] {
+        let mut catalogue = catalogue.clone();
+        catalogue.list(changed());
+        assert_eq!(catalogue.accept(Some(&[name.to_owned()])), [accepted]);
+        assert_eq!(catalogue.held(), 1);
+    }
+    catalogue.list(vec![definition("a-b", "another")]);
+    assert_eq!(catalogue.accept(Some(&["a_b".to_owned()])), ["a-b"]);
+}
