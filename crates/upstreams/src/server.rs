@@ -9,6 +9,8 @@
 //! caused it gives up. Every start lists the tools before any call, so that a definition that changed while the server
 //! was down is held in time.
 
+mod listed;
+
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -19,14 +21,13 @@ use tokio::sync::watch;
 
 use crate::catalogue::Catalogue;
 use crate::catalogue::shelf::{Shelf, Stamp};
-use crate::client::change::Change;
 use crate::client::era::{self, Era, Hello};
-use crate::client::{Answer, Bounds, Connection, listing};
+use crate::client::{Answer, Bounds, Connection};
 use crate::host::{ServerState, ToolError, ToolErrorCode};
 use crate::learning::Lessons;
+use crate::redact;
 use crate::spec::ServerSpec;
 use crate::wall::{Started, Starter};
-use crate::{clean, redact};
 
 /// How long a server may take to start and to answer its first question.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -37,8 +38,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_WAITED_MAX: Duration = Duration::from_secs(2);
 /// A server that lived so long had no bad start.
 const STABLE: Duration = Duration::from_secs(60);
-/// How long a listing is trusted where the server cannot say that it changed.
-const LISTING_AGE_MAX: Duration = Duration::from_secs(600);
 /// How often the file of the catalogue is looked at.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// What this program calls itself as a server.
@@ -342,60 +341,6 @@ impl Server {
         }
     }
 
-    /// Lists the tools, and compares them with what was pinned. Credentials are taken out of all that the server said.
-    async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
-        let deadline = Instant::now() + listing::LISTING_PATIENCE;
-        // Taken first: a change that is announced while the pages are read is read again.
-        let change = Change::take(&session.connection);
-        let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
-            true => listing::tools(&session.connection, deadline).await,
-            false => Ok(Vec::new()),
-        };
-        let secrets = session.secrets();
-        let mut definitions = definitions.map_err(|error| redact::error(error, &secrets))?;
-        let shared = (self.key != self.spec.name).then(|| (self.shelf.clone(), self.spec.name.clone()));
-        let listed = self.update(move |catalogue| {
-            definitions.iter_mut().for_each(|definition| redact::result(definition, &secrets));
-            if let Some(hello) = hello {
-                catalogue.header.era = Some(hello.era);
-                catalogue.header.version = hello.version;
-                catalogue.header.name = hello.name;
-                let is_fine = clean::suspicion(&hello.instructions).is_none();
-                catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
-            }
-            match shared {
-                Some((shelf, name)) => catalogue.list_beside(&shelf.load(&name), definitions),
-                None => catalogue.list(definitions),
-            }
-        });
-        listed.await?;
-        *locked(&session.listed) = Instant::now();
-        change.listed();
-        Ok(())
-    }
-
-    /// Asks to be told when the tools change. In the other era servers tell it without being asked.
-    async fn subscribe(&self, session: &Session) {
-        if session.era == Era::Stateless
-            && let Connection::Lines(peer) = &session.connection
-        {
-            peer.subscribe();
-        }
-    }
-
-    /// Lists the tools again if the server says that they changed, or cannot say it.
-    pub(crate) async fn refresh(self: &Arc<Self>, session: &Session) -> Result<(), ToolError> {
-        let is_old = matches!(session.connection, Connection::Http(_))
-            && locked(&session.listed).elapsed() > LISTING_AGE_MAX;
-        if is_old || session.connection.is_changed() {
-            let _turn = session.relisting.lock().await;
-            if is_old || session.connection.is_changed() {
-                self.list(session, None).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Sends a request. It is sent again only if nothing of it has left: the connection was over already.
     pub(crate) async fn request(
         self: &Arc<Self>,
@@ -408,7 +353,7 @@ impl Server {
         let mut attempt = 1;
         loop {
             let session = self.connected(bounds).await?;
-            self.refresh(&session).await?;
+            self.refresh(&session, bounds).await?;
             is_allowed(&self.catalogue())?;
             let opened = Opened::new(&session);
             let outcome = session.connection.request(method, params.clone(), bounds).await;

@@ -177,15 +177,18 @@ impl Session {
     }
 
     /// What the program gets of an answer. The run is marked first: an error, too, may be told in the server's own words.
+    /// An answer that the program does not get is of a call that had its effect.
     async fn labelled(
         &self,
         sent: Result<ToolAnswer, CallError>,
         standing: &ToolStanding,
     ) -> Result<Value, CallError> {
+        let may_have_run = sent.as_ref().map_or_else(|error| error.may_have_run, |_| true);
+        let withheld = |error: CallError| CallError { may_have_run, is_denial: false, ..error };
         let of_answer = sent.iter().flat_map(|answer| &answer.labels);
-        self.mark(of_answer.chain(&standing.labels).cloned().collect()).await?;
+        self.mark(of_answer.chain(&standing.labels).cloned().collect()).await.map_err(withheld)?;
         let answer = sent?;
-        self.count_bytes(answer.bytes)?;
+        self.count_bytes(answer.bytes).map_err(withheld)?;
         Ok(Value::Object(answer.result))
     }
 
@@ -279,6 +282,7 @@ impl Session {
     ) -> Result<ToolAnswer, CallError> {
         let ToolStanding { server, tool, digest, .. } = standing;
         let _places = unless(&ties.cancel, self.take_places(server)).await?;
+        let answer_bytes_max = self.room()?;
         let patience = timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms).min(CALL_PATIENCE));
         let deadline = Instant::now() + patience;
         let call = ToolCall {
@@ -288,7 +292,7 @@ impl Session {
             arguments,
             deadline,
             cancel: ties.cancel.clone(),
-            answer_bytes_max: self.room(),
+            answer_bytes_max,
         };
         self.count_sent(server);
         in_time(patience, self.shared.host.call(call)).await
@@ -362,13 +366,14 @@ impl Session {
 
     async fn send_read(&self, server: &str, uri: &str, ties: &CallTies) -> Result<ToolAnswer, CallError> {
         let _places = unless(&ties.cancel, self.take_places(server)).await?;
+        let answer_bytes_max = self.room()?;
         let read = ResourceRead {
             principal: &self.caller.principal,
             server,
             uri,
             deadline: Instant::now() + CALL_PATIENCE,
             cancel: ties.cancel.clone(),
-            answer_bytes_max: self.room(),
+            answer_bytes_max,
         };
         self.count_sent(server);
         in_time(CALL_PATIENCE, self.shared.host.read(read)).await

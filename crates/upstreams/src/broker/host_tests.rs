@@ -1,6 +1,7 @@
 //! The broker over servers that answer: what is judged is what is called.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use policy::Principal;
 use serde_json::json;
@@ -43,5 +44,29 @@ async fn a_call_that_was_judged_by_another_definition_is_held() {
     let other = ToolName::Judged { own: "echo", digest: "0123" };
     let held = host.call(played::call(&owner, other)).await.unwrap_err();
     assert_eq!((held.code, held.may_have_run), (ToolErrorCode::ToolHeld, false), "{held}");
+    host.close().await;
+}
+
+#[tokio::test]
+async fn a_listing_that_takes_long_does_not_outlast_the_time_of_a_call() {
+    let folder = harness::TestFolder::new();
+    let tools = Changing::default();
+    tools.set(&["echo"]);
+    let listings = std::sync::atomic::AtomicUsize::new(0);
+    let host = played::host(&folder, &[], move |request| {
+        let is_listing = request["method"] == "tools/list";
+        match is_listing && listings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+            true => Vec::new(),
+            false => tools.play(request),
+        }
+    });
+    let owner = Principal::local();
+    let call = || played::call(&owner, ToolName::Spelled("echo"));
+    assert!(host.call(call()).await.is_ok(), "the server tells of a change here");
+    let begun = Instant::now();
+    let deadline = begun + Duration::from_millis(300);
+    let error = host.call(crate::ToolCall { deadline, ..call() }).await.unwrap_err();
+    assert_eq!((error.code, error.may_have_run), (ToolErrorCode::TimedOut, false), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     host.close().await;
 }

@@ -170,10 +170,12 @@ impl Session {
         counted.map_err(|wait| rate_limited("too many requests in this minute", wait))
     }
 
-    /// The most bytes of the next result.
-    pub(super) fn room(&self) -> usize {
-        let left = RUN_BYTES_MAX.saturating_sub(self.lock().used.bytes);
-        usize::try_from(left).unwrap_or(usize::MAX).min(RESULT_BYTES_MAX)
+    /// The most bytes of the next result. Without any, nothing is sent whose result could not be given.
+    pub(super) fn room(&self) -> Result<usize, CallError> {
+        match RUN_BYTES_MAX.saturating_sub(self.lock().used.bytes) {
+            0 => Err(bytes_exhausted()),
+            left => Ok(usize::try_from(left).unwrap_or(usize::MAX).min(RESULT_BYTES_MAX)),
+        }
     }
 
     /// Counts a call that was denied.
