@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// What a server that is reached by URL shows may depend on who is logged in: whatever may send it a request names the
 /// principal, and the request carries the tokens of that principal only.
 pub trait ToolHost: Send + Sync {
-    /// Every configured server, by name, as the principal sees it. Starts none.
-    fn servers(&self, principal: &Principal) -> Vec<ServerInfo>;
+    /// Every configured server, by name, as the viewer sees it. Starts none.
+    fn servers(&self, viewer: Viewer<'_>) -> Vec<ServerInfo>;
 
     /// The tools that match, best first. Asks servers whose tools were never listed.
     fn find<'a>(&'a self, query: FindQuery<'a>) -> BoxFuture<'a, FoundTools>;
@@ -58,6 +58,30 @@ pub trait ToolHost: Send + Sync {
         server: &'a str,
         dialect: Dialect,
     ) -> BoxFuture<'a, Result<String, ToolError>>;
+}
+
+/// Who looks at servers and tools.
+#[derive(Clone, Copy)]
+pub struct Viewer<'a> {
+    /// Servers are asked and shown with the tokens of this principal and of no other.
+    pub principal: &'a Principal,
+    /// Tools that do not exist for the viewer. `None` hides none.
+    pub is_hidden: Option<&'a IsHidden<'a>>,
+}
+
+/// Whether a tool is hidden, by the name of its server, its own name and its alias.
+pub type IsHidden<'a> = dyn Fn(&str, &str, &str) -> bool + Send + Sync + 'a;
+
+impl<'a> Viewer<'a> {
+    /// A principal from whom nothing is hidden.
+    pub fn of(principal: &'a Principal) -> Self {
+        Self { principal, is_hidden: None }
+    }
+
+    /// Whether a tool exists for the viewer.
+    pub(crate) fn sees(&self, server: &str, own: &str, alias: &str) -> bool {
+        self.is_hidden.is_none_or(|is_hidden| !is_hidden(server, own, alias))
+    }
 }
 
 /// The notation of signatures and declarations.
@@ -113,10 +137,10 @@ pub enum ServerState {
 }
 
 /// What to find.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct FindQuery<'a> {
-    /// Who asks. Servers are listed with the tokens of this principal and of no other.
-    pub principal: &'a Principal,
+    /// Who asks.
+    pub viewer: Viewer<'a>,
     /// Words, or the exact name `server.tool`. Empty lists tools by name.
     pub words: &'a str,
     /// The servers to look in. `None` means all of them.

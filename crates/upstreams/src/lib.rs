@@ -25,9 +25,9 @@ mod wall;
 
 pub use client::process::DEPTH_VARIABLE;
 pub use host::{
-    Dialect, Effect, FindQuery, FoundTool, FoundTools, LearnedShape, ResourceRead, ServerInfo, ServerState,
-    ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolName,
-    ToolStanding,
+    Dialect, Effect, FindQuery, FoundTool, FoundTools, IsHidden, LearnedShape, ResourceRead, ServerInfo,
+    ServerState, ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost,
+    ToolName, ToolStanding, Viewer,
 };
 pub use oauth::Login;
 pub use spec::{

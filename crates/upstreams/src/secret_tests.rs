@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::oauth::{Granted, TokenStore};
 use crate::played::{self, Changing};
-use crate::{Dialect, FindQuery, ServerState, ToolHost, ToolName, Upstreams};
+use crate::{Dialect, FindQuery, ServerState, ToolHost, ToolName, Upstreams, Viewer};
 
 const TOKEN: &str = "t0ken-of-the-owner";
 const SECRET: &str = "s3cret-of-the-server";
@@ -19,15 +19,20 @@ fn owner() -> Principal {
 /// All that the host tells about its servers and tools.
 async fn told(host: &Upstreams) -> String {
     let owner = owner();
-    let query =
-        FindQuery { principal: &owner, words: "", servers: None, dialect: Dialect::Python, limit: 100 };
+    let query = FindQuery {
+        viewer: Viewer::of(&owner),
+        words: "",
+        servers: None,
+        dialect: Dialect::Python,
+        limit: 100,
+    };
     let found = host.find(query).await;
     let described: Vec<Value> = match host.describe(&owner, "s", "echo").await {
         Ok(described) => vec![json!(described)],
         Err(error) => vec![json!(error.to_string())],
     };
     let stubs = host.stubs(&owner, "s", Dialect::TypeScript).await;
-    format!("{} {described:?} {stubs:?} {}", json!(host.servers(&owner)), json!(found))
+    format!("{} {described:?} {stubs:?} {}", json!(host.servers(Viewer::of(&owner))), json!(found))
 }
 
 async fn call(host: &Upstreams) -> Result<crate::ToolAnswer, crate::ToolError> {
@@ -67,7 +72,9 @@ async fn errors_of_starts_and_listings_are_told_without_credentials() {
         });
         let error = call(&host).await.unwrap_err();
         assert!(error.message.contains("xxx") && !error.message.contains("s3c"), "{failing}: {error}");
-        let ServerState::Failed { reason } = &host.servers(&owner())[0].state else { panic!("{failing}") };
+        let ServerState::Failed { reason } = &host.servers(Viewer::of(&owner()))[0].state else {
+            panic!("{failing}")
+        };
         assert!(!reason.contains("s3c"), "{reason}");
     }
 }
@@ -132,7 +139,7 @@ async fn a_start_with_a_login_fails_without_its_token_in_the_reason() {
     TokenStore::new(folder.path()).save("s", &owner(), &granted(&url)).unwrap();
     let error = call(&host).await.unwrap_err();
     assert!(error.message.contains("bad [redacted]"), "{error}");
-    let ServerState::Failed { reason } = &host.servers(&owner())[0].state else {
+    let ServerState::Failed { reason } = &host.servers(Viewer::of(&owner()))[0].state else {
         panic!("it has not failed")
     };
     assert!(!reason.contains(TOKEN), "{reason}");
@@ -152,12 +159,12 @@ async fn a_principal_sees_nothing_of_the_servers_of_another() {
     .await;
     TokenStore::new(folder.path()).save("s", &owner(), &granted(&url)).unwrap();
     assert!(call(&host).await.is_ok());
-    let of_owner = &host.servers(&owner())[0];
+    let of_owner = &host.servers(Viewer::of(&owner()))[0];
     assert_eq!(
         (of_owner.instructions.as_str(), of_owner.tools, &of_owner.state),
         ("for the owner", 1, &ServerState::Ready)
     );
-    let of_other = &host.servers(&other)[0];
+    let of_other = &host.servers(Viewer::of(&other))[0];
     assert_eq!((of_other.instructions.as_str(), of_other.about.as_str(), of_other.tools), ("", "", 0));
     assert_eq!((of_other.is_listed, &of_other.state), (false, &ServerState::Idle));
     host.close().await;

@@ -318,12 +318,20 @@ impl Upstreams {
     /// The places of all tools that match, best first.
     fn places(&self, indexed: &Indexed, query: &FindQuery<'_>) -> Vec<Place> {
         let wanted: Vec<bool> = self.servers.iter().map(|server| is_wanted(server, query)).collect();
-        let is_wanted = |place: Place| wanted.get(place.0 as usize).copied().unwrap_or(false);
+        let is_seen = |(server, tool): Place| {
+            let tools = indexed.catalogues.get(server as usize).map(|catalogue| &catalogue.tools);
+            let facts = tools.and_then(|tools| tools.get(tool as usize)).map(|tool| &tool.facts);
+            self.servers.get(server as usize).zip(facts).is_some_and(|(server, facts)| {
+                query.viewer.sees(&server.spec.name, &facts.name, &facts.alias)
+            })
+        };
+        let is_wanted =
+            |place: Place| wanted.get(place.0 as usize).copied().unwrap_or(false) && is_seen(place);
         if let Some((server, tool)) = query.words.trim().split_once('.')
             && let Ok(found) = self.server(server)
             && let Some(place) = self.servers.iter().position(|one| Arc::ptr_eq(one, found))
             && let Some(tool) = indexed.catalogues.get(place).and_then(|catalogue| catalogue.place(tool))
-            && wanted[place]
+            && is_wanted((place as u32, tool))
         {
             return vec![(place as u32, tool)];
         }
@@ -338,9 +346,9 @@ impl Upstreams {
 
     async fn search(&self, query: FindQuery<'_>) -> FoundTools {
         let servers: Vec<Arc<Server>> =
-            self.servers.iter().map(|server| self.of(server, query.principal)).collect();
+            self.servers.iter().map(|server| self.of(server, query.viewer.principal)).collect();
         let failed = self.list_new(&servers, &query).await;
-        let indexed = self.indexed(query.principal, &servers).await;
+        let indexed = self.indexed(query.viewer.principal, &servers).await;
         let places = self.places(&indexed, &query);
         let shown = places.iter().take(query.limit).map(|(server, tool)| {
             let (server, catalogue) = (&servers[*server as usize], &indexed.catalogues[*server as usize]);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use upstreams::{
     Dialect, FindQuery, ServerSpec, ServerWall, StdioSpec, Template, ToolAnswer, ToolCall, ToolError,
-    ToolHost, ToolName, ToolRules, Transport, Upstreams, UpstreamsConfig,
+    ToolHost, ToolName, ToolRules, Transport, Upstreams, UpstreamsConfig, Viewer,
 };
 
 /// A folder that is removed at the end.
@@ -84,7 +84,7 @@ pub(crate) fn owner() -> &'static Principal {
 
 /// A search of the owner in all servers.
 pub(crate) fn query(words: &str, limit: usize) -> FindQuery<'_> {
-    FindQuery { principal: owner(), words, servers: None, dialect: Dialect::Python, limit }
+    FindQuery { viewer: Viewer::of(owner()), words, servers: None, dialect: Dialect::Python, limit }
 }
 
 pub(crate) fn arguments(value: Value) -> Map<String, Value> {

@@ -14,7 +14,7 @@ use super::rates::Rates;
 use super::session::{Session, Shared};
 use super::shelf::Shelf;
 use super::{CALLS_PER_MINUTE_MAX, REQUESTS_PER_MINUTE_MAX};
-use crate::ToolHost;
+use crate::{ToolHost, Viewer};
 
 /// The folder of the broker in the state directory.
 const FOLDER: &str = "tools";
@@ -44,7 +44,7 @@ impl ToolBook {
         let is_bundled =
             |name: &String| offered.iter().any(|one| one.tools.contains(name) || one.name == *name);
         // For all callers: what a server says to the owner's login is not told.
-        let servers = host.servers(&Principal::anonymous());
+        let servers = host.servers(Viewer::of(&Principal::anonymous()));
         let own: Vec<Offered> = servers
             .iter()
             .filter(|server| !is_bundled(&server.name))

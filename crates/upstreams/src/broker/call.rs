@@ -17,7 +17,7 @@ use super::CALL_PATIENCE;
 use super::session::{Pending, Session, names_of};
 use crate::{
     Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode, ToolName,
-    ToolStanding,
+    ToolStanding, Viewer,
 };
 
 /// How much longer than its deadline a host may take to say that a call is over.
@@ -147,11 +147,14 @@ impl Session {
         let standing = unless(&ties.cancel, async {
             match self.shared.host.standing(&self.caller.principal, server, &tool).await {
                 Ok(standing) => Ok(standing),
-                Err(error) => Err(self.server_failed(server, error).await),
+                Err(error) => Err(self.server_failed((server, pending.name()), error).await),
             }
         });
         let standing = standing.await?;
-        self.check_labels(&standing)?;
+        // Of a tool that is hidden, nothing but its judgement is told.
+        if !self.is_hidden(&names_of(&standing.server, &standing.tool, &standing.alias)) {
+            self.check_labels(&standing)?;
+        }
         let arguments = Value::Object(arguments);
         let admitted = unless(&ties.cancel, self.admit(&standing, &arguments, (ties, pending))).await?;
         // A human may have taken long: what the run has read meanwhile counts.
@@ -192,10 +195,15 @@ impl Session {
         Ok(Value::Object(answer.result))
     }
 
-    /// The error of a server that could not be asked about its tools. What it said last may be in it.
-    pub(super) async fn server_failed(&self, server: &str, error: ToolError) -> CallError {
+    /// The error of a server that could not be asked about a tool, by the name as the program spelled it. What it said
+    /// last may be in it.
+    pub(super) async fn server_failed(&self, (server, name): (&str, &str), error: ToolError) -> CallError {
+        if error.code == ToolErrorCode::UnknownTool {
+            // As for a tool that a policy hides, and without near names, which may be hidden.
+            return unknown_tool(name);
+        }
         // These are Palisade's own words about names.
-        let is_own = matches!(error.code, ToolErrorCode::UnknownTool | ToolErrorCode::UnknownServer);
+        let is_own = error.code == ToolErrorCode::UnknownServer;
         if !is_own && let Err(unkept) = self.mark(self.labels_of(|info| info.name == server)).await {
             return unkept;
         }
@@ -204,7 +212,7 @@ impl Session {
 
     /// The labels of the servers that are meant.
     pub(super) fn labels_of(&self, is_meant: impl Fn(&ServerInfo) -> bool) -> BTreeSet<String> {
-        let servers = self.shared.host.servers(&self.caller.principal);
+        let servers = self.shared.host.servers(Viewer::of(&self.caller.principal));
         servers.into_iter().filter(is_meant).flat_map(|info| info.labels).collect()
     }
 
@@ -246,7 +254,7 @@ impl Session {
             let refused = match gatekeeper.admit_nested(judged, asks.clone()).await {
                 Ok(admitted) => return Ok(admitted),
                 // It is recorded, and the answer is that for a tool that does not exist.
-                Err(_) if self.is_hidden(&names) => return Err(unknown_tool(name)),
+                Err(_) if self.is_hidden(&names) => return Err(unknown_tool(pending.name())),
                 Err(refused) => refused,
             };
             let Some(id) = refused.approval_id.clone().filter(|_| refused.code == APPROVAL_REQUIRED) else {
@@ -349,7 +357,7 @@ impl Session {
 
     /// What holds for reads of resources: the labels of the server. Only policies deny them or ask about them.
     fn standing_of_reads(&self, server: &str) -> ToolStanding {
-        let servers = self.shared.host.servers(&self.caller.principal);
+        let servers = self.shared.host.servers(Viewer::of(&self.caller.principal));
         let info = servers.into_iter().find(|info| info.name == server);
         let (labels, refuses) = info.map(|info| (info.labels, info.refuses)).unwrap_or_default();
         ToolStanding {

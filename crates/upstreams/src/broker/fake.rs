@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Dialect, Effect, FindQuery, FoundTool, FoundTools, ResourceRead, ServerInfo, ServerState, ToolAccess,
-    ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
+    ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding, Viewer,
 };
 
 /// The smallest PNG: one pixel, base64.
@@ -128,7 +128,7 @@ fn refuses_of(server: &str) -> Vec<String> {
 }
 
 impl ToolHost for FakeHost {
-    fn servers(&self, _: &Principal) -> Vec<ServerInfo> {
+    fn servers(&self, _: Viewer<'_>) -> Vec<ServerInfo> {
         let info = |name: &&str| ServerInfo {
             name: (*name).to_owned(),
             about: format!("the server {name}"),
@@ -152,6 +152,7 @@ impl ToolHost for FakeHost {
         let words = query.words.to_owned();
         let found =
             all.filter(|(server, tool)| words.is_empty() || format!("{server}.{}", tool.0).contains(&words));
+        let found = found.filter(|(server, tool)| query.viewer.sees(server, tool.0, tool.0));
         let mut tools: Vec<FoundTool> = found
             .map(|(server, (tool, effect, access))| FoundTool {
                 name: format!("{server}.{tool}"),

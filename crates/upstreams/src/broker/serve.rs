@@ -19,7 +19,7 @@ use super::request::{Memory, Request, RequestLine, parse};
 use super::session::{Session, names_of};
 use super::shelf::{Document, ShelfError};
 use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
-use crate::{FindQuery, ServerInfo, ServerState};
+use crate::{FindQuery, ServerInfo, ServerState, Viewer};
 
 const READ_BYTES: usize = 16 << 10;
 /// Answers that wait together are written together up to this length.
@@ -250,24 +250,26 @@ impl Session {
                         .map(|name| self.server(name).map(str::to_owned))
                         .collect::<Result<_, _>>()?,
                 };
-                let query = FindQuery { principal, words: &words, servers: Some(&servers), dialect, limit };
-                let mut found = host.find(query).await;
+                let hides = self.hides();
+                let viewer = Viewer { principal, is_hidden: hides.as_deref() };
+                let query = FindQuery { viewer, words: &words, servers: Some(&servers), dialect, limit };
+                let found = host.find(query).await;
                 // Why a server failed may be told in its own words.
                 if !found.failed.is_empty() {
                     let is_failed =
                         |info: &ServerInfo| found.failed.iter().any(|(name, _)| *name == info.name);
                     self.mark(self.labels_of(is_failed)).await?;
                 }
-                let shown = found.tools.len();
-                found.tools.retain(|tool| !self.is_hidden(&[tool.name.clone(), tool.own_name.clone()]));
-                found.total = found.total.saturating_sub(shown - found.tools.len());
                 Ok(serde_json::to_value(found).unwrap_or_default())
             }
             Request::Describe { server, tool } => {
                 let server_name = self.server(&server)?;
                 let described = match host.describe(principal, server_name, &tool).await {
                     Ok(described) => described,
-                    Err(error) => return Err(self.server_failed(server_name, error).await),
+                    Err(error) => {
+                        let name = format!("{server}.{tool}");
+                        return Err(self.server_failed((server_name, &name), error).await);
+                    }
                 };
                 let names = names_of(&described.server, &described.tool, &described.alias);
                 if self.is_hidden(&names) {
@@ -276,7 +278,8 @@ impl Session {
                 Ok(serde_json::to_value(described).unwrap_or_default())
             }
             Request::Servers => {
-                let known = host.servers(principal);
+                let hides = self.hides();
+                let known = host.servers(Viewer { principal, is_hidden: hides.as_deref() });
                 let granted: Vec<_> =
                     known.iter().filter(|info| self.servers().contains(&info.name)).collect();
                 let failed = granted.iter().filter(|info| matches!(info.state, ServerState::Failed { .. }));

@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use super::Upstreams;
 use crate::answers::{finished, learnable};
-use crate::catalogue::{Catalogue, Tool};
+use crate::catalogue::{Catalogue, Pin, Tool};
 use crate::client::Bounds;
 use crate::host::{
     Dialect, FindQuery, FoundTools, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall,
-    ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolName, ToolStanding,
+    ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolName, ToolStanding, Viewer,
 };
 use crate::server::Server;
 use crate::spec::{ServerSpec, ServerWall, Transport};
@@ -23,11 +23,13 @@ use crate::view::{access, check, definition, unknown_tool};
 const ABOUT_CHARACTERS_MAX: usize = 200;
 
 impl ToolHost for Upstreams {
-    fn servers(&self, principal: &Principal) -> Vec<ServerInfo> {
+    fn servers(&self, viewer: Viewer<'_>) -> Vec<ServerInfo> {
         let info = |shared: &Arc<Server>| {
-            let server = self.of(shared, principal);
+            let server = self.of(shared, viewer.principal);
             let (spec, catalogue) = (&server.spec, server.catalogue());
-            let is_offered = |tool: &&Tool| access(spec, tool) != ToolAccess::Deny;
+            let is_seen = |tool: &&Tool| viewer.sees(&spec.name, &tool.facts.name, &tool.facts.alias);
+            let is_offered = |tool: &&Tool| is_seen(tool) && access(spec, tool) != ToolAccess::Deny;
+            let is_held = |tool: &&Tool| is_seen(tool) && tool.pin() != Pin::Accepted;
             let about = match spec.about.is_empty() {
                 true => crate::clean::line(&catalogue.header.instructions, ABOUT_CHARACTERS_MAX),
                 false => spec.about.clone(),
@@ -42,7 +44,7 @@ impl ToolHost for Upstreams {
                 state: server.state(),
                 tools: catalogue.tools.iter().filter(is_offered).count(),
                 is_listed: catalogue.header.is_listed,
-                held: catalogue.held(),
+                held: catalogue.tools.iter().filter(is_held).count(),
                 labels: spec.labels.clone(),
                 refuses: spec.refuses.clone(),
                 instructions: catalogue.header.instructions.clone(),
