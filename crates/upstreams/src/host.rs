@@ -340,6 +340,8 @@ pub struct ToolCall<'a> {
     pub cancel: CancellationToken,
     /// The most bytes of the answer.
     pub answer_bytes_max: usize,
+    /// Whether the shape of the answer may be told to others: not if the call or the answer may hold what is marked.
+    pub is_learned_from: bool,
 }
 
 /// A read of a resource.

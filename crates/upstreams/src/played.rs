@@ -216,5 +216,6 @@ pub(crate) fn call<'a>(principal: &'a Principal, tool: ToolName<'a>) -> ToolCall
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
         answer_bytes_max: 8 << 20,
+        is_learned_from: true,
     }
 }

@@ -89,6 +89,7 @@ pub(crate) async fn a_call_is_cancelled() {
         deadline: Instant::now() + Duration::from_secs(30),
         cancel: cancel.clone(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     let cancelling = async {
         until("the call", Duration::from_secs(10), || folder.count() > 0).await;

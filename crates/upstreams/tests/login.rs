@@ -227,6 +227,7 @@ async fn called(
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }

@@ -105,6 +105,7 @@ pub(crate) async fn call_with(
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
         answer_bytes_max: 8 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }
@@ -124,6 +125,7 @@ pub(crate) async fn call_within(
         deadline: Instant::now() + time,
         cancel: CancellationToken::new(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }

@@ -301,6 +301,8 @@ impl Session {
             deadline,
             cancel: ties.cancel.clone(),
             answer_bytes_max,
+            // All runs see what was learned.
+            is_learned_from: standing.labels.is_empty() && self.labels().is_empty(),
         };
         self.count_sent(server);
         in_time(patience, self.shared.host.call(call)).await

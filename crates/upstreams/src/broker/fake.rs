@@ -47,6 +47,7 @@ pub struct FakeHost {
     in_flight: AtomicUsize,
     peak: AtomicUsize,
     cancelled: AtomicUsize,
+    learned: AtomicUsize,
 }
 
 impl FakeHost {
@@ -62,6 +63,11 @@ impl FakeHost {
     /// The most calls at once.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::SeqCst)
+    }
+
+    /// The calls whose answers could be learned from.
+    pub fn learned(&self) -> usize {
+        self.learned.load(Ordering::SeqCst)
     }
 
     /// The calls that were cancelled.
@@ -227,6 +233,7 @@ impl ToolHost for FakeHost {
     fn call<'a>(&'a self, call: ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
         Box::pin(async move {
             self.lock().push(format!("{}.{}", call.server, call.tool.text()));
+            self.learned.fetch_add(usize::from(call.is_learned_from), Ordering::SeqCst);
             let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(now, Ordering::SeqCst);
             let answer = self.answer(call).await;

@@ -30,7 +30,10 @@ type Refreshed = Option<Option<String>>;
 
 /// Who refreshes what in this process.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<HashMap<(String, Principal), Arc<Turn>>>>);
+pub(super) struct Turns(Arc<Mutex<ByCredential>>);
+
+/// By server and principal.
+type ByCredential = HashMap<(String, Principal), Arc<Turn>>;
 
 /// The refreshes of one credential.
 #[derive(Debug, Default)]

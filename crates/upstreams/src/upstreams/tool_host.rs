@@ -115,7 +115,8 @@ impl ToolHost for Upstreams {
             let is_allowed = |now: &Catalogue| check(spec, meant(spec, now, judged)?);
             let answer = server.request("tools/call", params, &bounds, is_allowed).await?;
             let answer = finished(answer, &spec.labels)?;
-            if server.is_learning(&name)
+            if call.is_learned_from
+                && server.is_learning(&name)
                 && !tool.has_output_schema()
                 && let Some(shape) = learnable(&answer.result)
             {

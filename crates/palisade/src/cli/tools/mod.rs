@@ -211,6 +211,7 @@ async fn call(host: &Upstreams, name: &str, arguments: Map<String, Value>) -> To
         deadline: Instant::now() + CALL_PATIENCE,
         cancel: tokio_util::sync::CancellationToken::new(),
         answer_bytes_max: ANSWER_BYTES_MAX,
+        is_learned_from: true,
     };
     let answer = host.call(call).await.map_err(told)?;
     let text = serde_json::to_string_pretty(&json!(answer.result)).unwrap_or_default();
