@@ -22,7 +22,7 @@ use crate::{
 type Player = dyn Fn(&Value) -> Vec<Value> + Send + Sync;
 
 /// A server, and the credential that it got.
-pub(crate) struct Played {
+pub(crate) struct PlayedServer {
     player: Arc<Player>,
     secrets: Vec<String>,
 }
@@ -39,7 +39,7 @@ impl WalledEnd for NoEnd {
     }
 }
 
-impl WalledStart for Played {
+impl WalledStart for PlayedServer {
     fn start<'a>(&'a self, _: WalledProgram<'a>) -> BoxFuture<'a, Result<WalledProcess, ToolError>> {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(ours);
@@ -140,7 +140,7 @@ pub(crate) fn host(
     player: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
 ) -> Arc<Upstreams> {
     let secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
-    let wall: Arc<dyn WalledStart> = Arc::new(Played { player: Arc::new(player), secrets });
+    let wall: Arc<dyn WalledStart> = Arc::new(PlayedServer { player: Arc::new(player), secrets });
     let transport = Transport::Stdio(StdioSpec {
         command: "played".to_owned(),
         args: Vec::new(),

@@ -30,7 +30,7 @@ use self::discovery::{Discovered, discover, text};
 use self::fetch::{Sent, address, ask, form};
 use self::tokens::now_s;
 pub(crate) use self::tokens::{Granted, TokenStore};
-use self::turns::Turn;
+use self::turns::CredentialRefresh;
 use crate::host::{ToolError, ToolErrorCode};
 use crate::tls::Dialer;
 
@@ -75,7 +75,7 @@ pub(crate) struct Credential {
     pub(crate) store: TokenStore,
     pub(crate) dialer: Dialer,
     known: Mutex<Known>,
-    turn: Arc<Turn>,
+    turn: Arc<CredentialRefresh>,
 }
 
 /// The tokens that are in use.

@@ -13,7 +13,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::turns::{self, FileTurn, Turns};
+use super::turns::{self, FileTurn, RefreshBook};
 
 const FOLDER: &str = "tools/tokens";
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -41,12 +41,12 @@ pub(crate) struct Granted {
 pub(crate) struct TokenStore {
     folder: PathBuf,
     /// The refreshes in this process.
-    pub(super) turns: Turns,
+    pub(super) turns: RefreshBook,
 }
 
 impl TokenStore {
     pub(crate) fn new(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join(FOLDER), turns: Turns::default() }
+        Self { folder: state_dir.join(FOLDER), turns: RefreshBook::default() }
     }
 
     fn file(&self, server: &str, principal: &Principal) -> PathBuf {

@@ -30,14 +30,14 @@ type Refreshed = Option<Option<String>>;
 
 /// Who refreshes what in this process.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<ByCredential>>);
+pub(super) struct RefreshBook(Arc<Mutex<ByCredential>>);
 
 /// By server and principal.
-type ByCredential = HashMap<(String, Principal), Arc<Turn>>;
+type ByCredential = HashMap<(String, Principal), Arc<CredentialRefresh>>;
 
 /// The refreshes of one credential.
 #[derive(Debug, Default)]
-pub(super) struct Turn(Mutex<State>);
+pub(super) struct CredentialRefresh(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -50,9 +50,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Turns {
+impl RefreshBook {
     /// The turns of a credential, which all connections with it share.
-    pub(super) fn of(&self, server: &str, principal: &Principal) -> Arc<Turn> {
+    pub(super) fn of(&self, server: &str, principal: &Principal) -> Arc<CredentialRefresh> {
         let mut turns = locked(&self.0);
         if turns.len() >= TURNS_MAX {
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
