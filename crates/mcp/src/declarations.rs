@@ -1,6 +1,6 @@
 //! `palisade://tools/{server}`: typed declarations of the tools of one server, as `.pyi` or `.d.ts`.
 
-use engine::access::{ListedTool, Notation, ToolQuery};
+use engine::access::Notation;
 use engine::{Caller, Engine};
 use rmcp::model::{ErrorData, ResourceContents, ResourceTemplate};
 
@@ -42,17 +42,7 @@ pub(crate) async fn read(
     uri: &str,
 ) -> Result<ResourceContents, ErrorData> {
     let index = engine.tool_index().ok_or_else(|| not_found(uri))?;
-    if engine.gatekeeper().binds(caller) {
-        let servers = [server.to_owned()];
-        let principal = &caller.principal;
-        let all = ToolQuery { principal, words: "", servers: &servers, notation, limit: usize::MAX };
-        let is_hidden =
-            |tool: &ListedTool| engine.gatekeeper().conceals(caller, &[&tool.name, &tool.own_name]);
-        if index.find(all).await.tools.iter().any(is_hidden) {
-            return Err(not_found(uri));
-        }
-    }
-    let text = index.declarations(&caller.principal, server, notation).await;
+    let text = index.declarations(caller, server, notation).await;
     let text = text.map_err(|error| match error.code.as_str() {
         "unknown_server" => not_found(uri),
         _ => ErrorData::internal_error(error.message, None),

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// What a server that is reached by URL shows may depend on who is logged in: whatever may send it a request names the
 /// principal, and the request carries the tokens of that principal only.
 pub trait ToolHost: Send + Sync {
-    /// Every configured server, by name. Starts none.
-    fn servers(&self) -> Vec<ServerInfo>;
+    /// Every configured server, by name, as the viewer sees it. Starts none.
+    fn servers(&self, viewer: Viewer<'_>) -> Vec<ServerInfo>;
 
     /// The tools that match, best first. Asks servers whose tools were never listed.
     fn find<'a>(&'a self, query: FindQuery<'a>) -> BoxFuture<'a, FoundTools>;
@@ -58,6 +58,30 @@ pub trait ToolHost: Send + Sync {
         server: &'a str,
         dialect: Dialect,
     ) -> BoxFuture<'a, Result<String, ToolError>>;
+}
+
+/// Who looks at servers and tools.
+#[derive(Clone, Copy)]
+pub struct Viewer<'a> {
+    /// Servers are asked and shown with the tokens of this principal and of no other.
+    pub principal: &'a Principal,
+    /// Tools that do not exist for the viewer. `None` hides none.
+    pub is_hidden: Option<&'a IsHidden<'a>>,
+}
+
+/// Whether a tool is hidden, by the name of its server, its own name and its alias.
+pub type IsHidden<'a> = dyn Fn(&str, &str, &str) -> bool + Send + Sync + 'a;
+
+impl<'a> Viewer<'a> {
+    /// A principal from whom nothing is hidden.
+    pub fn of(principal: &'a Principal) -> Self {
+        Self { principal, is_hidden: None }
+    }
+
+    /// Whether a tool exists for the viewer.
+    pub(crate) fn sees(&self, server: &str, own: &str, alias: &str) -> bool {
+        self.is_hidden.is_none_or(|is_hidden| !is_hidden(server, own, alias))
+    }
 }
 
 /// The notation of signatures and declarations.
@@ -113,10 +137,10 @@ pub enum ServerState {
 }
 
 /// What to find.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct FindQuery<'a> {
-    /// Who asks. Servers are listed with the tokens of this principal and of no other.
-    pub principal: &'a Principal,
+    /// Who asks.
+    pub viewer: Viewer<'a>,
     /// Words, or the exact name `server.tool`. Empty lists tools by name.
     pub words: &'a str,
     /// The servers to look in. `None` means all of them.
@@ -227,7 +251,7 @@ pub struct ToolStanding {
     pub labels: Vec<String>,
     /// Which labels of a run bar calls of it.
     pub refuses: Vec<String>,
-    /// The digest of the pinned definition, hexadecimal.
+    /// The digest of the definition, hexadecimal. A call with it ([`ToolName::Judged`]) is of this definition.
     pub digest: String,
 }
 
@@ -276,6 +300,29 @@ pub struct LearnedShape {
     pub seen: u64,
 }
 
+/// Which tool a call means. The own name of one tool may be the alias of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolName<'a> {
+    /// As a program spells it: an alias, else an own name.
+    Spelled(&'a str),
+    /// The tool of a [`ToolStanding`]. Another tool, or another definition of it, is not called.
+    Judged {
+        /// The own name.
+        own: &'a str,
+        /// The digest of the definition that was judged.
+        digest: &'a str,
+    },
+}
+
+impl<'a> ToolName<'a> {
+    /// The name alone.
+    pub fn text(self) -> &'a str {
+        match self {
+            Self::Spelled(name) | Self::Judged { own: name, .. } => name,
+        }
+    }
+}
+
 /// A call of a tool.
 #[derive(Clone)]
 pub struct ToolCall<'a> {
@@ -283,8 +330,8 @@ pub struct ToolCall<'a> {
     pub principal: &'a Principal,
     /// The server.
     pub server: &'a str,
-    /// The tool's own name or its alias.
-    pub tool: &'a str,
+    /// The tool.
+    pub tool: ToolName<'a>,
     /// The arguments. Numbers keep their digits.
     pub arguments: Map<String, Value>,
     /// When the answer must be there. The server's own `timeout_s` may be earlier.
@@ -293,6 +340,8 @@ pub struct ToolCall<'a> {
     pub cancel: CancellationToken,
     /// The most bytes of the answer.
     pub answer_bytes_max: usize,
+    /// Whether the shape of the answer may be told to others: not if the call or the answer may hold what is marked.
+    pub is_learned_from: bool,
 }
 
 /// A read of a resource.

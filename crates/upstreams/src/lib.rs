@@ -8,7 +8,11 @@ mod client;
 mod host;
 mod learning;
 mod oauth;
+#[cfg(test)]
+mod played;
 mod redact;
+#[cfg(test)]
+mod secret_tests;
 mod server;
 mod shape;
 mod spec;
@@ -21,8 +25,9 @@ mod wall;
 
 pub use client::process::DEPTH_VARIABLE;
 pub use host::{
-    Dialect, Effect, FindQuery, FoundTool, FoundTools, LearnedShape, ResourceRead, ServerInfo, ServerState,
-    ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
+    Dialect, Effect, FindQuery, FoundTool, FoundTools, IsHidden, LearnedShape, ResourceRead, ServerInfo,
+    ServerState, ToolAccess, ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost,
+    ToolName, ToolStanding, Viewer,
 };
 pub use oauth::Login;
 pub use spec::{

@@ -2,9 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use crate::clean;
 use crate::host::ToolError;
 
 const MASK: &str = "[redacted]";
+/// The longest message of an error: what a server said, and the words around it.
+const ERROR_CHARACTERS_MAX: usize = 600;
 
 /// Replaces every occurrence in every text of a result.
 pub(crate) fn result(result: &mut Map<String, Value>, secrets: &[String]) {
@@ -15,9 +18,9 @@ pub(crate) fn result(result: &mut Map<String, Value>, secrets: &[String]) {
     *result = fields.into_iter().map(|(key, value)| (text(key, secrets), clean(value, secrets))).collect();
 }
 
-/// Replaces every occurrence in the message of an error.
+/// Replaces every occurrence in the message of an error, which is cut only then: a part of a credential is not found.
 pub(crate) fn error(mut error: ToolError, secrets: &[String]) -> ToolError {
-    error.message = text(error.message, secrets);
+    error.message = clean::line(&text(error.message, secrets), ERROR_CHARACTERS_MAX);
     error
 }
 
@@ -33,9 +36,10 @@ fn clean(value: Value, secrets: &[String]) -> Value {
     }
 }
 
-fn text(mut text: String, secrets: &[String]) -> String {
+/// Replaces every occurrence in a text.
+pub(crate) fn text(mut text: String, secrets: &[String]) -> String {
     for secret in secrets {
-        if text.contains(secret.as_str()) {
+        if !secret.is_empty() && text.contains(secret.as_str()) {
             text = text.replace(secret.as_str(), MASK);
         }
     }

@@ -9,7 +9,8 @@
 //! caused it gives up. Every start lists the tools before any call, so that a definition that changed while the server
 //! was down is held in time.
 
-use std::collections::HashMap;
+mod listed;
+
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -20,14 +21,13 @@ use tokio::sync::watch;
 
 use crate::catalogue::Catalogue;
 use crate::catalogue::shelf::{Shelf, Stamp};
-use crate::client::change::Change;
 use crate::client::era::{self, Era, Hello};
-use crate::client::{Answer, Bounds, Connection, listing};
+use crate::client::{Answer, Bounds, Connection};
 use crate::host::{ServerState, ToolError, ToolErrorCode};
-use crate::learning::Learned;
+use crate::learning::Lessons;
+use crate::redact;
 use crate::spec::ServerSpec;
 use crate::wall::{Started, Starter};
-use crate::{clean, redact};
 
 /// How long a server may take to start and to answer its first question.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -38,8 +38,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_WAITED_MAX: Duration = Duration::from_secs(2);
 /// A server that lived so long had no bad start.
 const STABLE: Duration = Duration::from_secs(60);
-/// How long a listing is trusted where the server cannot say that it changed.
-const LISTING_AGE_MAX: Duration = Duration::from_secs(600);
 /// How often the file of the catalogue is looked at.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// What this program calls itself as a server.
@@ -59,7 +57,7 @@ pub(crate) struct Server {
     known: Mutex<Known>,
     connection: Mutex<ConnectionState>,
     failures: AtomicU32,
-    pub(crate) learned: Mutex<HashMap<String, Learned>>,
+    pub(crate) lessons: Mutex<Lessons>,
 }
 
 struct Known {
@@ -101,8 +99,15 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// Everything that results must not show.
     fn secrets(&self) -> Vec<String> {
-        self.secrets.iter().cloned().chain(self.connection.secrets()).collect()
+        secrets(&self.connection, &self.secrets)
     }
+}
+
+/// Credentials of the start and of this moment, the longest first: one may contain another.
+fn secrets(connection: &Connection, of_start: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = of_start.iter().cloned().chain(connection.secrets()).collect();
+    all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    all
 }
 
 /// The error of a catalogue that cannot be read or written.
@@ -143,7 +148,7 @@ impl Server {
             known: Mutex::new(Known { catalogue, stamp, looked: Instant::now() }),
             connection: Mutex::new(ConnectionState::Idle),
             failures: AtomicU32::new(0),
-            learned: Mutex::default(),
+            lessons: Mutex::default(),
             spec,
         })
     }
@@ -309,7 +314,7 @@ impl Server {
         let listed = self.list(&session, Some(hello)).await;
         if let Err(error) = listed {
             session.connection.close().await;
-            return Err(redact::error(error, &session.secrets()));
+            return Err(error);
         }
         self.subscribe(&session).await;
         Ok(Arc::new(session))
@@ -319,7 +324,9 @@ impl Server {
         let started = self.starter.start(&self.spec, &self.principal).await?;
         // The first start of a package takes the time of its installation, which has bounds of its own.
         let deadline = Instant::now() + START_PATIENCE;
-        match era::negotiate(&started.connection, era, deadline).await {
+        let hello = era::negotiate(&started.connection, era, deadline).await;
+        let secrets = secrets(&started.connection, &started.secrets);
+        match hello.map(|hello| hello.cleaned(&secrets)) {
             Ok(hello) if hello.name.eq_ignore_ascii_case(OWN_NAME) => {
                 started.connection.close().await;
                 Err(ToolError::new(ToolErrorCode::ServerUnavailable, "this server is Palisade itself")
@@ -329,60 +336,9 @@ impl Server {
             Err(mut error) => {
                 started.connection.close().await;
                 error.may_have_run = false;
-                Err(redact::error(error, &started.secrets))
+                Err(redact::error(error, &secrets))
             }
         }
-    }
-
-    /// Lists the tools, and compares them with what was pinned.
-    async fn list(self: &Arc<Self>, session: &Session, hello: Option<Hello>) -> Result<(), ToolError> {
-        let deadline = Instant::now() + listing::LISTING_PATIENCE;
-        // Taken first: a change that is announced while the pages are read is read again.
-        let change = Change::take(&session.connection);
-        let definitions = match hello.as_ref().is_none_or(|hello| hello.has_tools) {
-            true => listing::tools(&session.connection, deadline).await?,
-            false => Vec::new(),
-        };
-        let shared = (self.key != self.spec.name).then(|| (self.shelf.clone(), self.spec.name.clone()));
-        let listed = self.update(move |catalogue| {
-            if let Some(hello) = hello {
-                catalogue.header.era = Some(hello.era);
-                catalogue.header.version = hello.version;
-                catalogue.header.name = hello.name;
-                let is_fine = clean::suspicion(&hello.instructions).is_none();
-                catalogue.header.instructions = if is_fine { hello.instructions } else { String::new() };
-            }
-            match shared {
-                Some((shelf, name)) => catalogue.list_beside(&shelf.load(&name), definitions),
-                None => catalogue.list(definitions),
-            }
-        });
-        listed.await?;
-        *locked(&session.listed) = Instant::now();
-        change.listed();
-        Ok(())
-    }
-
-    /// Asks to be told when the tools change. In the other era servers tell it without being asked.
-    async fn subscribe(&self, session: &Session) {
-        if session.era == Era::Stateless
-            && let Connection::Lines(peer) = &session.connection
-        {
-            peer.subscribe();
-        }
-    }
-
-    /// Lists the tools again if the server says that they changed, or cannot say it.
-    pub(crate) async fn refresh(self: &Arc<Self>, session: &Session) -> Result<(), ToolError> {
-        let is_old = matches!(session.connection, Connection::Http(_))
-            && locked(&session.listed).elapsed() > LISTING_AGE_MAX;
-        if is_old || session.connection.is_changed() {
-            let _turn = session.relisting.lock().await;
-            if is_old || session.connection.is_changed() {
-                self.list(session, None).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Sends a request. It is sent again only if nothing of it has left: the connection was over already.
@@ -397,7 +353,7 @@ impl Server {
         let mut attempt = 1;
         loop {
             let session = self.connected(bounds).await?;
-            self.refresh(&session).await?;
+            self.refresh(&session, bounds).await?;
             is_allowed(&self.catalogue())?;
             let opened = Opened::new(&session);
             let outcome = session.connection.request(method, params.clone(), bounds).await;

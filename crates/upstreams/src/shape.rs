@@ -11,6 +11,10 @@ use serde_json::Value;
 use crate::host::Dialect;
 
 const DEPTH_MAX: usize = 5;
+/// The most parts of a shape. What lies deeper in a larger one is anything.
+const PARTS_MAX: usize = 300;
+/// The most values of a result that are looked at.
+const VALUES_LOOKED_AT: usize = 20_000;
 const FIELDS_MAX: usize = 24;
 const ITEMS_LOOKED_AT: usize = 50;
 const KINDS_MAX: usize = 4;
@@ -51,10 +55,15 @@ pub(crate) struct Field {
 impl Shape {
     /// The shape of a value.
     pub(crate) fn of(value: &Value) -> Self {
-        Self::at(value, 0)
+        let mut left = VALUES_LOOKED_AT;
+        Self::at(value, 0, &mut left).bounded()
     }
 
-    fn at(value: &Value, depth: usize) -> Self {
+    fn at(value: &Value, depth: usize, left: &mut usize) -> Self {
+        if *left == 0 {
+            return Self::Any;
+        }
+        *left -= 1;
         match value {
             Value::Null => Self::Null,
             Value::Bool(_) => Self::Bool,
@@ -64,26 +73,81 @@ impl Shape {
             }
             Value::String(_) => Self::Text,
             _ if depth >= DEPTH_MAX => Self::Any,
-            Value::Array(items) => {
-                let shapes = items.iter().take(ITEMS_LOOKED_AT).map(|item| Self::at(item, depth + 1));
-                Self::List(shapes.reduce(Self::merge).map(Box::new))
-            }
+            Value::Array(items) => Self::List(Self::common(items.iter(), depth + 1, left)),
             Value::Object(fields) => {
-                let shapes = fields.iter().take(ITEMS_LOOKED_AT);
                 if fields.len() > FIELDS_MAX || !fields.keys().all(|key| is_name(key)) {
-                    let shapes = shapes.map(|(_, value)| Self::at(value, depth + 1));
-                    return Self::Map(shapes.reduce(Self::merge).map(Box::new));
+                    return Self::Map(Self::common(fields.values(), depth + 1, left));
                 }
-                let field = |value| Field { shape: Self::at(value, depth + 1), is_optional: false };
-                Self::Object(shapes.map(|(key, value)| (key.clone(), field(value))).collect())
+                let mut field = |value| Field { shape: Self::at(value, depth + 1, left), is_optional: false };
+                Self::Object(fields.iter().map(|(key, value)| (key.clone(), field(value))).collect())
             }
         }
     }
 
+    /// What the first values look like, as long as values are left to look at.
+    fn common<'v>(
+        values: impl Iterator<Item = &'v Value>,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<Box<Self>> {
+        let mut all: Option<Self> = None;
+        for value in values.take(ITEMS_LOOKED_AT) {
+            if *left == 0 && all.is_some() {
+                break;
+            }
+            let shape = Self::at(value, depth, left);
+            all = Some(match all {
+                Some(known) => known.joined(shape),
+                None => shape,
+            });
+        }
+        all.map(Box::new)
+    }
+
     /// What both look like.
     pub(crate) fn merge(self, other: Self) -> Self {
+        self.joined(other).bounded()
+    }
+
+    /// The shape with at most [`PARTS_MAX`] parts: the deepest levels are anything in a larger one.
+    fn bounded(mut self) -> Self {
+        let mut depth = DEPTH_MAX;
+        while self.parts() > PARTS_MAX {
+            self = self.cut(depth);
+            depth = depth.saturating_sub(1);
+        }
+        self
+    }
+
+    fn parts(&self) -> usize {
+        1 + match self {
+            Self::List(item) | Self::Map(item) => item.as_ref().map_or(0, |item| item.parts()),
+            Self::Object(fields) => fields.values().map(|field| field.shape.parts()).sum(),
+            Self::Either(kinds) => kinds.iter().map(Self::parts).sum(),
+            _ => 0,
+        }
+    }
+
+    /// The shape down to that many levels.
+    fn cut(self, depth: usize) -> Self {
+        let deeper = |shape: Self| shape.cut(depth.saturating_sub(1));
+        let boxed = |item: Option<Box<Self>>| item.map(|item| Box::new(deeper(*item)));
+        match self {
+            Self::List(_) | Self::Map(_) | Self::Object(_) | Self::Either(_) if depth == 0 => Self::Any,
+            Self::List(item) => Self::List(boxed(item)),
+            Self::Map(item) => Self::Map(boxed(item)),
+            Self::Object(fields) => {
+                let field = |field: Field| Field { shape: deeper(field.shape), ..field };
+                Self::Object(fields.into_iter().map(|(key, one)| (key, field(one))).collect())
+            }
+            Self::Either(kinds) => Self::Either(kinds.into_iter().map(deeper).collect()),
+            plain => plain,
+        }
+    }
+
+    fn joined(self, other: Self) -> Self {
         let boxed = |one: Option<Box<Self>>, other: Option<Box<Self>>| match (one, other) {
-            (Some(one), Some(other)) => Some(Box::new(one.merge(*other))),
+            (Some(one), Some(other)) => Some(Box::new(one.joined(*other))),
             (one, other) => one.or(other),
         };
         match (self, other) {
@@ -94,7 +158,7 @@ impl Shape {
             (Self::Map(one), Self::Map(other)) => Self::Map(boxed(one, other)),
             (Self::Object(one), Self::Object(other)) => merge_fields(one, other),
             (Self::Map(map), Self::Object(fields)) | (Self::Object(fields), Self::Map(map)) => {
-                let shapes = fields.into_values().map(|field| field.shape).reduce(Self::merge);
+                let shapes = fields.into_values().map(|field| field.shape).reduce(Self::joined);
                 Self::Map(boxed(map, shapes.map(Box::new)))
             }
             (Self::Either(all), one) | (one, Self::Either(all)) => add_kind(all, one),
@@ -191,7 +255,7 @@ fn merge_fields(one: BTreeMap<String, Field>, mut other: BTreeMap<String, Field>
         let merged = match other.remove(&key) {
             Some(second) => Field {
                 is_optional: field.is_optional || second.is_optional,
-                shape: field.shape.merge(second.shape),
+                shape: field.shape.joined(second.shape),
             },
             None => Field { is_optional: true, ..field },
         };
@@ -201,7 +265,7 @@ fn merge_fields(one: BTreeMap<String, Field>, mut other: BTreeMap<String, Field>
     if fields.len() <= FIELDS_MAX {
         return Shape::Object(fields);
     }
-    let shapes = fields.into_values().map(|field| field.shape).reduce(Shape::merge);
+    let shapes = fields.into_values().map(|field| field.shape).reduce(Shape::joined);
     Shape::Map(shapes.map(Box::new))
 }
 
@@ -215,7 +279,7 @@ fn add_kind(mut all: Vec<Shape>, one: Shape) -> Shape {
         match all.iter().position(same) {
             Some(place) => {
                 let known = all.swap_remove(place);
-                all.push(known.merge(kind));
+                all.push(known.joined(kind));
             }
             None => all.push(kind),
         }
@@ -274,5 +338,31 @@ mod tests {
             deep = json!({ "a": deep });
         }
         assert!(python(&[deep]).len() < 100);
+    }
+    #[test]
+    fn a_shape_has_a_bounded_number_of_parts() {
+        // 24 fields on four levels are 346,201 parts.
+        fn wide(name: &str, depth: usize) -> Value {
+            let field = |letter: u8| {
+                (
+                    format!("{name}{}", char::from(letter)),
+                    match depth {
+                        0 => json!(1),
+                        depth => wide(name, depth - 1),
+                    },
+                )
+            };
+            Value::Object((b'a'..b'a' + 24).map(field).collect())
+        }
+        let one = Shape::of(&wide("f", 3));
+        assert!(one.parts() <= PARTS_MAX && matches!(one, Shape::Object(_)), "{}", one.parts());
+        let narrow = |name: &str| json!({ name: { "a": 1, "b": { "c": [1] } } });
+        let mut all = Shape::of(&narrow("first"));
+        for letter in b'a'..=b'z' {
+            let other = json!({ "x": { format!("k{}", char::from(letter)): wide("g", 1) } });
+            all = all.merge(Shape::of(&other));
+            assert!(all.parts() <= PARTS_MAX, "{}", all.parts());
+        }
+        assert_eq!(python(&[narrow("a")]), "{a: {a: int, b: {c: list[int]}}}");
     }
 }

@@ -137,9 +137,9 @@ pub struct ToolRules {
 }
 
 impl ToolRules {
-    /// What the rules say about a tool. Without a rule, a tool that only reads is allowed and any other is asked for.
-    pub(crate) fn judge(&self, tool: &str, effect: Effect) -> ToolAccess {
-        let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(tool));
+    /// What the rules say about a tool with these names: one that matches is enough. Without a rule, a tool that only reads is allowed and any other is asked for.
+    pub(crate) fn judge(&self, names: [&str; 2], effect: Effect) -> ToolAccess {
+        let any = |globs: &[Glob]| globs.iter().any(|glob| names.iter().any(|name| glob.matches(name)));
         match effect {
             _ if any(&self.deny) => ToolAccess::Deny,
             _ if any(&self.ask) => ToolAccess::Ask,
@@ -306,12 +306,24 @@ mod tests {
     fn deny_comes_before_ask_and_ask_before_allow() {
         let globs = |text: &str| vec![Glob::new(text).unwrap()];
         let rules = ToolRules { allow: globs("*"), ask: globs("w*"), deny: globs("wipe") };
-        assert_eq!(rules.judge("wipe", Effect::Read), ToolAccess::Deny);
-        assert_eq!(rules.judge("write", Effect::Read), ToolAccess::Ask);
-        assert_eq!(rules.judge("x", Effect::Unknown), ToolAccess::Allow);
+        assert_eq!(rules.judge(["wipe"; 2], Effect::Read), ToolAccess::Deny);
+        assert_eq!(rules.judge(["write"; 2], Effect::Read), ToolAccess::Ask);
+        assert_eq!(rules.judge(["x"; 2], Effect::Unknown), ToolAccess::Allow);
         let none = ToolRules::default();
-        assert_eq!(none.judge("x", Effect::Read), ToolAccess::Allow);
-        assert_eq!(none.judge("x", Effect::Unknown), ToolAccess::Ask);
+        assert_eq!(none.judge(["x"; 2], Effect::Read), ToolAccess::Allow);
+        assert_eq!(none.judge(["x"; 2], Effect::Unknown), ToolAccess::Ask);
+    }
+
+    #[test]
+    fn rules_hold_for_the_own_name_and_for_the_alias_of_a_tool() {
+        let globs = |text: &str| vec![Glob::new(text).unwrap()];
+        for named in ["get-issue", "get_issue"] {
+            let judge = |rules: ToolRules| rules.judge(["get-issue", "get_issue"], Effect::Unknown);
+            assert_eq!(judge(ToolRules { deny: globs(named), ..ToolRules::default() }), ToolAccess::Deny);
+            let ask = ToolRules { allow: globs("*"), ask: globs(named), ..ToolRules::default() };
+            assert_eq!(judge(ask), ToolAccess::Ask);
+            assert_eq!(judge(ToolRules { allow: globs(named), ..ToolRules::default() }), ToolAccess::Allow);
+        }
     }
 
     #[test]

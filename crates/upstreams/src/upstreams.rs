@@ -1,36 +1,29 @@
-//! All upstream servers: the implementation of [`ToolHost`].
+//! All upstream servers, for the operator's commands; [`tool_host`] answers the broker.
+
+mod tool_host;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use policy::Principal;
-use sandbox::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::answers::{finished, learnable};
+use crate::catalogue::Catalogue;
 use crate::catalogue::search::{Index, Place};
 use crate::catalogue::shelf::Shelf;
-use crate::catalogue::{Catalogue, Tool};
 use crate::client::Bounds;
-use crate::host::{
-    Dialect, FindQuery, FoundTool, FoundTools, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall,
-    ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
-};
+use crate::host::{FindQuery, FoundTool, FoundTools, ToolError, ToolErrorCode};
 use crate::oauth::{Login, TokenStore};
 use crate::server::{Server, locked, unkept};
-use crate::spec::{ServerSpec, ServerWall, Transport};
-use crate::stubs;
+use crate::spec::{ServerSpec, Transport};
 use crate::tls::Dialer;
-use crate::view::{access, check, definition, found, unknown_tool};
+use crate::view::{found, unknown_tool};
 use crate::wall::{Starter, WalledStart};
 
 /// How long a search waits for servers whose tools were never listed.
 const FIRST_LISTING_PATIENCE: Duration = Duration::from_secs(20);
-/// How many results of a tool are learned from.
-const LEARNED_MAX: u64 = 20;
-const ABOUT_CHARACTERS_MAX: usize = 200;
 /// The most sessions with tokens of principals that are kept.
 const PRINCIPALS_MAX: usize = 256;
 /// The most principals whose index of tools is kept.
@@ -48,7 +41,7 @@ pub struct UpstreamsConfig {
     pub servers: Vec<ServerSpec>,
 }
 
-/// All upstream servers.
+/// All upstream servers. It is a [`crate::ToolHost`].
 pub struct Upstreams {
     /// With the tokens of the owner, where a server is reached by URL.
     servers: Vec<Arc<Server>>,
@@ -325,12 +318,20 @@ impl Upstreams {
     /// The places of all tools that match, best first.
     fn places(&self, indexed: &Indexed, query: &FindQuery<'_>) -> Vec<Place> {
         let wanted: Vec<bool> = self.servers.iter().map(|server| is_wanted(server, query)).collect();
-        let is_wanted = |place: Place| wanted.get(place.0 as usize).copied().unwrap_or(false);
+        let is_seen = |(server, tool): Place| {
+            let tools = indexed.catalogues.get(server as usize).map(|catalogue| &catalogue.tools);
+            let facts = tools.and_then(|tools| tools.get(tool as usize)).map(|tool| &tool.facts);
+            self.servers.get(server as usize).zip(facts).is_some_and(|(server, facts)| {
+                query.viewer.sees(&server.spec.name, &facts.name, &facts.alias)
+            })
+        };
+        let is_wanted =
+            |place: Place| wanted.get(place.0 as usize).copied().unwrap_or(false) && is_seen(place);
         if let Some((server, tool)) = query.words.trim().split_once('.')
             && let Ok(found) = self.server(server)
             && let Some(place) = self.servers.iter().position(|one| Arc::ptr_eq(one, found))
             && let Some(tool) = indexed.catalogues.get(place).and_then(|catalogue| catalogue.place(tool))
-            && wanted[place]
+            && is_wanted((place as u32, tool))
         {
             return vec![(place as u32, tool)];
         }
@@ -345,9 +346,9 @@ impl Upstreams {
 
     async fn search(&self, query: FindQuery<'_>) -> FoundTools {
         let servers: Vec<Arc<Server>> =
-            self.servers.iter().map(|server| self.of(server, query.principal)).collect();
+            self.servers.iter().map(|server| self.of(server, query.viewer.principal)).collect();
         let failed = self.list_new(&servers, &query).await;
-        let indexed = self.indexed(query.principal, &servers).await;
+        let indexed = self.indexed(query.viewer.principal, &servers).await;
         let places = self.places(&indexed, &query);
         let shown = places.iter().take(query.limit).map(|(server, tool)| {
             let (server, catalogue) = (&servers[*server as usize], &indexed.catalogues[*server as usize]);
@@ -367,132 +368,4 @@ fn catalogues(server: &Arc<Server>) -> Result<Vec<Arc<Catalogue>>, ToolError> {
 
 fn is_wanted(server: &Server, query: &FindQuery<'_>) -> bool {
     query.servers.is_none_or(|names| names.contains(&server.spec.name))
-}
-
-impl ToolHost for Upstreams {
-    fn servers(&self) -> Vec<ServerInfo> {
-        let info = |server: &Arc<Server>| {
-            let (spec, catalogue) = (&server.spec, server.catalogue());
-            let is_offered = |tool: &&Tool| access(spec, tool) != ToolAccess::Deny;
-            let about = match spec.about.is_empty() {
-                true => crate::clean::line(&catalogue.header.instructions, ABOUT_CHARACTERS_MAX),
-                false => spec.about.clone(),
-            };
-            let is_walled = match &spec.transport {
-                Transport::Stdio(stdio) => Some(stdio.wall != ServerWall::None),
-                Transport::Http(_) => None,
-            };
-            ServerInfo {
-                name: spec.name.clone(),
-                about,
-                state: server.state(),
-                tools: catalogue.tools.iter().filter(is_offered).count(),
-                is_listed: catalogue.header.is_listed,
-                held: catalogue.held(),
-                labels: spec.labels.clone(),
-                refuses: spec.refuses.clone(),
-                instructions: catalogue.header.instructions.clone(),
-                is_walled,
-            }
-        };
-        self.servers.iter().map(info).collect()
-    }
-
-    fn find<'a>(&'a self, query: FindQuery<'a>) -> BoxFuture<'a, FoundTools> {
-        Box::pin(self.search(query))
-    }
-
-    fn standing<'a>(
-        &'a self,
-        principal: &'a Principal,
-        server: &'a str,
-        tool: &'a str,
-    ) -> BoxFuture<'a, Result<ToolStanding, ToolError>> {
-        Box::pin(async move {
-            let (server, catalogue) = self.listed(principal, server).await?;
-            let spec = &server.spec;
-            let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
-            Ok(ToolStanding {
-                server: spec.name.clone(),
-                tool: tool.facts.name.clone(),
-                alias: tool.facts.alias.clone(),
-                effect: tool.facts.effect,
-                access: access(spec, tool),
-                labels: spec.labels.clone(),
-                refuses: spec.refuses.clone(),
-                digest: tool.facts.digest.clone(),
-            })
-        })
-    }
-
-    fn describe<'a>(
-        &'a self,
-        principal: &'a Principal,
-        server: &'a str,
-        tool: &'a str,
-    ) -> BoxFuture<'a, Result<ToolDefinition, ToolError>> {
-        Box::pin(async move {
-            let (server, catalogue) = self.listed(principal, server).await?;
-            let spec = &server.spec;
-            let tool = catalogue.get(tool).ok_or_else(|| unknown_tool(&spec.name, tool, &catalogue))?;
-            Ok(definition(spec, tool))
-        })
-    }
-
-    fn call<'a>(&'a self, call: ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
-        Box::pin(async move {
-            let deadline = call.deadline.min(Instant::now() + self.server(call.server)?.spec.timeout);
-            let bounds = Bounds { deadline, cancel: call.cancel, bytes_max: call.answer_bytes_max };
-            let server = self.of(self.server(call.server)?, call.principal);
-            if !server.catalogue().header.is_listed {
-                server.connected(&bounds).await?;
-            }
-            let (spec, catalogue) = (&server.spec, server.catalogue());
-            let unknown = || unknown_tool(&spec.name, call.tool, &catalogue);
-            let tool = catalogue.get(call.tool).ok_or_else(unknown)?;
-            check(spec, tool)?;
-            let (name, digest) = (tool.facts.name.clone(), tool.facts.digest.clone());
-            let mut params = Map::new();
-            params.insert("name".to_owned(), Value::from(name.as_str()));
-            params.insert("arguments".to_owned(), Value::Object(call.arguments));
-            // Asked again when the server runs: its definitions may have changed.
-            let is_allowed = |now: &Catalogue| {
-                let tool = now.named(&name).ok_or_else(|| unknown_tool(&spec.name, &name, now))?;
-                check(spec, tool)
-            };
-            let answer = server.request("tools/call", params, &bounds, is_allowed).await?;
-            let answer = finished(answer, &spec.labels)?;
-            if server.times_learned(&name) < LEARNED_MAX
-                && !tool.has_output_schema()
-                && let Some(shape) = learnable(&answer.result)
-            {
-                server.learn(&name, &digest, shape);
-            }
-            Ok(answer)
-        })
-    }
-
-    fn read<'a>(&'a self, read: ResourceRead<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
-        Box::pin(async move {
-            let server = self.of(self.server(read.server)?, read.principal);
-            let deadline = read.deadline.min(Instant::now() + server.spec.timeout);
-            let bounds = Bounds { deadline, cancel: read.cancel, bytes_max: read.answer_bytes_max };
-            let mut params = Map::new();
-            params.insert("uri".to_owned(), Value::from(read.uri));
-            let answer = server.request("resources/read", params, &bounds, |_| Ok(())).await?;
-            finished(answer, &server.spec.labels)
-        })
-    }
-
-    fn stubs<'a>(
-        &'a self,
-        principal: &'a Principal,
-        server: &'a str,
-        dialect: Dialect,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
-        Box::pin(async move {
-            let (server, catalogue) = self.listed(principal, server).await?;
-            Ok(stubs::declarations(&server.spec.name, &catalogue, dialect))
-        })
-    }
 }

@@ -9,7 +9,7 @@ use crate::stubs;
 
 /// Whether a tool may be called: the operator's word, then the pin.
 pub(crate) fn access(spec: &ServerSpec, tool: &Tool) -> ToolAccess {
-    match spec.rules.judge(&tool.facts.name, tool.facts.effect) {
+    match spec.rules.judge([&tool.facts.name, &tool.facts.alias], tool.facts.effect) {
         ToolAccess::Deny => ToolAccess::Deny,
         _ if tool.pin() != Pin::Accepted => ToolAccess::Held,
         judged => judged,

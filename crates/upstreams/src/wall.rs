@@ -13,6 +13,7 @@ use crate::client::lines::{Behind, LinePeer};
 use crate::client::process::{self, Filled};
 use crate::host::{ToolError, ToolErrorCode};
 use crate::oauth::{Credential, TokenStore};
+use crate::redact;
 use crate::spec::{HttpSpec, SECRET_BYTES_LEAST, ServerSpec, ServerWall, StdioSpec, Transport};
 use crate::tls::Dialer;
 
@@ -97,15 +98,18 @@ impl Starter {
     /// Starts a server, or prepares the connection to it, for one principal.
     pub(crate) async fn start(&self, spec: &ServerSpec, principal: &Principal) -> Result<Started, ToolError> {
         let mut secrets = Vec::new();
-        let connection = match &spec.transport {
-            Transport::Http(http) => {
-                let headers = headers(http, &mut secrets)?;
+        let connected = match &spec.transport {
+            Transport::Http(http) => headers(http, &mut secrets).map(|headers| {
                 let credential = self.credential(spec, http, principal);
                 Connection::Http(Box::new(HttpPeer::new(http.url.clone(), headers, credential)))
-            }
-            Transport::Stdio(stdio) => Connection::Lines(self.process(spec, stdio, &mut secrets).await?),
+            }),
+            Transport::Stdio(stdio) => self.process(spec, stdio, &mut secrets).await.map(Connection::Lines),
         };
-        Ok(Started { connection, secrets })
+        match connected {
+            Ok(connection) => Ok(Started { connection, secrets }),
+            // A reason may quote an argument.
+            Err(error) => Err(redact::error(error, &secrets)),
+        }
     }
 
     /// The tokens of a principal for a server.

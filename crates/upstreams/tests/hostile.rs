@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use upstreams::{Dialect, Template, ToolAccess, ToolErrorCode, ToolHost, Transport};
+use upstreams::{Dialect, Template, ToolAccess, ToolErrorCode, ToolHost, Transport, Viewer};
 
 use crate::stage::{Folder, call, call_within, host, owner, query, spec, text};
 
@@ -213,7 +213,7 @@ pub(crate) async fn a_credential_is_taken_out_of_results() {
     // What a server said before it ended is told, and so is why it cannot be used now.
     let ended = call(&host, "echo", "die").await.unwrap_err();
     assert!(!ended.message.contains("tok-0123456789"), "{ended}");
-    for info in host.servers() {
+    for info in host.servers(Viewer::of(owner())) {
         assert!(!format!("{:?}", info.state).contains("tok-0123456789"), "{info:?}");
     }
     host.close().await;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use policy::Principal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use upstreams::{Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost};
+use upstreams::{Glob, ServerState, ToolAccess, ToolCall, ToolErrorCode, ToolHost, ToolName, Viewer};
 
 use crate::stage::{Folder, arguments, call, call_within, host, is_alive, owner, query, spec, text, until};
 
 pub(crate) async fn a_slow_start_is_shared_by_all_who_wait() {
     let folder = Folder::new();
     let host = host(&folder, spec("slow-start", &folder));
-    assert_eq!(host.servers()[0].state, ServerState::Idle);
+    assert_eq!(host.servers(Viewer::of(owner()))[0].state, ServerState::Idle);
     let impatient = call_within(&host, "echo", "x", Duration::from_millis(100));
     let patient = call(&host, "echo", "y");
     let (first, second) = tokio::join!(impatient, patient);
@@ -42,7 +42,7 @@ pub(crate) async fn a_server_that_dies_at_start_is_left_alone_for_a_while() {
     }
     // Two processes a start (the second with a handshake), and few starts.
     assert!(folder.count() <= 8, "{}", folder.count());
-    assert!(matches!(host.servers()[0].state, ServerState::Failed { .. }));
+    assert!(matches!(host.servers(Viewer::of(owner()))[0].state, ServerState::Failed { .. }));
 }
 
 pub(crate) async fn a_server_that_ends_at_the_probe_is_started_again_and_remembered() {
@@ -67,8 +67,11 @@ pub(crate) async fn an_idle_server_is_stopped_and_started_again() {
     spec.idle = Duration::from_millis(200);
     let host = host(&folder, spec);
     call(&host, "echo", "x").await.unwrap();
-    assert_eq!(host.servers()[0].state, ServerState::Ready);
-    until("the stop", Duration::from_secs(10), || host.servers()[0].state == ServerState::Idle).await;
+    assert_eq!(host.servers(Viewer::of(owner()))[0].state, ServerState::Ready);
+    until("the stop", Duration::from_secs(10), || {
+        host.servers(Viewer::of(owner()))[0].state == ServerState::Idle
+    })
+    .await;
     assert_eq!(text(&call(&host, "echo", "again").await.unwrap()), "again");
     host.close().await;
 }
@@ -81,11 +84,12 @@ pub(crate) async fn a_call_is_cancelled() {
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool: "echo",
+        tool: ToolName::Spelled("echo"),
         arguments: arguments(json!({})),
         deadline: Instant::now() + Duration::from_secs(30),
         cancel: cancel.clone(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     let cancelling = async {
         until("the call", Duration::from_secs(10), || folder.count() > 0).await;
@@ -156,7 +160,7 @@ pub(crate) async fn a_tool_that_writes_is_asked_for_and_a_denied_one_is_refused(
     let error = call(&host, "ech", "x").await.unwrap_err();
     assert_eq!(error.code, ToolErrorCode::UnknownTool);
     assert!(error.remedy.contains("echo"), "{error}");
-    assert_eq!(host.servers()[0].tools, 2);
+    assert_eq!(host.servers(Viewer::of(owner()))[0].tools, 2);
     let answer = call(&host, "write", "x").await.unwrap();
     assert_eq!(answer.labels, ["private"]);
     assert!(!answer.result.contains_key("_meta"));

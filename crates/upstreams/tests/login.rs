@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use upstreams::{
-    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost,
-    Transport, Upstreams,
+    Dialect, FindQuery, HttpSpec, Login, ServerSpec, ToolAccess, ToolCall, ToolErrorCode, ToolHost, ToolName,
+    Transport, Upstreams, Viewer,
 };
 
 use crate::http::{Reply, Request, TOKEN_ASKED, json_reply, play, with_handshake};
@@ -222,11 +222,12 @@ async fn called(
     let call = ToolCall {
         principal,
         server: "s",
-        tool: "echo",
+        tool: ToolName::Spelled("echo"),
         arguments: arguments(json!({"text": "x"})),
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }
@@ -237,7 +238,7 @@ pub(crate) async fn tools_are_listed_with_the_login_of_the_principal_who_asks() 
     let (alice, bob) = (Principal::new("key:alice").unwrap(), Principal::new("key:bob").unwrap());
     log_in(&host, Login { principal: Some(alice.clone()), ..Login::default() }).await.unwrap();
     // The owner never logged in: what alice needs, she has by her own login.
-    let of = |principal| FindQuery { principal, ..query("", 10) };
+    let of = |principal| FindQuery { viewer: Viewer::of(principal), ..query("", 10) };
     let found = host.find(of(&alice)).await;
     assert_eq!((found.total, found.failed.len()), (1, 0), "{found:?}");
     assert_eq!(host.standing(&alice, "s", "echo").await.unwrap().tool, "echo");

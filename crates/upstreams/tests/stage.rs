@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use upstreams::{
     Dialect, FindQuery, ServerSpec, ServerWall, StdioSpec, Template, ToolAnswer, ToolCall, ToolError,
-    ToolHost, ToolRules, Transport, Upstreams, UpstreamsConfig,
+    ToolHost, ToolName, ToolRules, Transport, Upstreams, UpstreamsConfig, Viewer,
 };
 
 /// A folder that is removed at the end.
@@ -84,7 +84,7 @@ pub(crate) fn owner() -> &'static Principal {
 
 /// A search of the owner in all servers.
 pub(crate) fn query(words: &str, limit: usize) -> FindQuery<'_> {
-    FindQuery { principal: owner(), words, servers: None, dialect: Dialect::Python, limit }
+    FindQuery { viewer: Viewer::of(owner()), words, servers: None, dialect: Dialect::Python, limit }
 }
 
 pub(crate) fn arguments(value: Value) -> Map<String, Value> {
@@ -100,11 +100,12 @@ pub(crate) async fn call_with(
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments,
         deadline: Instant::now() + Duration::from_secs(20),
         cancel: CancellationToken::new(),
         answer_bytes_max: 8 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }
@@ -119,11 +120,12 @@ pub(crate) async fn call_within(
     let call = ToolCall {
         principal: &Principal::local(),
         server: "s",
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments: arguments(json!({ "text": text })),
         deadline: Instant::now() + time,
         cancel: CancellationToken::new(),
         answer_bytes_max: 1 << 20,
+        is_learned_from: true,
     };
     host.call(call).await
 }

@@ -1,6 +1,6 @@
 //! What a caller may learn about tools of other servers before a run calls them. The book of access has it; front ends ask.
 
-use policy::Principal;
+use policy::Caller;
 use sandbox::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,10 +12,11 @@ pub trait ToolIndex: Send + Sync {
     /// The tools that match, best first.
     fn find<'a>(&'a self, query: ToolQuery<'a>) -> BoxFuture<'a, FoundTools>;
 
-    /// Typed declarations of a server's tools for a principal; an error for a server that does not exist.
+    /// Typed declarations of a server's tools; an error for a server that does not exist, or of which a policy hides a
+    /// tool from the caller.
     fn declarations<'a>(
         &'a self,
-        principal: &'a Principal,
+        caller: &'a Caller,
         server: &'a str,
         notation: Notation,
     ) -> BoxFuture<'a, Result<String, RunError>>;
@@ -34,8 +35,8 @@ pub enum Notation {
 /// What to find.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolQuery<'a> {
-    /// Who asks: a server with a login shows each principal the tools of its own.
-    pub principal: &'a Principal,
+    /// Who asks: a server with a login shows each principal the tools of its own, and policies hide tools.
+    pub caller: &'a Caller,
     /// Words, or one exact name `server.tool`.
     pub words: &'a str,
     /// The servers to look in; all if there are none.

@@ -47,12 +47,8 @@ async fn find(server: &Server, caller: &Caller, given: JsonObject) -> CallToolRe
         let error = RunError::new("no_tools", "no servers with tools are configured here");
         return refused(&error.remedy("write the program without them"));
     };
-    let query = ToolQuery { principal: &caller.principal, words: &words, servers: &servers, notation, limit };
+    let query = ToolQuery { caller, words: &words, servers: &servers, notation, limit };
     let mut found = index.find(query).await;
-    let gatekeeper = server.engine.gatekeeper();
-    let shown = found.tools.len();
-    found.tools.retain(|tool| !gatekeeper.conceals(caller, &[&tool.name, &tool.own_name]));
-    found.total = found.total.saturating_sub(shown - found.tools.len());
     fit(&mut found);
     answer(&found, text(&found), false)
 }

@@ -186,7 +186,11 @@ async fn examine(machine: &Machine, wall: &Wall, asks: bool) -> Findings {
 
 /// The tool servers for which the configuration says `wall = "none"`.
 fn servers_without_wall(machine: &Machine) -> Vec<String> {
-    let servers = machine.upstreams.as_ref().map(|host| host.servers()).unwrap_or_default();
+    let servers = machine
+        .upstreams
+        .as_ref()
+        .map(|host| host.servers(upstreams::Viewer::of(&engine::Principal::local())))
+        .unwrap_or_default();
     servers.into_iter().filter(|server| server.is_walled == Some(false)).map(|server| server.name).collect()
 }
 

@@ -3,6 +3,7 @@
 //!
 //! A program outside of the system's directories is shown with the smallest directory that it needs: a virtual environment,
 //! a `node_modules`, the package that it belongs to, or the file alone. Everything else is `read` of the configuration.
+//! What a file names that a server could have made is bounded by [`super::named`].
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use backends::host::inventory::is_program;
 
+use super::folders::Around;
+use super::named::{Named, Places, is_system};
 use super::packaged::{self, PackagedCommand};
 
 /// How many interpreters of scripts are followed.
@@ -18,8 +21,6 @@ const DEPTH_MAX: usize = 4;
 /// How many links are followed.
 const LINKS_MAX: usize = 8;
 const HEAD_BYTES: u64 = 512;
-/// Directories that every sandbox shows.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
 
 /// What a command starts.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub(super) struct Launch {
 }
 
 /// Resolves a command line of the configuration.
-pub(super) fn resolve(words: &[String]) -> Result<Command, String> {
+pub(super) fn resolve(words: &[String], around: &Around<'_>) -> Result<Command, String> {
     let (program, args) = words.split_first().ok_or("there is no command")?;
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
     if let Some(wanted) = packaged::parse(name, args)? {
@@ -49,25 +50,26 @@ pub(super) fn resolve(words: &[String]) -> Result<Command, String> {
     if name == "docker" || name == "podman" {
         return Err(format!("{name} cannot start containers behind the wall"));
     }
-    let (mut launch, mut args) = (Launch::default(), args.to_vec());
+    let (mut launch, mut args, places) = (Launch::default(), args.to_vec(), Places::new(around));
     match language_of(name).filter(|_| !program.contains('/')) {
         // By name alone it is the language, whatever a version manager puts on the PATH.
         Some(language) => {
             launch.language = Some(language);
             launch.argv.push(String::new());
-            args = launch.show_script(args);
+            args = launch.show_script(args, &places)?;
         }
         None => {
             let path = locate(program).ok_or_else(|| format!("`{program}` is no program here"))?;
-            launch.start(&path, 0)?;
+            launch.start(&path, (&mut Named::default(), &places), 0)?;
             if language_of(name).is_some() {
-                args = launch.show_script(args);
+                args = launch.show_script(args, &places)?;
             }
         }
     }
     launch.argv.extend(args);
     launch.binds.sort();
     launch.binds.dedup();
+    launch.binds.iter().try_for_each(|path| places.check(path))?;
     Ok(Command::Program(launch))
 }
 
@@ -104,19 +106,26 @@ fn without_dots(path: &Path) -> PathBuf {
 
 impl Launch {
     /// Adds a program and its interpreters.
-    fn start(&mut self, path: &Path, depth: usize) -> Result<(), String> {
+    fn start(
+        &mut self,
+        path: &Path,
+        (named, places): (&mut Named, &Places<'_>),
+        depth: usize,
+    ) -> Result<(), String> {
         if depth > DEPTH_MAX {
             return Err(format!("{} has too many interpreters", path.display()));
         }
-        let real = std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        self.show_chain(path);
-        self.show(&real);
+        let real = named.follow(path, places)?;
+        self.show_chain(path, places);
+        self.show(&real, places);
+        named.names_the_next(&real, places);
         let mut head = Vec::new();
         File::open(&real)
             .and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
             .map_err(|error| format!("{}: {error}", real.display()))?;
         let text = path.to_str().ok_or_else(|| format!("{} is no text", path.display()))?;
-        match interpreter(&head) {
+        let interpreter = interpreter(&head).map_err(|why| format!("{}: {why}", real.display()))?;
+        match interpreter {
             // A name is looked for on a PATH that differs inside.
             Some(Interpreter::Named(name)) if depth == 0 && language_of(&name).is_some() => {
                 self.language = language_of(&name);
@@ -125,10 +134,10 @@ impl Launch {
             }
             Some(Interpreter::Named(name)) => {
                 let found = locate(&name).ok_or_else(|| format!("`{name}` is no program here"))?;
-                self.start(&found, depth + 1)?;
+                self.start(&found, (named, places), depth + 1)?;
             }
-            Some(Interpreter::At(interpreter)) => self.start(&interpreter, depth + 1)?,
-            None => self.show_libraries(&real),
+            Some(Interpreter::At(interpreter)) => self.start(&interpreter, (named, places), depth + 1)?,
+            None => self.show_libraries(&real, (named, places))?,
         }
         if depth == 0 && self.argv.is_empty() {
             self.argv = vec![text.to_owned()];
@@ -137,28 +146,27 @@ impl Launch {
     }
 
     /// Shows the script that an interpreter is given. Returns the arguments, with a path that exists inside.
-    fn show_script(&mut self, mut args: Vec<String>) -> Vec<String> {
+    fn show_script(&mut self, mut args: Vec<String>, places: &Places<'_>) -> Result<Vec<String>, String> {
         let script = args.iter_mut().find(|word| !word.starts_with('-'));
         let Some(word) = script.filter(|word| word.starts_with('/') && Path::new(word.as_str()).is_file())
         else {
-            return args;
+            return Ok(args);
         };
         let path = without_dots(Path::new(word.as_str()));
-        self.show_chain(&path);
-        if let Ok(real) = std::fs::canonicalize(&path) {
-            self.show(&real);
-        }
+        let real = Named::default().follow(&path, places)?;
+        self.show_chain(&path, places);
+        self.show(&real, places);
         if let Some(text) = path.to_str() {
             text.clone_into(word);
         }
-        args
+        Ok(args)
     }
 
     /// Shows a file and every link on the way to it: an interpreter of a virtual environment is a chain of links.
-    fn show_chain(&mut self, path: &Path) {
+    fn show_chain(&mut self, path: &Path, places: &Places<'_>) {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
-            self.show(&at);
+            self.show(&at, places);
             let Ok(target) = std::fs::read_link(&at) else { return };
             let next = at.parent().unwrap_or(Path::new("/")).join(target);
             let Some((Ok(folder), name)) = next.parent().map(std::fs::canonicalize).zip(next.file_name())
@@ -169,34 +177,51 @@ impl Launch {
         }
     }
 
-    fn show(&mut self, path: &Path) {
-        if !SYSTEM.iter().any(|system| path.starts_with(system)) {
-            self.binds.push(belongs_to(path));
+    fn show(&mut self, path: &Path, places: &Places<'_>) {
+        if is_system(path) {
+            return;
         }
+        let folder = path.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+        let real = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name));
+        let writable = real.as_deref().and_then(|real| places.writable_around(real));
+        self.binds.push(match writable {
+            None => belongs_to(path, Path::new("/")),
+            // A server that writes there decides which files are around this one.
+            Some(folder) if path.starts_with(folder) => belongs_to(path, folder),
+            Some(_) => path.to_owned(),
+        });
     }
 
     /// Shows the libraries beside a program that has its own: an interpreter of a version manager.
-    fn show_libraries(&mut self, real: &Path) {
+    fn show_libraries(
+        &mut self,
+        real: &Path,
+        (named, places): (&mut Named, &Places<'_>),
+    ) -> Result<(), String> {
         let folder = real.parent().filter(|folder| folder.file_name() == Some(OsStr::new("bin")));
         let libraries = folder.and_then(Path::parent).map(|prefix| prefix.join("lib"));
         if let Some(libraries) = libraries.filter(|path| path.is_dir()) {
-            self.show(&libraries);
+            named.follow(&libraries, places)?;
+            self.show(&libraries, places);
         }
+        Ok(())
     }
 }
 
-/// The smallest directory that a file needs.
-fn belongs_to(path: &Path) -> PathBuf {
+/// The smallest directory beneath `top` that a file needs.
+fn belongs_to(path: &Path, top: &Path) -> PathBuf {
     let mut walked = PathBuf::new();
     for part in path.components() {
         walked.push(part);
-        if part == Component::Normal(OsStr::new("node_modules")) {
+        if part == Component::Normal(OsStr::new("node_modules")) && walked.starts_with(top) {
             return walked;
         }
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     // Neither a home directory nor anything above it, and no directory at the top.
-    let is_own = |folder: &&Path| folder.components().count() > 2 && !home.starts_with(folder);
+    let is_own = |folder: &&Path| {
+        folder.components().count() > 2 && !home.starts_with(folder) && folder.starts_with(top)
+    };
     let has = |folder: &Path, name: &str| folder.join(name).is_file();
     let folders = || path.ancestors().skip(1).filter(is_own).take(6);
     let whole = folders().find(|folder| has(folder, "pyvenv.cfg"));
@@ -214,92 +239,28 @@ enum Interpreter {
 }
 
 /// The interpreter that the first line of a script names. See execve(2), "Interpreter scripts".
-fn interpreter(head: &[u8]) -> Option<Interpreter> {
-    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split_whitespace();
-    let first = PathBuf::from(words.next()?);
-    if first.file_name() == Some(OsStr::new("env")) {
-        let named = words.find(|word| !word.starts_with('-') && !word.contains('='));
-        return named.map(|name| Interpreter::Named(name.to_owned()));
+fn interpreter(head: &[u8]) -> Result<Option<Interpreter>, String> {
+    let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+    let line = String::from_utf8_lossy(line.unwrap_or_default());
+    let mut words = line.split_whitespace().peekable();
+    let Some(first) = words.next().map(PathBuf::from) else { return Ok(None) };
+    if first.file_name() != Some(OsStr::new("env")) {
+        return match first.is_absolute() {
+            true => Ok(Some(Interpreter::At(first))),
+            false => Err("its first line names an interpreter without its path".to_owned()),
+        };
     }
-    Some(Interpreter::At(first))
+    words.next_if_eq(&"-S");
+    match words.find(|word| word.starts_with('-') || !word.contains('=')) {
+        // What an option takes could be mistaken for the interpreter.
+        Some(option) if option.starts_with('-') => Err(format!(
+            "its first line gives env(1) the option `{}`; only -S can be used",
+            option.escape_debug()
+        )),
+        named => Ok(named.map(|name| Interpreter::Named(name.to_owned()))),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn launch(words: &[&str]) -> Launch {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        match resolve(&words).unwrap() {
-            Command::Program(launch) => launch,
-            Command::Packaged(other) => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_language_by_name_is_the_interpreter_of_that_language() {
-        for (word, language) in [("python3.11", "python"), ("python", "python"), ("node", "javascript")] {
-            let launch = launch(&[word, "-m", "x"]);
-            assert_eq!((launch.language, launch.argv[0].as_str()), (Some(language), ""));
-            assert_eq!(launch.argv[1..], ["-m", "x"]);
-        }
-    }
-
-    #[test]
-    fn a_script_is_shown_with_what_it_belongs_to() {
-        let folder = harness::TestFolder::new();
-        let root = std::fs::canonicalize(folder.path()).unwrap();
-        let script = root.join("app/node_modules/x/cli.js");
-        std::fs::create_dir_all(script.parent().unwrap()).unwrap();
-        std::fs::write(&script, "#!/usr/bin/env node\n").unwrap();
-        executable(&script);
-        let found = launch(&[script.to_str().unwrap(), "--stdio"]);
-        assert_eq!(found.language, Some("javascript"));
-        assert_eq!(found.argv, ["", script.to_str().unwrap(), "--stdio"]);
-        assert_eq!(found.binds, [root.join("app/node_modules")]);
-
-        let venv = root.join("venv");
-        std::fs::create_dir_all(venv.join("bin")).unwrap();
-        std::fs::write(venv.join("pyvenv.cfg"), "").unwrap();
-        let script = venv.join("bin/server");
-        std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        executable(&script);
-        let found = launch(&[script.to_str().unwrap()]);
-        assert_eq!((found.language, found.binds), (None, vec![venv]));
-
-        let alone = root.join("alone");
-        std::fs::write(&alone, "#!/bin/sh\n").unwrap();
-        executable(&alone);
-        assert_eq!(launch(&[alone.to_str().unwrap()]).binds, std::slice::from_ref(&alone));
-        let dotted = root.join("app/../alone");
-        let found = launch(&["python3", "-u", dotted.to_str().unwrap()]);
-        assert_eq!((&found.argv[2], found.binds), (&alone.to_str().unwrap().to_owned(), vec![alone]));
-    }
-
-    fn executable(path: &Path) {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    #[test]
-    fn what_cannot_be_started_is_told() {
-        let fails = |words: &[&str]| {
-            resolve(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap_err()
-        };
-        assert!(fails(&["no-such-program-here"]).contains("is no program"));
-        assert!(fails(&["relative/path"]).contains("is no program"));
-        assert!(fails(&["docker", "run", "x"]).contains("behind the wall"));
-        assert!(fails(&[]).contains("no command"));
-    }
-
-    #[test]
-    fn the_first_line_names_the_interpreter() {
-        let named = |name: &str| Some(Interpreter::Named(name.to_owned()));
-        assert_eq!(interpreter(b"#!/usr/bin/env node\nx"), named("node"));
-        assert_eq!(interpreter(b"#! /usr/bin/env -S A=1 python3 -I\n"), named("python3"));
-        assert_eq!(interpreter(b"#!/bin/sh -e\n"), Some(Interpreter::At("/bin/sh".into())));
-        assert_eq!(interpreter(b"\x7fELF"), None);
-    }
-}
+#[path = "command_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use sandbox::SharedFolder;
 /// The most directories of one server.
 const FOLDERS_MAX: usize = 32;
 /// The most links of one path, as the kernel has it (path_resolution(7)).
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 /// Places that belong to every sandbox. Nothing of the operator is shown there or above.
 const OWN: [&str; 7] = ["/tmp", "/usr", "/etc", "/home/agent", "/dev/shm", "/workspace", "/palisade"];
 /// Nothing beneath these is shown.
@@ -37,15 +37,21 @@ pub(super) struct Around<'a> {
     pub(super) writable: &'a [PathBuf],
 }
 
+impl Around<'_> {
+    /// The directories that any server may write, without links.
+    pub(super) fn real_writable(&self) -> Vec<PathBuf> {
+        // One that does not exist has no links in it.
+        self.writable.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+    }
+}
+
 /// Resolves and checks the directories.
 pub(super) fn open(read: &[PathBuf], write: &[PathBuf], around: &Around<'_>) -> Result<Shown, Refusal> {
     if read.len() + write.len() > FOLDERS_MAX {
         return Err((format!("more than {FOLDERS_MAX} directories"), "name the directory above them"));
     }
     let mut shown = Shown::default();
-    // One that does not exist has no links in it.
-    let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
-    let writable: Vec<PathBuf> = around.writable.iter().filter_map(real).collect();
+    let writable = around.real_writable();
     let named = read.iter().map(|path| (path, false)).chain(write.iter().map(|path| (path, true)));
     for (path, is_writable) in named {
         let real = resolve(path, &writable)?;
@@ -104,7 +110,7 @@ fn resolve(path: &Path, writable: &[PathBuf]) -> Result<PathBuf, Refusal> {
     Ok(real)
 }
 
-fn check(real: &Path, state_dir: &Path) -> Result<(), Refusal> {
+pub(super) fn check(real: &Path, state_dir: &Path) -> Result<(), Refusal> {
     let refuse = |why: &str| {
         let remedy = "name the directories that the server works with, in `read` and `write`";
         Err((format!("{} cannot be shown to a server: {why}", real.display()), remedy))

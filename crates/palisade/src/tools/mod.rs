@@ -3,6 +3,7 @@
 mod command;
 mod folders;
 pub(crate) mod missing;
+mod named;
 mod packaged;
 mod walled;
 

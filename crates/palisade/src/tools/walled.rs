@@ -50,7 +50,8 @@ impl Walled {
     async fn run(&self, program: WalledProgram<'_>) -> Result<WalledProcess, ToolError> {
         let engine = self.engine.upgrade().ok_or_else(|| unavailable("the server stops", ""))?;
         let caller = Caller::local();
-        let command = command::resolve(&program.command).map_err(|reason| {
+        let around = Around { state_dir: &self.state_dir, writable: &self.writable };
+        let command = command::resolve(&program.command, &around).map_err(|reason| {
             unavailable(&reason, "name a program that exists; `wall = \"none\"` runs it without a wall")
         })?;
         let (packages, Launch { language, argv, binds }) = match command {
@@ -61,7 +62,6 @@ impl Walled {
                 (vec![set], launch)
             }
         };
-        let around = Around { state_dir: &self.state_dir, writable: &self.writable };
         let shown = folders::open(program.read, program.write, &around);
         let shown = shown.map_err(|(reason, remedy)| unavailable(&reason, remedy))?;
         let mut given = Given::default();

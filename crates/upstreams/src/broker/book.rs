@@ -7,13 +7,14 @@ use std::sync::Arc;
 use engine::access::{AccessBook, AccessCall, AccessRecord, Offered, Opened, Reached, ToolIndex, ToolsUse};
 use engine::links::{Grant, ListenAt, TOOLS_SOCKET};
 use engine::{Gatekeeper, Proxies, RunError};
+use policy::Principal;
 
 use super::labels::LabelStore;
 use super::rates::Rates;
 use super::session::{Session, Shared};
 use super::shelf::Shelf;
 use super::{CALLS_PER_MINUTE_MAX, REQUESTS_PER_MINUTE_MAX};
-use crate::ToolHost;
+use crate::{ToolHost, Viewer};
 
 /// The folder of the broker in the state directory.
 const FOLDER: &str = "tools";
@@ -42,21 +43,21 @@ impl ToolBook {
         let mut offered = web.as_ref().map(|web| web.offered().to_vec()).unwrap_or_default();
         let is_bundled =
             |name: &String| offered.iter().any(|one| one.tools.contains(name) || one.name == *name);
-        let own: Vec<Offered> = host
-            .servers()
-            .into_iter()
+        // For all callers: what a server says to the owner's login is not told.
+        let servers = host.servers(Viewer::of(&Principal::anonymous()));
+        let own: Vec<Offered> = servers
+            .iter()
             .filter(|server| !is_bundled(&server.name))
             .map(|server| Offered {
-                about: server.about,
+                about: server.about.clone(),
                 hosts: Vec::new(),
                 secrets: Vec::new(),
                 tools: vec![server.name.clone()],
                 tools_without_wall: Vec::new(),
-                name: server.name,
+                name: server.name.clone(),
             })
             .collect();
         offered.extend(own);
-        let servers = host.servers();
         let has_none = |name: &&String| {
             servers.iter().any(|server| server.name == **name && server.is_walled == Some(false))
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::tests::Stage;
-use super::{DISK_REQUESTS_MAX, REQUESTS_PER_MINUTE_MAX};
+use super::{DISK_REQUESTS_MAX, IN_FLIGHT_OF_SERVER_MAX, REQUESTS_PER_MINUTE_MAX, RUN_BYTES_MAX};
 
 #[tokio::test]
 async fn a_principal_beyond_its_requests_of_a_minute_gets_few_answers_and_can_still_cancel() {
@@ -65,4 +65,39 @@ async fn few_requests_of_a_run_use_the_disk_at_the_same_time() {
     for _ in 0..20 {
         assert_eq!(program.next().await.unwrap()["ok"], json!({}));
     }
+}
+
+#[tokio::test]
+async fn a_result_beyond_the_bytes_of_a_run_says_that_its_call_had_its_effect() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    stage.session.count_bytes(RUN_BYTES_MAX as usize - 60).unwrap();
+    for id in 0..2 {
+        program.send(&json!({"id": id, "call": "x.slow", "args": {"ms": 200}})).await;
+    }
+    let answers = [program.next().await.unwrap(), program.next().await.unwrap()];
+    let refused: Vec<_> = answers.iter().filter_map(|answer| answer.get("error")).collect();
+    assert_eq!(refused.len(), 1, "{answers:?}");
+    assert_eq!((&refused[0]["code"], &refused[0]["may_have_run"]), (&json!("bytes_exhausted"), &json!(true)));
+    assert_eq!((stage.host.calls().len(), stage.used().denied), (2, 0));
+}
+
+#[tokio::test]
+async fn a_call_that_waited_for_a_place_is_not_sent_without_room_for_its_result() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    for id in 0..=IN_FLIGHT_OF_SERVER_MAX {
+        program.send(&json!({"id": id, "call": "x.slow", "args": {"ms": 500}})).await;
+    }
+    while stage.host.calls().len() < IN_FLIGHT_OF_SERVER_MAX {
+        tokio::task::yield_now().await;
+    }
+    stage.session.count_bytes(RUN_BYTES_MAX as usize).unwrap();
+    let mut unsent = 0;
+    for _ in 0..=IN_FLIGHT_OF_SERVER_MAX {
+        let answer = program.next().await.unwrap();
+        assert_eq!(answer["error"]["code"], "bytes_exhausted", "{answer}");
+        unsent += u64::from(answer["error"].get("may_have_run").is_none());
+    }
+    assert_eq!((unsent, stage.host.calls().len()), (1, IN_FLIGHT_OF_SERVER_MAX));
 }

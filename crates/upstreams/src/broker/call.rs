@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::CALL_PATIENCE;
 use super::session::{Pending, Session, names_of};
 use crate::{
-    Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode,
-    ToolStanding,
+    Effect, ResourceRead, ServerInfo, ToolAccess, ToolAnswer, ToolCall, ToolError, ToolErrorCode, ToolName,
+    ToolStanding, Viewer,
 };
 
 /// How much longer than its deadline a host may take to say that a call is over.
@@ -147,11 +147,14 @@ impl Session {
         let standing = unless(&ties.cancel, async {
             match self.shared.host.standing(&self.caller.principal, server, &tool).await {
                 Ok(standing) => Ok(standing),
-                Err(error) => Err(self.server_failed(server, error).await),
+                Err(error) => Err(self.server_failed((server, pending.name()), error).await),
             }
         });
         let standing = standing.await?;
-        self.check_labels(&standing)?;
+        // Of a tool that is hidden, nothing but its judgement is told.
+        if !self.is_hidden(&names_of(&standing.server, &standing.tool, &standing.alias)) {
+            self.check_labels(&standing)?;
+        }
         let arguments = Value::Object(arguments);
         let admitted = unless(&ties.cancel, self.admit(&standing, &arguments, (ties, pending))).await?;
         // A human may have taken long: what the run has read meanwhile counts.
@@ -177,22 +180,30 @@ impl Session {
     }
 
     /// What the program gets of an answer. The run is marked first: an error, too, may be told in the server's own words.
+    /// An answer that the program does not get is of a call that had its effect.
     async fn labelled(
         &self,
         sent: Result<ToolAnswer, CallError>,
         standing: &ToolStanding,
     ) -> Result<Value, CallError> {
+        let may_have_run = sent.as_ref().map_or_else(|error| error.may_have_run, |_| true);
+        let withheld = |error: CallError| CallError { may_have_run, is_denial: false, ..error };
         let of_answer = sent.iter().flat_map(|answer| &answer.labels);
-        self.mark(of_answer.chain(&standing.labels).cloned().collect()).await?;
+        self.mark(of_answer.chain(&standing.labels).cloned().collect()).await.map_err(withheld)?;
         let answer = sent?;
-        self.count_bytes(answer.bytes)?;
+        self.count_bytes(answer.bytes).map_err(withheld)?;
         Ok(Value::Object(answer.result))
     }
 
-    /// The error of a server that could not be asked about its tools. What it said last may be in it.
-    pub(super) async fn server_failed(&self, server: &str, error: ToolError) -> CallError {
+    /// The error of a server that could not be asked about a tool, by the name as the program spelled it. What it said
+    /// last may be in it.
+    pub(super) async fn server_failed(&self, (server, name): (&str, &str), error: ToolError) -> CallError {
+        if error.code == ToolErrorCode::UnknownTool {
+            // As for a tool that a policy hides, and without near names, which may be hidden.
+            return unknown_tool(name);
+        }
         // These are Palisade's own words about names.
-        let is_own = matches!(error.code, ToolErrorCode::UnknownTool | ToolErrorCode::UnknownServer);
+        let is_own = error.code == ToolErrorCode::UnknownServer;
         if !is_own && let Err(unkept) = self.mark(self.labels_of(|info| info.name == server)).await {
             return unkept;
         }
@@ -201,7 +212,7 @@ impl Session {
 
     /// The labels of the servers that are meant.
     pub(super) fn labels_of(&self, is_meant: impl Fn(&ServerInfo) -> bool) -> BTreeSet<String> {
-        let servers = self.shared.host.servers();
+        let servers = self.shared.host.servers(Viewer::of(&self.caller.principal));
         servers.into_iter().filter(is_meant).flat_map(|info| info.labels).collect()
     }
 
@@ -243,7 +254,7 @@ impl Session {
             let refused = match gatekeeper.admit_nested(judged, asks.clone()).await {
                 Ok(admitted) => return Ok(admitted),
                 // It is recorded, and the answer is that for a tool that does not exist.
-                Err(_) if self.is_hidden(&names) => return Err(unknown_tool(name)),
+                Err(_) if self.is_hidden(&names) => return Err(unknown_tool(pending.name())),
                 Err(refused) => refused,
             };
             let Some(id) = refused.approval_id.clone().filter(|_| refused.code == APPROVAL_REQUIRED) else {
@@ -277,18 +288,21 @@ impl Session {
         arguments: Map<String, Value>,
         (timeout_ms, ties): (Option<u64>, &CallTies),
     ) -> Result<ToolAnswer, CallError> {
-        let ToolStanding { server, tool, .. } = standing;
+        let ToolStanding { server, tool, digest, .. } = standing;
         let _places = unless(&ties.cancel, self.take_places(server)).await?;
+        let answer_bytes_max = self.room()?;
         let patience = timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms).min(CALL_PATIENCE));
         let deadline = Instant::now() + patience;
         let call = ToolCall {
             principal: &self.caller.principal,
             server,
-            tool,
+            tool: ToolName::Judged { own: tool, digest },
             arguments,
             deadline,
             cancel: ties.cancel.clone(),
-            answer_bytes_max: self.room(),
+            answer_bytes_max,
+            // All runs see what was learned.
+            is_learned_from: standing.labels.is_empty() && self.labels().is_empty(),
         };
         self.count_sent(server);
         in_time(patience, self.shared.host.call(call)).await
@@ -345,7 +359,8 @@ impl Session {
 
     /// What holds for reads of resources: the labels of the server. Only policies deny them or ask about them.
     fn standing_of_reads(&self, server: &str) -> ToolStanding {
-        let info = self.shared.host.servers().into_iter().find(|info| info.name == server);
+        let servers = self.shared.host.servers(Viewer::of(&self.caller.principal));
+        let info = servers.into_iter().find(|info| info.name == server);
         let (labels, refuses) = info.map(|info| (info.labels, info.refuses)).unwrap_or_default();
         ToolStanding {
             server: server.to_owned(),
@@ -361,13 +376,14 @@ impl Session {
 
     async fn send_read(&self, server: &str, uri: &str, ties: &CallTies) -> Result<ToolAnswer, CallError> {
         let _places = unless(&ties.cancel, self.take_places(server)).await?;
+        let answer_bytes_max = self.room()?;
         let read = ResourceRead {
             principal: &self.caller.principal,
             server,
             uri,
             deadline: Instant::now() + CALL_PATIENCE,
             cancel: ties.cancel.clone(),
-            answer_bytes_max: self.room(),
+            answer_bytes_max,
         };
         self.count_sent(server);
         in_time(CALL_PATIENCE, self.shared.host.read(read)).await

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Dialect, Effect, FindQuery, FoundTool, FoundTools, ResourceRead, ServerInfo, ServerState, ToolAccess,
-    ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding,
+    ToolAnswer, ToolCall, ToolDefinition, ToolError, ToolErrorCode, ToolHost, ToolStanding, Viewer,
 };
 
 /// The smallest PNG: one pixel, base64.
@@ -47,6 +47,7 @@ pub struct FakeHost {
     in_flight: AtomicUsize,
     peak: AtomicUsize,
     cancelled: AtomicUsize,
+    learned: AtomicUsize,
 }
 
 impl FakeHost {
@@ -64,6 +65,11 @@ impl FakeHost {
         self.peak.load(Ordering::SeqCst)
     }
 
+    /// The calls whose answers could be learned from.
+    pub fn learned(&self) -> usize {
+        self.learned.load(Ordering::SeqCst)
+    }
+
     /// The calls that were cancelled.
     pub fn cancelled(&self) -> usize {
         self.cancelled.load(Ordering::SeqCst)
@@ -76,7 +82,7 @@ impl FakeHost {
         let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
         let image = json!({ "type": "image", "mimeType": "image/png", "data": PIXEL });
         let link = json!({ "type": "resource_link", "uri": "docs://index", "name": "index" });
-        let result = match call.tool {
+        let result = match call.tool.text() {
             "structured" => json!({ "content": [], "structuredContent": call.arguments }),
             "shot" => json!({ "content": [image] }),
             "link" => json!({ "content": [link] }),
@@ -128,7 +134,7 @@ fn refuses_of(server: &str) -> Vec<String> {
 }
 
 impl ToolHost for FakeHost {
-    fn servers(&self) -> Vec<ServerInfo> {
+    fn servers(&self, _: Viewer<'_>) -> Vec<ServerInfo> {
         let info = |name: &&str| ServerInfo {
             name: (*name).to_owned(),
             about: format!("the server {name}"),
@@ -152,6 +158,7 @@ impl ToolHost for FakeHost {
         let words = query.words.to_owned();
         let found =
             all.filter(|(server, tool)| words.is_empty() || format!("{server}.{}", tool.0).contains(&words));
+        let found = found.filter(|(server, tool)| query.viewer.sees(server, tool.0, tool.0));
         let mut tools: Vec<FoundTool> = found
             .map(|(server, (tool, effect, access))| FoundTool {
                 name: format!("{server}.{tool}"),
@@ -225,7 +232,8 @@ impl ToolHost for FakeHost {
 
     fn call<'a>(&'a self, call: ToolCall<'a>) -> BoxFuture<'a, Result<ToolAnswer, ToolError>> {
         Box::pin(async move {
-            self.lock().push(format!("{}.{}", call.server, call.tool));
+            self.lock().push(format!("{}.{}", call.server, call.tool.text()));
+            self.learned.fetch_add(usize::from(call.is_learned_from), Ordering::SeqCst);
             let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(now, Ordering::SeqCst);
             let answer = self.answer(call).await;

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::fake::{BROKEN_TOOL, LABEL, REFUSED_URI};
 use super::labels::{LOCK, LabelStore};
+use super::shelf::DOCUMENTS_MAX;
 use super::tests::Stage;
 
 const SANDBOX: &str = "sbx_1";
@@ -62,7 +63,9 @@ async fn a_result_whose_labels_cannot_be_written_is_never_given() {
     std::fs::write(&folder, "in the way").unwrap();
     let mut program = stage.connect();
     for _ in 0..2 {
-        assert_eq!(program.refused("mail.echo", json!({})).await, "labels_unavailable");
+        let answer = program.call("mail.echo", json!({})).await;
+        assert_eq!(answer["error"]["code"], "labels_unavailable", "{answer}");
+        assert_eq!(answer["error"]["may_have_run"], true, "the server has answered");
     }
     std::fs::remove_file(&folder).unwrap();
     assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
@@ -137,4 +140,58 @@ async fn errors_in_the_words_of_a_server_carry_its_labels() {
     let mut program = stage.connect();
     assert_eq!(program.refused("mail.nothing", json!({})).await, "unknown_tool");
     assert!(program.call("sink.echo", json!({})).await.get("ok").is_some(), "no server said anything");
+}
+
+#[tokio::test]
+async fn what_marked_runs_removed_and_put_marks_runs_that_notice_it() {
+    let requests = [
+        json!({"id": 1, "memory": {"get": "gone"}}),
+        json!({"id": 1, "memory": {"delete": "gone"}}),
+        json!({"id": 1, "memory": null}),
+    ];
+    for asked in &requests {
+        let stage = Stage::new();
+        stage.connect().ask(json!({"id": 1, "memory": {"set": "gone", "value": 1}})).await;
+        let mut marked = stage.connect();
+        assert!(marked.call("mail.echo", json!({})).await.get("ok").is_some());
+        assert_eq!(marked.ask(json!({"id": 1, "memory": {"delete": "gone"}})).await["ok"], true);
+        let mut next = stage.again(Caller::local(), None).connect();
+        assert!(next.call("sink.echo", json!({})).await.get("ok").is_some());
+        assert!(next.ask(asked.clone()).await.get("ok").is_some());
+        assert_eq!(next.refused("sink.echo", json!({})).await, "label_refused", "{asked}");
+    }
+    // Without a marked run, none of these says anything.
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    program.ask(json!({"id": 1, "memory": {"set": "gone", "value": 1}})).await;
+    for asked in requests {
+        assert!(program.ask(asked).await.get("ok").is_some());
+    }
+    assert!(program.call("sink.echo", json!({})).await.get("ok").is_some());
+}
+
+#[tokio::test]
+async fn a_shelf_that_marked_runs_have_filled_marks_runs_that_find_no_room() {
+    let stage = Stage::new();
+    let mut marked = stage.connect();
+    assert!(marked.call("mail.echo", json!({})).await.get("ok").is_some());
+    for number in 0..DOCUMENTS_MAX {
+        marked.ask(json!({"id": 1, "memory": {"set": format!("k{number}"), "value": 1}})).await;
+    }
+    let mut next = stage.again(Caller::local(), None).connect();
+    let full = next.ask(json!({"id": 1, "memory": {"set": "one more", "value": 1}})).await;
+    assert_eq!(full["error"]["code"], "full", "{full}");
+    assert_eq!(next.refused("sink.echo", json!({})).await, "label_refused");
+}
+
+#[tokio::test]
+async fn marked_runs_and_servers_with_labels_teach_no_shapes() {
+    let stage = Stage::new();
+    let mut program = stage.connect();
+    for (tool, learned) in [("x.echo", 1), ("mail.echo", 1), ("x.echo", 1)] {
+        assert!(program.call(tool, json!({})).await.get("ok").is_some());
+        assert_eq!(stage.host.learned(), learned, "{tool}");
+    }
+    stage.again(Caller::local(), None).connect().call("x.echo", json!({})).await;
+    assert_eq!(stage.host.learned(), 2);
 }

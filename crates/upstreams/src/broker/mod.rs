@@ -24,6 +24,8 @@ mod call;
 pub mod command;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+#[cfg(test)]
+mod host_tests;
 mod index;
 #[cfg(test)]
 mod label_tests;

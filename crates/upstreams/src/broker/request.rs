@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::REQUEST_ITEMS_MAX;
 use super::call::CallError;
 use crate::Dialect;
+use crate::client::message::items;
 
 /// The longest id of a request, if it is text.
 const ID_BYTES_MAX: usize = 64;
@@ -90,21 +91,6 @@ pub(super) fn parse(line: &[u8]) -> RequestLine {
         _ => return bad("a request needs an `id`: a number or a text of at most 64 bytes"),
     };
     RequestLine { id, request: read(object) }
-}
-
-/// Counts values without parsing: separators and openings outside of texts.
-fn items(line: &[u8]) -> usize {
-    let (mut count, mut is_text, mut is_escaped) = (0, false, false);
-    for byte in line {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_text => is_escaped = true,
-            b'"' => is_text = !is_text,
-            b',' | b'[' | b'{' if !is_text => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 fn read(mut object: Map<String, Value>) -> Result<Request, CallError> {
@@ -301,10 +287,5 @@ mod tests {
             assert_eq!(error.code, "bad_request", "{line}");
         }
         assert!(parse(b"\xff\xfe").request.is_err());
-    }
-
-    #[test]
-    fn separators_in_texts_are_no_values() {
-        assert_eq!(items(br#"{"a":"[,{\",","b":[1,2]}"#), 4);
     }
 }

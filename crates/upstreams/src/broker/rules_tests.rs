@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::tests::Stage;
 use super::{CALL_PATIENCE, CALLS_PER_MINUTE_MAX};
 
-fn book(rules: &Value) -> Book {
+pub(super) fn book(rules: &Value) -> Book {
     let files = [("p".to_owned(), rules.to_string(), Syntax::Json)];
     let binding = Binding { callers: "*".to_owned(), policy: "p".to_owned() };
     Book::new(&files, vec![binding]).unwrap()
@@ -113,4 +113,33 @@ fn the_own_name_of_a_tool_is_the_last_of_its_names() {
     let names = super::session::names_of("odd-server", "a.b", "a_b");
     assert_eq!(names, ["odd_server.a_b", "odd_server.a.b", "odd-server.a_b", "odd-server.a.b"]);
     assert_eq!(super::session::names_of("x", "echo", "echo"), ["x.echo"]);
+}
+
+#[tokio::test]
+async fn a_hidden_tool_is_told_like_one_that_does_not_exist() {
+    let stage = Stage::under(book(
+        &json!({"version": "1", "default": "allow", "hide": ["sink.echo", "odd_server.echo"]}),
+    ));
+    let mut program = stage.connect();
+    // The run is marked: what is hidden is not told by its labels either.
+    assert!(program.call("mail.echo", json!({})).await.get("ok").is_some());
+    for server in ["sink", "odd-server", "odd_server"] {
+        for request in ["call", "describe"] {
+            let mut told = Vec::new();
+            for tool in ["echo", "ohce"] {
+                let asked = match request {
+                    "call" => json!({"id": 1, "call": [server, tool]}),
+                    _ => json!({"id": 1, "describe": format!("{server}.{tool}")}),
+                };
+                let answer = program.ask(asked).await;
+                assert_eq!(answer["error"]["code"], "unknown_tool", "{answer}");
+                told.push(answer.to_string().replace(tool, "TOOL"));
+            }
+            assert_eq!(told[0], told[1], "{server} {request}");
+        }
+    }
+    let used = stage.used();
+    assert_eq!((used.calls, used.denied), (1, 0));
+    let found = program.ask(json!({"id": 1, "find": "echo", "limit": 1})).await;
+    assert_eq!((&found["ok"]["total"], &found["ok"]["more"]), (&json!(2), &json!(1)), "{found}");
 }

@@ -3,7 +3,7 @@
 //! A request holds one of the run's places until its answer is written, so a program that does not read its answers
 //! stops its own requests and holds a bounded amount of memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{CallError, CallTies, Wanted, unknown_tool};
 use super::request::{Memory, Request, RequestLine, parse};
-use super::session::{Session, names_of};
-use super::shelf::{Document, ShelfError};
+use super::session::{Session, Shared, names_of};
+use super::shelf::{Document, Shelf, ShelfError};
 use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX};
-use crate::{FindQuery, ServerInfo, ServerState};
+use crate::{FindQuery, ServerInfo, ServerState, Viewer};
 
 const READ_BYTES: usize = 16 << 10;
 /// Answers that wait together are written together up to this length.
@@ -28,6 +28,8 @@ const BATCH_BYTES: usize = 32 << 10;
 const ANSWERS_WAITING_MAX: usize = super::IN_FLIGHT_MAX;
 /// How long a link rests before each answer that says that its principal asks too often.
 const LIMITED_PAUSE: Duration = Duration::from_millis(20);
+/// The code of a shelf without room.
+const FULL: &str = "full";
 /// The libraries of languages, which their drivers ask for at the first use.
 const PYTHON: &str = include_str!("../../../../runtimes/python/tools.py");
 const JAVASCRIPT: &str = include_str!("../../../../runtimes/javascript/tools.js");
@@ -250,24 +252,26 @@ impl Session {
                         .map(|name| self.server(name).map(str::to_owned))
                         .collect::<Result<_, _>>()?,
                 };
-                let query = FindQuery { principal, words: &words, servers: Some(&servers), dialect, limit };
-                let mut found = host.find(query).await;
+                let hides = self.hides();
+                let viewer = Viewer { principal, is_hidden: hides.as_deref() };
+                let query = FindQuery { viewer, words: &words, servers: Some(&servers), dialect, limit };
+                let found = host.find(query).await;
                 // Why a server failed may be told in its own words.
                 if !found.failed.is_empty() {
                     let is_failed =
                         |info: &ServerInfo| found.failed.iter().any(|(name, _)| *name == info.name);
                     self.mark(self.labels_of(is_failed)).await?;
                 }
-                let shown = found.tools.len();
-                found.tools.retain(|tool| !self.is_hidden(&[tool.name.clone(), tool.own_name.clone()]));
-                found.total = found.total.saturating_sub(shown - found.tools.len());
                 Ok(serde_json::to_value(found).unwrap_or_default())
             }
             Request::Describe { server, tool } => {
                 let server_name = self.server(&server)?;
                 let described = match host.describe(principal, server_name, &tool).await {
                     Ok(described) => described,
-                    Err(error) => return Err(self.server_failed(server_name, error).await),
+                    Err(error) => {
+                        let name = format!("{server}.{tool}");
+                        return Err(self.server_failed((server_name, &name), error).await);
+                    }
                 };
                 let names = names_of(&described.server, &described.tool, &described.alias);
                 if self.is_hidden(&names) {
@@ -276,7 +280,8 @@ impl Session {
                 Ok(serde_json::to_value(described).unwrap_or_default())
             }
             Request::Servers => {
-                let known = host.servers();
+                let hides = self.hides();
+                let known = host.servers(Viewer { principal, is_hidden: hides.as_deref() });
                 let granted: Vec<_> =
                     known.iter().filter(|info| self.servers().contains(&info.name)).collect();
                 let failed = granted.iter().filter(|info| matches!(info.state, ServerState::Failed { .. }));
@@ -306,12 +311,15 @@ impl Session {
             Request::Save { name, about, language, source } => {
                 let value = json!({ "name": name, "about": about, "language": language, "source": source });
                 let document = Document { key: name, value, labels: self.labels() };
-                self.on_disk(move |principal| shared.saved.put(principal, &document)).await?;
-                Ok(Value::Bool(true))
+                let put = self.on_disk(move |principal| shared.saved.put(principal, &document)).await;
+                self.told_by(|shared| &shared.saved, put).await
             }
             Request::Saved(None) => {
-                let found = self.on_disk(move |principal| shared.saved.list(principal)).await?;
-                self.mark_all(&found).await?;
+                let list = move |principal: &policy::Principal| {
+                    Ok((shared.saved.list(principal)?, shared.saved.marks(principal)?))
+                };
+                let (found, marks) = self.on_disk(list).await?;
+                self.mark_all(&found, marks).await?;
                 let about = |document: &Document| {
                     let field = |name: &str| document.value.get(name).cloned().unwrap_or_default();
                     json!({ "name": document.key, "about": field("about"), "language": field("language") })
@@ -319,10 +327,15 @@ impl Session {
                 Ok(Value::Array(found.iter().map(about).collect()))
             }
             Request::Saved(Some(name)) => {
-                let found = self.on_disk(move |principal| shared.saved.get(principal, &name)).await?;
-                let unknown =
-                    || CallError::failed("unknown_function", "there is no saved function of that name");
-                let Document { value, labels, .. } = found.ok_or_else(unknown)?;
+                let get = move |principal: &policy::Principal| {
+                    Ok((shared.saved.get(principal, &name)?, shared.saved.marks(principal)?))
+                };
+                let Some(Document { value, labels, .. }) = self.marked_by(get).await? else {
+                    return Err(CallError::failed(
+                        "unknown_function",
+                        "there is no saved function of that name",
+                    ));
+                };
                 self.mark(labels).await?;
                 Ok(value)
             }
@@ -334,36 +347,73 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         match memory {
             Memory::Get(key) => {
-                let found = self.on_disk(move |principal| shared.memory.get(principal, &key)).await?;
+                let get = move |principal: &policy::Principal| {
+                    Ok((shared.memory.get(principal, &key)?, shared.memory.marks(principal)?))
+                };
+                let found = self.marked_by(get).await?;
                 let Some(Document { value, labels, .. }) = found else { return Ok(json!({})) };
                 self.mark(labels).await?;
                 Ok(json!({ "value": value }))
             }
             Memory::Set(key, value) => {
                 let document = Document { key, value, labels: self.labels() };
-                self.on_disk(move |principal| shared.memory.put(principal, &document)).await?;
-                Ok(Value::Bool(true))
+                let put = self.on_disk(move |principal| shared.memory.put(principal, &document)).await;
+                self.told_by(|shared| &shared.memory, put).await
             }
             Memory::Delete(key) => {
+                let labels = self.labels();
                 let removed = self.on_disk(move |principal| {
                     let document = shared.memory.get(principal, &key).ok().flatten();
-                    Ok((shared.memory.remove(principal, &key)?, document))
+                    let marks = shared.memory.marks(principal)?;
+                    Ok((shared.memory.remove(principal, &key, &labels)?, document, marks))
                 });
-                let (is_removed, document) = removed.await?;
-                self.mark_all(document.as_slice()).await?;
+                let (is_removed, document, marks) = removed.await?;
+                self.mark_all(document.as_slice(), marks).await?;
                 Ok(Value::Bool(is_removed))
             }
             Memory::List => {
-                let found = self.on_disk(move |principal| shared.memory.list(principal)).await?;
-                self.mark_all(&found).await?;
+                let list = move |principal: &policy::Principal| {
+                    Ok((shared.memory.list(principal)?, shared.memory.marks(principal)?))
+                };
+                let (found, marks) = self.on_disk(list).await?;
+                self.mark_all(&found, marks).await?;
                 Ok(found.into_iter().map(|document| document.key).collect::<Vec<_>>().into())
             }
         }
     }
 
     /// Marks the run with the labels of documents that it is told about: names and descriptions may hold what was read.
-    async fn mark_all(&self, documents: &[Document]) -> Result<(), CallError> {
-        self.mark(documents.iter().flat_map(|document| document.labels.iter().cloned()).collect()).await
+    /// Which documents there are says what marked runs did.
+    async fn mark_all(&self, documents: &[Document], marks: BTreeSet<String>) -> Result<(), CallError> {
+        let of_documents = documents.iter().flat_map(|document| document.labels.iter().cloned());
+        self.mark(of_documents.chain(marks).collect()).await
+    }
+
+    /// One document, if it is there. That it is not there marks the run with what marked runs did.
+    async fn marked_by(
+        &self,
+        get: impl FnOnce(&policy::Principal) -> Result<(Option<Document>, BTreeSet<String>), ShelfError>
+        + Send
+        + 'static,
+    ) -> Result<Option<Document>, CallError> {
+        let (found, marks) = self.on_disk(get).await?;
+        if found.is_none() {
+            self.mark(marks).await?;
+        }
+        Ok(found)
+    }
+
+    /// The answer to a document that was put. That there is no room marks the run with what marked runs did.
+    async fn told_by(
+        &self,
+        shelf: impl FnOnce(&Shared) -> &Shelf + Send + 'static,
+        put: Result<(), CallError>,
+    ) -> Result<Value, CallError> {
+        if put.as_ref().is_err_and(|error| error.code == FULL) {
+            let shared = Arc::clone(&self.shared);
+            self.mark(self.on_disk(move |principal| shelf(&shared).marks(principal)).await?).await?;
+        }
+        put.map(|()| Value::Bool(true))
     }
 
     /// Works with files, on a thread that may wait for the disk. A run has few such threads: others need them, too.
@@ -380,7 +430,7 @@ impl Session {
                 let code = match error {
                     ShelfError::Key => "bad_name",
                     ShelfError::TooLarge => "too_large",
-                    ShelfError::Full => "full",
+                    ShelfError::Full => FULL,
                     ShelfError::Io(_) => "store_failed",
                 };
                 Err(CallError::failed(code, error.to_string()))

@@ -19,7 +19,7 @@ use super::{
     CALLS_MAX, DISK_REQUESTS_MAX, IN_FLIGHT_MAX, IN_FLIGHT_OF_SERVER_MAX, LARGE_REQUESTS_MAX,
     OPEN_REQUESTS_MAX, RESULT_BYTES_MAX, RUN_BYTES_MAX, serve,
 };
-use crate::ToolHost;
+use crate::{IsHidden, ToolHost, Viewer};
 
 /// Calls that a warning names.
 const NAMED_MAX: usize = 8;
@@ -120,7 +120,12 @@ impl Session {
         if let Some(found) = found {
             return Ok(found);
         }
-        let is_known = self.shared.host.servers().iter().any(|server| server.name == name);
+        let is_known = self
+            .shared
+            .host
+            .servers(Viewer::of(&self.caller.principal))
+            .iter()
+            .any(|server| server.name == name);
         let (code, message) = match is_known {
             true => ("not_granted", format!("this run may not call the tools of `{}`", name.escape_debug())),
             false => ("unknown_server", format!("there is no server `{}`", name.escape_debug())),
@@ -134,8 +139,12 @@ impl Session {
 
     /// Whether a policy hides the tool with one of these names from the caller. It does not exist then.
     pub(super) fn is_hidden(&self, names: &[String]) -> bool {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.shared.gatekeeper.conceals(&self.caller, &names)
+        conceals(&self.shared.gatekeeper, &self.caller, names)
+    }
+
+    /// The tools that do not exist for the caller.
+    pub(super) fn hides(&self) -> Option<Box<IsHidden<'_>>> {
+        hides(&self.shared.gatekeeper, &self.caller)
     }
 
     /// The places at one server.
@@ -169,10 +178,12 @@ impl Session {
         counted.map_err(|wait| rate_limited("too many requests in this minute", wait))
     }
 
-    /// The most bytes of the next result.
-    pub(super) fn room(&self) -> usize {
-        let left = RUN_BYTES_MAX.saturating_sub(self.lock().used.bytes);
-        usize::try_from(left).unwrap_or(usize::MAX).min(RESULT_BYTES_MAX)
+    /// The most bytes of the next result. Without any, nothing is sent whose result could not be given.
+    pub(super) fn room(&self) -> Result<usize, CallError> {
+        match RUN_BYTES_MAX.saturating_sub(self.lock().used.bytes) {
+            0 => Err(bytes_exhausted()),
+            left => Ok(usize::try_from(left).unwrap_or(usize::MAX).min(RESULT_BYTES_MAX)),
+        }
     }
 
     /// Counts a call that was denied.
@@ -253,6 +264,19 @@ impl Session {
     }
 }
 
+fn conceals(gatekeeper: &Gatekeeper, caller: &Caller, names: &[String]) -> bool {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    gatekeeper.conceals(caller, &names)
+}
+
+/// The tools that a policy hides from a caller; `None` for one that no policy binds.
+pub(super) fn hides<'a>(gatekeeper: &'a Gatekeeper, caller: &'a Caller) -> Option<Box<IsHidden<'a>>> {
+    let is_hidden = move |server: &str, own: &str, tool_alias: &str| {
+        conceals(gatekeeper, caller, &names_of(server, own, tool_alias))
+    };
+    gatekeeper.binds(caller).then(|| Box::new(is_hidden) as Box<IsHidden<'a>>)
+}
+
 fn rate_limited(message: &str, wait: Duration) -> CallError {
     let error = CallError::denied("rate_limited", message).remedy(format!("wait {} s", wait.as_secs() + 1));
     CallError { retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)), ..error }
@@ -284,6 +308,11 @@ pub(super) fn alias(name: &str) -> String {
 }
 
 impl Pending<'_> {
+    /// The name of the tool as the program spelled it.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Says in the account of the run what the call waits for.
     pub(super) fn waits_for(&self, what: Option<&str>) {
         let told = match what {

@@ -1,7 +1,8 @@
 //! What programs save for later runs of the same principal: functions (`tools.save`) and values (`tools.memory`).
 //!
 //! Each document is one file, replaced as a whole, so that a killed server leaves the old one or the new one. Labels of
-//! the run that wrote a document are kept with it and stick to the run that reads it.
+//! the run that wrote a document are kept with it and stick to the run that reads it. That a document is there, is gone
+//! or has no room says something, too: the labels of a run that changed that stick to the folder of the principal.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use policy::Principal;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -20,6 +22,10 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 /// The documents of one kind of a principal.
 pub(super) const DOCUMENTS_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 128;
+/// What marked runs have changed in a folder, and their labels. It is no name of a document.
+const MARKS: &str = ".labels";
+/// The most labels of a folder.
+const LABELS_MAX: usize = 256;
 /// Room for the key, labels and escapes beside the document.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -79,17 +85,53 @@ impl Shelf {
         if is_new && names(&folder)?.len() >= DOCUMENTS_MAX {
             return Err(ShelfError::Full);
         }
+        if is_new {
+            self.mark(principal, &document.labels)?;
+        }
         let bytes = serde_json::to_vec(document).map_err(io::Error::from)?;
         Ok(write_whole(&folder, &name, &bytes)?)
     }
 
-    /// Removes a document. Returns whether there was one.
-    pub(super) fn remove(&self, principal: &Principal, key: &str) -> Result<bool, ShelfError> {
+    /// Removes a document for a run with these labels. Returns whether there was one.
+    pub(super) fn remove(
+        &self,
+        principal: &Principal,
+        key: &str,
+        labels: &BTreeSet<String>,
+    ) -> Result<bool, ShelfError> {
         check_key(key)?;
+        self.mark(principal, labels)?;
         match fs::remove_file(self.folder_of(principal).join(hashed(key))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => Ok(removed.map(|()| true)?),
         }
+    }
+
+    /// The labels of runs that decided which documents there are.
+    pub(super) fn marks(&self, principal: &Principal) -> Result<BTreeSet<String>, ShelfError> {
+        let Some(bytes) = read_bounded(&self.folder_of(principal).join(MARKS), FILE_BYTES_MAX)? else {
+            return Ok(BTreeSet::new());
+        };
+        Ok(serde_json::from_slice(&bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?)
+    }
+
+    /// Adds labels, before the documents change. Blocks while another process does so.
+    fn mark(&self, principal: &Principal, labels: &BTreeSet<String>) -> Result<(), ShelfError> {
+        if labels.is_subset(&self.marks(principal)?) {
+            return Ok(());
+        }
+        let folder = self.folder_of(principal);
+        DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
+        let path = folder.join(format!("{MARKS}.lock"));
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+        let mut all = self.marks(principal)?;
+        all.extend(labels.iter().cloned());
+        if all.len() > LABELS_MAX {
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+        }
+        let bytes = serde_json::to_vec(&all).map_err(io::Error::from)?;
+        Ok(write_whole(&folder, MARKS, &bytes)?)
     }
 
     /// All documents, by key. One that cannot be read is left out.
@@ -175,7 +217,8 @@ mod tests {
         assert_eq!(shelf.get(&one, "f").unwrap().unwrap().value, json!(2));
         assert!(shelf.get(&other, "f").unwrap().is_none() && shelf.list(&other).unwrap().is_empty());
         assert_eq!(shelf.list(&one).unwrap().len(), 1);
-        assert!(shelf.remove(&one, "f").unwrap() && !shelf.remove(&one, "f").unwrap());
+        let none = BTreeSet::new();
+        assert!(shelf.remove(&one, "f", &none).unwrap() && !shelf.remove(&one, "f", &none).unwrap());
     }
 
     #[test]

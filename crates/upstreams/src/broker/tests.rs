@@ -25,9 +25,9 @@ pub(super) struct Stage {
     pause: Arc<RunPause>,
 }
 
-fn shared(folder: &harness::TestFolder, host: &Arc<FakeHost>, book: Book) -> Arc<Shared> {
+fn shared(folder: &harness::TestFolder, host: Arc<dyn crate::ToolHost>, book: Book) -> Arc<Shared> {
     Arc::new(Shared {
-        host: Arc::clone(host) as Arc<dyn crate::ToolHost>,
+        host,
         gatekeeper: Arc::new(Gatekeeper::new(folder.path(), book)),
         rates: Rates::new(super::CALLS_PER_MINUTE_MAX),
         requests: Rates::new(super::REQUESTS_PER_MINUTE_MAX),
@@ -57,9 +57,18 @@ impl Stage {
 
     fn of(sandbox: Option<&str>, book: Book) -> Self {
         let (folder, host) = (harness::TestFolder::new(), Arc::new(FakeHost::default()));
-        let shared = shared(&folder, &host, book);
+        let shared = shared(&folder, Arc::clone(&host) as Arc<dyn crate::ToolHost>, book);
         let session = Session::new(shared, Caller::local(), sandbox, servers()).unwrap();
         Self { folder, host, session: Arc::new(session), pause: Arc::default() }
+    }
+
+    /// Over other servers. The stage's own host has no part in it.
+    pub(super) fn over(host: Arc<dyn crate::ToolHost>, servers: &[&str]) -> Self {
+        let folder = harness::TestFolder::new();
+        let shared = shared(&folder, host, Book::default());
+        let servers = servers.iter().map(|name| (*name).to_owned()).collect();
+        let session = Session::new(shared, Caller::local(), None, servers).unwrap();
+        Self { folder, host: Arc::default(), session: Arc::new(session), pause: Arc::default() }
     }
 
     /// Another run of the same server.
@@ -235,7 +244,7 @@ async fn labels_stick_to_a_persistent_sandbox() {
     // Also after the server was killed and started again.
     let (host, folder) = (Arc::new(FakeHost::default()), &stage.folder);
     let session =
-        Session::new(shared(folder, &host, Book::default()), Caller::local(), Some("sbx_1"), servers())
+        Session::new(shared(folder, host, Book::default()), Caller::local(), Some("sbx_1"), servers())
             .unwrap();
     assert_eq!(session.barred_by(&["private".to_owned()]), Some("private".to_owned()));
 }

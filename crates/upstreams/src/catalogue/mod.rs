@@ -250,11 +250,16 @@ impl Catalogue {
         alias
     }
 
-    /// Accepts the definitions of these tools, or of all. Returns the names that were held.
+    /// Accepts the definitions of these tools, by their own names or aliases, or of all. Returns the names that were held.
     pub(crate) fn accept(&mut self, names: Option<&[String]>) -> Vec<String> {
+        // Differences are shown by own names, so these come first.
+        let meant: Option<HashSet<String>> = names.map(|names| {
+            let tools = names.iter().filter_map(|name| self.named(name).or_else(|| self.get(name)));
+            tools.map(|tool| tool.facts.name.clone()).collect()
+        });
         let mut accepted = Vec::new();
         for tool in &mut self.tools {
-            let is_meant = names.is_none_or(|names| names.contains(&tool.facts.name));
+            let is_meant = meant.as_ref().is_none_or(|meant| meant.contains(&tool.facts.name));
             if is_meant && tool.pin() != Pin::Accepted {
                 tool.facts.pinned = Some(tool.facts.digest.clone());
                 tool.pinned_definition = None;
@@ -262,6 +267,13 @@ impl Catalogue {
             }
         }
         accepted
+    }
+
+    /// Forgets what results looked like.
+    fn forget_shapes(&mut self) {
+        for tool in &mut self.tools {
+            (tool.facts.shape, tool.facts.seen) = (None, 0);
+        }
     }
 
     /// Remembers what a result looked like. Returns whether that was news.

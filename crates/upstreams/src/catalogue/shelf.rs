@@ -22,7 +22,11 @@ const FORMAT: &str = "palisade-tools-1";
 
 /// Where catalogues are kept.
 #[derive(Debug, Clone)]
-pub(crate) struct Shelf(PathBuf);
+pub(crate) struct Shelf {
+    folder: PathBuf,
+    /// The largest file.
+    bytes_max: u64,
+}
 
 /// Tells two states of a file apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +34,17 @@ pub(crate) struct Stamp(u64, i64, i64, u64);
 
 impl Shelf {
     pub(crate) fn new(state_dir: &Path) -> Self {
-        Self(state_dir.join("tools"))
+        Self { folder: state_dir.join("tools"), bytes_max: FILE_BYTES_MAX }
+    }
+
+    /// With another bound of a file.
+    #[cfg(test)]
+    pub(super) fn of_at_most(self, bytes_max: u64) -> Self {
+        Self { bytes_max, ..self }
     }
 
     fn path(&self, server: &str) -> PathBuf {
-        self.0.join(format!("{server}.catalogue"))
+        self.folder.join(format!("{server}.catalogue"))
     }
 
     /// The name of the catalogue that a principal has of a server. A name of a server has no dot.
@@ -46,7 +56,7 @@ impl Shelf {
 
     /// The names of the catalogues that principals have of a server, besides the server's own.
     pub(crate) fn keys(&self, server: &str) -> std::io::Result<Vec<String>> {
-        let entries = match std::fs::read_dir(&self.0) {
+        let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -70,42 +80,59 @@ impl Shelf {
 
     /// What is known about a server. A file that cannot be read counts as none, and is reported.
     pub(crate) fn load(&self, server: &str) -> Catalogue {
+        self.known(server).unwrap_or_else(|error| nothing_accepted(server, &error))
+    }
+
+    /// The same. Fails where the file may be read later: what it says must not be overwritten.
+    fn known(&self, server: &str) -> std::io::Result<Catalogue> {
         match self.read(server) {
-            Ok(catalogue) => catalogue,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Catalogue::default(),
-            Err(error) => {
-                // Nothing is accepted then, and nothing counts as the first listing.
-                tracing::error!(server, %error, "catalogue_unreadable");
-                let header = Header { is_listed: true, ..Header::default() };
-                Catalogue::new(header, Vec::new())
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Catalogue::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Ok(nothing_accepted(server, &error))
             }
+            other => other,
         }
     }
 
     fn read(&self, server: &str) -> std::io::Result<Catalogue> {
         let file = File::open(self.path(server))?;
         let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-        parse(&text).ok_or_else(|| std::io::Error::other("it is damaged"))
+        file.take(self.bytes_max + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > self.bytes_max {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        parse(&text).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "it is damaged"))
     }
 
-    /// Changes what is known about a server, and keeps it. Returns the new state.
+    /// Changes what is known about a server, and keeps it. Returns the new state. A file that could not be read again
+    /// does not replace the old one, which has the pins.
     pub(crate) fn update<T>(
         &self,
         server: &str,
         change: impl FnOnce(&mut Catalogue) -> T,
     ) -> std::io::Result<(Catalogue, T)> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let lock = private(&self.0.join(format!("{server}.lock")))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let lock = private(&self.folder.join(format!("{server}.lock")))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-        let mut catalogue = self.load(server);
+        let mut catalogue = self.known(server)?;
         let told = change(&mut catalogue);
-        let draft = self.0.join(format!("{server}.draft"));
-        let mut out = BufWriter::new(private(&draft)?);
-        write(&catalogue, &mut out)?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_data()?;
+        let draft = self.folder.join(format!("{server}.draft"));
+        if let Err(error) = self.write(&catalogue, &draft) {
+            if error.kind() != std::io::ErrorKind::FileTooLarge {
+                return Err(error);
+            }
+            // What results look like can be learned again.
+            catalogue.forget_shapes();
+            self.write(&catalogue, &draft)?;
+        }
         std::fs::rename(&draft, self.path(server))?;
         Ok((catalogue, told))
+    }
+
+    fn write(&self, catalogue: &Catalogue, draft: &Path) -> std::io::Result<()> {
+        let mut out = BufWriter::new(Bounded { file: private(draft)?, left: self.bytes_max });
+        write(catalogue, &mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.file.sync_data()
     }
 
     /// Forgets a server, also what principals have of it: its pins, aliases and shapes.
@@ -119,6 +146,34 @@ impl Shelf {
             }
         }
         Ok(was_known)
+    }
+}
+
+/// What is known if the file cannot be read: nothing is accepted then, and nothing counts as the first listing.
+fn nothing_accepted(server: &str, error: &std::io::Error) -> Catalogue {
+    tracing::error!(server, %error, "catalogue_unreadable");
+    let header = Header { is_listed: true, ..Header::default() };
+    Catalogue::new(header, Vec::new())
+}
+
+/// A file that takes a bounded number of bytes.
+struct Bounded {
+    file: File,
+    left: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() as u64 > self.left {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        let count = self.file.write(bytes)?;
+        self.left = self.left.saturating_sub(count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -220,3 +220,47 @@ fn an_alias_is_never_the_name_of_another_tool_and_never_changes() {
     catalogue.list(listed(&["a-b", "a_b"]));
     assert_eq!((alias(&catalogue, "a-b"), alias(&catalogue, "a_b")), ("a_b_2".into(), "a_b".into()));
 }
+
+#[test]
+fn a_catalogue_that_could_not_be_read_again_is_never_written() {
+    let folder = harness::TestFolder::new();
+    let shelf = Shelf::new(folder.path()).of_at_most(6000);
+    shelf.update("s", |kept| kept.list(vec![definition("a", "one"), definition("b", "two")])).unwrap();
+    // Shapes go first.
+    let fields: Map<String, Value> =
+        (b'a'..b'x').map(|one| (char::from(one).to_string().repeat(40), json!({"a": {"b": 1}}))).collect();
+    let shape = Shape::of(&Value::Object(fields));
+    for name in ["a", "b"] {
+        let learn =
+            |kept: &mut Catalogue| kept.learn(name, &kept.get(name).unwrap().facts.digest.clone(), &shape, 1);
+        shelf.update("s", learn).unwrap();
+    }
+    let kept = shelf.load("s");
+    assert!(
+        (kept.tools.len(), kept.held()) == (2, 0) && kept.tools.iter().all(|tool| tool.facts.shape.is_none())
+    );
+    // A listing that is too large leaves the pins.
+    let large = || vec![definition("a", &"x".repeat(9000)), definition("b", "two")];
+    let refused = shelf.update("s", |kept| kept.list(large())).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::FileTooLarge);
+    assert_eq!(pins(&shelf.load("s")), [("a".to_owned(), Pin::Accepted), ("b".to_owned(), Pin::Accepted)]);
+    // So does a file that this process cannot read.
+    let smaller = shelf.clone().of_at_most(100);
+    assert!(smaller.update("s", |kept| kept.list(Vec::new())).is_err());
+    assert_eq!(shelf.load("s").held(), 0);
+}
+
+#[test]
+fn a_held_tool_is_accepted_by_its_own_name_or_its_alias() {
+    let mut catalogue = Catalogue::default();
+    catalogue.list(vec![definition("a-b", "one")]);
+    let changed = || vec![definition("a-b", "another"), definition("a_b", "new")];
+    for (name, accepted) in [("a-b", "a-b"), ("a_b", "a_b"), ("a_b_2", "a_b")] {
+        let mut catalogue = catalogue.clone();
+        catalogue.list(changed());
+        assert_eq!(catalogue.accept(Some(&[name.to_owned()])), [accepted]);
+        assert_eq!(catalogue.held(), 1);
+    }
+    catalogue.list(vec![definition("a-b", "another")]);
+    assert_eq!(catalogue.accept(Some(&["a_b".to_owned()])), ["a-b"]);
+}

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Bounds, Connection};
-use crate::clean;
 use crate::host::{ToolError, ToolErrorCode};
+use crate::{clean, redact};
 
 /// The version without a handshake.
 pub(crate) const STATELESS_VERSION: &str = "2026-07-28";
@@ -36,7 +36,7 @@ pub(crate) enum Era {
     Stateless,
 }
 
-/// What a server said about itself.
+/// What a server said about itself, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) era: Era,
@@ -44,6 +44,18 @@ pub(crate) struct Hello {
     pub(crate) name: String,
     pub(crate) instructions: String,
     pub(crate) has_tools: bool,
+}
+
+impl Hello {
+    /// Without these credentials, and then as lines of a bounded length.
+    pub(crate) fn cleaned(self, secrets: &[String]) -> Self {
+        let text = |text: String, most: usize| clean::line(&redact::text(text, secrets), most);
+        Self {
+            name: text(self.name, NAME_CHARACTERS_MAX),
+            instructions: text(self.instructions, INSTRUCTIONS_CHARACTERS_MAX),
+            ..self
+        }
+    }
 }
 
 /// Adds what a request of this era carries.
@@ -135,22 +147,20 @@ async fn initialize(connection: &Connection, deadline: Instant) -> Result<Hello,
     let Answer { result, .. } = connection.request("initialize", params, &bounds).await?;
     let version = result.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
     let Some(version) = HANDSHAKE_VERSIONS.into_iter().find(|known| *known == version) else {
-        let message = format!("the server answered with version `{}`", clean::line(version, 20));
+        let message = format!("the server answered with version `{version}`");
         return Err(ToolError::new(ToolErrorCode::ServerError, message));
     };
     Ok(hello(&result, result.get("serverInfo"), Era::Handshake, version))
 }
 
 fn hello(result: &Map<String, Value>, info: Option<&Value>, era: Era, version: &str) -> Hello {
-    let text = |value: Option<&Value>, most: usize| {
-        clean::line(value.and_then(Value::as_str).unwrap_or_default(), most)
-    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = info.and_then(|info| info.get("name"));
     Hello {
         era,
         version: version.to_owned(),
-        name: text(name, NAME_CHARACTERS_MAX),
-        instructions: text(result.get("instructions"), INSTRUCTIONS_CHARACTERS_MAX),
+        name: text(name),
+        instructions: text(result.get("instructions")),
         has_tools: result.get("capabilities").is_some_and(|all| all.get("tools").is_some()),
     }
 }

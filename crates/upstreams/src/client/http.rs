@@ -20,8 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::era::{self, Era, HANDSHAKE_VERSION, STATELESS_VERSION};
 use super::events::EventBuffer;
-use super::lines::too_large;
-use super::message::{self, Incoming};
+use super::message::{self, Incoming, too_large};
 use super::{Answer, Bounds};
 use crate::host::{ToolError, ToolErrorCode};
 use crate::oauth::{Credential, login_required};
@@ -303,7 +302,8 @@ impl HttpPeer {
             false => {
                 let bytes = collect(response, bounds.bytes_max).await?;
                 self.keep(sender);
-                Ok(answer_in(&bytes, envelope.id))
+                let of_own = |known| (Some(known) == envelope.id).then_some(bounds.bytes_max);
+                Ok(answer_of(message::read(&bytes, &of_own), bytes.len(), envelope.id))
             }
         };
         match answered? {
@@ -349,15 +349,15 @@ impl HttpPeer {
             let frame = frame.map_err(|_| ended())?;
             let Ok(piece) = frame.into_data() else { continue };
             for event in events.feed(&piece).map_err(|_| too_large(bounds.bytes_max))? {
-                match message::read(&event) {
+                match message::read(&event, &|known| (Some(known) == id).then_some(bounds.bytes_max)) {
                     Incoming::Request { id, method } => {
                         self.tell("response", Bytes::from(message::reply(&id, &method))).await;
                     }
                     Incoming::Notification { method } if method == "notifications/tools/list_changed" => {
                         self.changed.store(true, Ordering::Release);
                     }
-                    _ => {
-                        if let Some(outcome) = answer_in(&event, id) {
+                    answer => {
+                        if let Some(outcome) = answer_of(answer, event.len(), id) {
                             return Ok(Some(outcome));
                         }
                     }
@@ -400,10 +400,11 @@ async fn collect(response: Response<Body>, bytes_max: usize) -> Result<Vec<u8>, 
 }
 
 /// The outcome of a request, if this message is its answer.
-fn answer_in(bytes: &[u8], wanted: Option<u64>) -> Option<Result<Answer, ToolError>> {
-    match message::read(bytes) {
+fn answer_of(message: Incoming, bytes: usize, wanted: Option<u64>) -> Option<Result<Answer, ToolError>> {
+    match message {
+        Incoming::Refused { id, error } if Some(id) == wanted => Some(Err(error)),
         Incoming::Response { id, outcome } if Some(id) == wanted => Some(match outcome {
-            Ok(result) => Ok(Answer { result, bytes: bytes.len() }),
+            Ok(result) => Ok(Answer { result, bytes }),
             Err(error) => Err(error.told()),
         }),
         _ => None,

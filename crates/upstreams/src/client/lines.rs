@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::era::{self, Era};
-use super::message::{self, Incoming};
+use super::message::{self, Incoming, too_large};
 use super::{Answer, Bounds};
 use crate::host::{ToolError, ToolErrorCode};
 
@@ -100,8 +100,9 @@ impl Shared {
         }
     }
 
-    fn bytes_max(&self, id: u64) -> usize {
-        self.state().open.get(&id).map_or(LINE_BYTES_MAX, |waiter| waiter.bytes_max)
+    /// The most bytes of the answer to an open request.
+    fn bytes_max(&self, id: u64) -> Option<usize> {
+        self.state().open.get(&id).map(|waiter| waiter.bytes_max)
     }
 }
 
@@ -353,9 +354,10 @@ fn dispatch(line: Line<'_>, shared: &Shared, outgoing: &mpsc::Sender<Outgoing>) 
             return;
         }
     };
-    match message::read(line) {
+    match message::read(line, &|id| shared.bytes_max(id)) {
+        Incoming::Refused { id, error } => shared.finish(id, Err(error)),
         Incoming::Response { id, outcome } => {
-            let bytes_max = shared.bytes_max(id);
+            let bytes_max = shared.bytes_max(id).unwrap_or(LINE_BYTES_MAX);
             let outcome = match outcome {
                 Ok(_) if line.len() > bytes_max => Err(too_large(bytes_max)),
                 Ok(result) => Ok(Answer { result, bytes: line.len() }),
@@ -383,11 +385,4 @@ fn dispatch(line: Line<'_>, shared: &Shared, outgoing: &mpsc::Sender<Outgoing>) 
             }
         }
     }
-}
-
-pub(crate) fn too_large(bytes_max: usize) -> ToolError {
-    let message = format!("the answer is larger than {bytes_max} bytes");
-    ToolError::new(ToolErrorCode::AnswerTooLarge, message)
-        .with_remedy("ask the tool for less, for example by its paging or filter arguments")
-        .after_sending()
 }

@@ -1,12 +1,17 @@
 //! JSON-RPC messages: made and read. What a server sends is parsed with a bounded depth (128 levels, by the parser).
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use crate::clean;
 use crate::host::{ToolError, ToolErrorCode};
 
-/// The longest message of a server's error that is passed on.
-const ERROR_CHARACTERS_MAX: usize = 500;
+/// The most values in an answer.
+pub(crate) const ANSWER_ITEMS_MAX: usize = 1_000_000;
+/// The most values in another message, which needs few.
+const OTHER_ITEMS_MAX: usize = 100_000;
+/// Up to this length a message is parsed before it is known what it is: its values take a bounded space.
+const SMALL_BYTES_MAX: usize = 64 << 10;
 /// JSON-RPC's codes.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
@@ -16,6 +21,8 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) enum Incoming {
     /// The answer to a request of ours.
     Response { id: u64, outcome: Result<Map<String, Value>, RpcError> },
+    /// The answer to a request of ours, which is beyond a bound. It was not parsed.
+    Refused { id: u64, error: ToolError },
     /// A request of the server.
     Request { id: Value, method: String },
     /// A notification.
@@ -32,14 +39,13 @@ pub(crate) struct RpcError {
 }
 
 impl RpcError {
-    /// The error for a program. The request arrived.
+    /// The error for a program, with the words of the server as they are. The request arrived.
     pub(crate) fn told(self) -> ToolError {
         let code = match self.code {
             INVALID_PARAMS => ToolErrorCode::BadArguments,
             _ => ToolErrorCode::ServerError,
         };
-        let message = clean::line(&self.message, ERROR_CHARACTERS_MAX);
-        let message = format!("the server answered with error {}: {message}", self.code);
+        let message = format!("the server answered with error {}: {}", self.code, self.message);
         ToolError::new(code, message).after_sending()
     }
 }
@@ -77,8 +83,65 @@ fn line(message: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Reads a message.
-pub(crate) fn read(bytes: &[u8]) -> Incoming {
+/// The most bytes of the answer to the request of that number; `None` if no such request is open.
+pub(crate) type BytesMax<'a> = dyn Fn(u64) -> Option<usize> + 'a;
+
+/// Reads a message. Of a long one, the values are parsed only if it answers an open request and is within its bounds.
+pub(crate) fn read(bytes: &[u8], bytes_max: &BytesMax<'_>) -> Incoming {
+    if bytes.len() <= SMALL_BYTES_MAX {
+        return parse(bytes);
+    }
+    let Some(id) = answered(bytes) else {
+        return if items(bytes) > OTHER_ITEMS_MAX { Incoming::Noise } else { parse(bytes) };
+    };
+    match bytes_max(id) {
+        // A late answer to a request that was given up, or an invention.
+        None => Incoming::Noise,
+        Some(most) if bytes.len() > most => Incoming::Refused { id, error: too_large(most) },
+        Some(_) if items(bytes) > ANSWER_ITEMS_MAX => Incoming::Refused { id, error: too_many() },
+        Some(_) => parse(bytes),
+    }
+}
+
+/// The number of the request that a message answers. Its values are passed over, and take no space.
+fn answered(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Head {
+        id: u64,
+        method: Option<IgnoredAny>,
+    }
+    let head: Head = serde_json::from_slice(bytes).ok()?;
+    head.method.is_none().then_some(head.id)
+}
+
+/// Counts values without parsing: separators and openings outside of texts.
+pub(crate) fn items(line: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (0, false, false);
+    for byte in line {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+pub(crate) fn too_large(bytes_max: usize) -> ToolError {
+    let message = format!("the answer is larger than {bytes_max} bytes");
+    ToolError::new(ToolErrorCode::AnswerTooLarge, message)
+        .with_remedy("ask the tool for less, for example by its paging or filter arguments")
+        .after_sending()
+}
+
+fn too_many() -> ToolError {
+    let message = format!("the answer has more than {ANSWER_ITEMS_MAX} values");
+    ToolError { message, ..too_large(0) }
+}
+
+fn parse(bytes: &[u8]) -> Incoming {
     let Ok(Value::Object(mut message)) = serde_json::from_slice(bytes) else { return Incoming::Noise };
     let method = match message.remove("method") {
         Some(Value::String(method)) => Some(method),
@@ -129,6 +192,37 @@ pub(crate) fn id_of_fragments(head: &[u8], tail: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(bytes: &[u8]) -> Incoming {
+        super::read(bytes, &|_| Some(16 << 20))
+    }
+
+    #[test]
+    fn long_answers_are_parsed_only_within_the_bounds_of_their_request() {
+        let answer = |items: usize, padding: usize| {
+            let items = vec!["[]"; items].join(",");
+            let padding = " ".repeat(padding);
+            format!("{{\"result\":{{\"a\":[{items}]}},{padding}\"id\":7}}").into_bytes()
+        };
+        let long = answer(100_000, 0);
+        assert!(matches!(read(&long), Incoming::Response { id: 7, outcome: Ok(_) }));
+        assert_eq!(super::read(&long, &|_| None), Incoming::Noise, "nothing waits for it");
+        let beyond = super::read(&long, &|id| (id == 7).then_some(long.len() - 1));
+        assert!(
+            matches!(&beyond, Incoming::Refused { id: 7, error } if error.code == ToolErrorCode::AnswerTooLarge)
+        );
+        let many = answer(ANSWER_ITEMS_MAX, 0);
+        let Incoming::Refused { id: 7, error } = read(&many) else { panic!("it was parsed") };
+        assert!(error.message.contains("1000000 values") && error.may_have_run, "{error}");
+        let request = format!("{{\"id\":1,\"method\":\"x\",\"params\":[{}1]}}", "1,".repeat(OTHER_ITEMS_MAX));
+        assert_eq!(read(request.as_bytes()), Incoming::Noise);
+        assert!(matches!(read(br#"{"id":1,"method":"x"}"#), Incoming::Request { .. }));
+    }
+
+    #[test]
+    fn separators_in_texts_are_no_values() {
+        assert_eq!(items(br#"{"a":"[,{\",","b":[1,2]}"#), 4);
+    }
 
     #[test]
     fn messages_are_told_apart() {

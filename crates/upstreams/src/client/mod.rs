@@ -6,7 +6,8 @@
 //!   Http:  one POST a message, JSON or event stream    http, events
 //! ```
 //! What must hold: everything that a server sends is hostile; every line, answer and wait is bounded; a request is sent
-//! at most once, and an error says whether it may have arrived. Servers ask nothing of this client: it declares no
+//! at most once, and an error says whether it may have arrived. Its message may hold the words of a server as they are:
+//! [`crate::redact`] takes credentials out and cuts it. Servers ask nothing of this client: it declares no
 //! capability, and refuses sampling, elicitation and roots.
 
 pub(crate) mod change;

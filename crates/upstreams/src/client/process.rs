@@ -17,7 +17,6 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use super::lines::{Behind, LinePeer};
-use crate::clean;
 use crate::host::{ToolError, ToolErrorCode};
 use crate::supervisor::ROLE;
 
@@ -37,8 +36,7 @@ const INHERITED: [&str; 10] = [
 /// Says to a Palisade that is started as a server of another one, by whatever wrapper, that it is one.
 pub const DEPTH_VARIABLE: &str = "PALISADE_TOOLS_DEPTH";
 /// How much of standard error is kept.
-const WORDS_BYTES_MAX: usize = 2048;
-const WORDS_CHARACTERS_MAX: usize = 300;
+const WORDS_BYTES_MAX: usize = 4096;
 /// How long the supervisor may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -106,11 +104,11 @@ impl Behind for Process {
     }
 }
 
-/// The last line of what a server said, cleaned.
+/// The last line of what a server said, cut only after credentials are taken out of it ([`crate::redact::error`]).
 pub(crate) fn last_line(words: &[u8]) -> String {
     let text = String::from_utf8_lossy(words);
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    clean::line(last, WORDS_CHARACTERS_MAX)
+    last.to_owned()
 }
 
 /// Keeps the end of what the server writes to standard error.
@@ -123,7 +121,12 @@ async fn keep_words(mut stderr: pipe::Receiver, words: Arc<Mutex<Vec<u8>>>) {
         let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(&piece[..count]);
         let surplus = words.len().saturating_sub(WORDS_BYTES_MAX);
-        words.drain(..surplus);
+        if surplus > 0 {
+            // A line goes as a whole: its end may be the end of a credential.
+            let line = words.iter().skip(surplus).position(|byte| *byte == b'\n');
+            let end = line.map_or(words.len(), |line| surplus + line + 1);
+            words.drain(..end);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod fetch;
 #[cfg(test)]
 mod refresh_tests;
 mod tokens;
+mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +28,9 @@ use sha2::{Digest, Sha256};
 use self::callback::{Callback, Expected};
 use self::discovery::{Discovered, discover, text};
 use self::fetch::{Sent, address, ask, form};
-pub(crate) use self::tokens::TokenStore;
-use self::tokens::{Granted, now_s};
+use self::tokens::now_s;
+pub(crate) use self::tokens::{Granted, TokenStore};
+use self::turns::CredentialRefresh;
 use crate::host::{ToolError, ToolErrorCode};
 use crate::tls::Dialer;
 
@@ -73,6 +75,7 @@ pub(crate) struct Credential {
     pub(crate) store: TokenStore,
     pub(crate) dialer: Dialer,
     known: Mutex<Known>,
+    turn: Arc<CredentialRefresh>,
 }
 
 /// The tokens that are in use.
@@ -93,7 +96,8 @@ impl Credential {
     ) -> Arc<Self> {
         let (store, dialer) = parts;
         let (server, principal, url) = (server.to_owned(), holder(principal), url.clone());
-        Arc::new(Self { server, principal, url, store, dialer, known: Mutex::default() })
+        let turn = store.turns.of(&server, &principal);
+        Arc::new(Self { server, principal, url, store, dialer, known: Mutex::default(), turn })
     }
 
     fn load(&self) -> Option<Granted> {
@@ -122,20 +126,14 @@ impl Credential {
         tokens.flatten().collect()
     }
 
-    /// Another token in the place of one that was refused or ends; `None` if there is none.
-    pub(crate) async fn refreshed(self: &Arc<Self>, refused: &str) -> Option<String> {
-        let (credential, refused) = (Arc::clone(self), refused.to_owned());
-        // A task of its own, which goes on when the caller gives up: a refresh token that was sent is used up, and without
-        // the one that comes for it the login is lost.
-        let exchanged = tokio::spawn(async move { credential.exchanged(&refused).await });
-        exchanged.await.ok()?
-    }
-
+    /// Refreshes the tokens, unless another process, a login or `forget` was first.
     async fn exchanged(&self, refused: &str) -> Option<String> {
-        let (store, server) = (self.store.clone(), self.server.clone());
-        let turn = tokio::task::spawn_blocking(move || store.refresh_turn(&server)).await.ok()?.ok()?;
+        let turn = self.store.refresh_turn(&self.server, &self.principal).await;
+        let turn = turn.inspect_err(|error| {
+            tracing::warn!(server = self.server, reason = %error, "upstream_token_turn_not_taken");
+        });
+        let _turn = turn.ok()?;
         let known = self.load()?;
-        // Another process, or a new login, may have been first.
         if known.access_token != refused {
             return Some(self.keep(known).access_token);
         }
@@ -156,12 +154,22 @@ impl Credential {
             );
             return None;
         }
-        let granted = granted(&answer.object(), known)?;
-        if let Err(error) = self.store.save(&self.server, &self.principal, &granted) {
-            tracing::error!(server = self.server, reason = %error, "upstream_token_not_kept");
+        let granted = granted(&answer.object(), known.clone())?;
+        let (store, server, principal) = (self.store.clone(), self.server.clone(), self.principal.clone());
+        let new = granted.clone();
+        let kept = tokio::task::spawn_blocking(move || store.replace(&server, &principal, (&known, &new)));
+        match kept.await.map_err(std::io::Error::other).flatten() {
+            Ok(Some(now)) => Some(self.keep(now).access_token),
+            // They were forgotten meanwhile.
+            Ok(None) => {
+                self.look_again();
+                None
+            }
+            Err(error) => {
+                tracing::error!(server = self.server, reason = %error, "upstream_token_not_kept");
+                Some(self.keep(granted).access_token)
+            }
         }
-        drop(turn);
-        Some(self.keep(granted).access_token)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -13,6 +13,8 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::turns::{self, FileTurn, RefreshBook};
+
 const FOLDER: &str = "tools/tokens";
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
@@ -38,23 +40,18 @@ pub(crate) struct Granted {
 #[derive(Debug, Clone)]
 pub(crate) struct TokenStore {
     folder: PathBuf,
-}
-
-/// Held while tokens are refreshed, so that a refresh token is used once.
-pub(crate) struct RefreshTurn {
-    _lock: File,
+    /// The refreshes in this process.
+    pub(super) turns: RefreshBook,
 }
 
 impl TokenStore {
     pub(crate) fn new(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join(FOLDER) }
+        Self { folder: state_dir.join(FOLDER), turns: RefreshBook::default() }
     }
 
     fn file(&self, server: &str, principal: &Principal) -> PathBuf {
-        let digest = Sha256::digest(principal.as_str().as_bytes());
-        let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         // A name of a server has no dot.
-        self.folder.join(format!("{server}.{digest}"))
+        self.folder.join(format!("{server}.{}", digest_of(principal)))
     }
 
     /// The tokens of a principal for the server at that URL.
@@ -67,10 +64,34 @@ impl TokenStore {
         (granted.url == url).then_some(granted)
     }
 
+    /// Keeps the tokens of a login.
     pub(crate) fn save(&self, server: &str, principal: &Principal, granted: &Granted) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let _change = self.change()?;
+        self.write(server, principal, granted)
+    }
+
+    /// Puts refreshed tokens in the place of those that were refreshed. A login or `forget` that came meanwhile stays.
+    /// Returns what is kept now.
+    pub(super) fn replace(
+        &self,
+        server: &str,
+        principal: &Principal,
+        (before, now): (&Granted, &Granted),
+    ) -> io::Result<Option<Granted>> {
+        let _change = self.change()?;
+        let Some(known) = self.load(server, principal, &before.url) else { return Ok(None) };
+        let tokens = |one: &Granted| (one.access_token.clone(), one.refresh_token.clone());
+        if tokens(&known) != tokens(before) {
+            return Ok(Some(known));
+        }
+        self.write(server, principal, now)?;
+        Ok(Some(now.clone()))
+    }
+
+    fn write(&self, server: &str, principal: &Principal, granted: &Granted) -> io::Result<()> {
         let path = self.file(server, principal);
-        let draft = path.with_extension(format!("draft-{}", std::process::id()));
+        let mut draft = path.clone().into_os_string();
+        draft.push(format!(".draft-{}", std::process::id()));
         let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
         file.write_all(serde_json::to_string(granted).map_err(io::Error::other)?.as_bytes())?;
         file.sync_all()?;
@@ -79,6 +100,7 @@ impl TokenStore {
 
     /// Removes the tokens of all principals for a server. Returns whether there were some.
     pub(crate) fn forget(&self, server: &str) -> io::Result<bool> {
+        let _change = self.change()?;
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -95,14 +117,30 @@ impl TokenStore {
         Ok(is_any)
     }
 
-    /// Waits for the turn to refresh tokens of a server. Blocks.
-    pub(crate) fn refresh_turn(&self, server: &str) -> io::Result<RefreshTurn> {
+    /// Waits for the turn to refresh the tokens of a principal for a server.
+    pub(super) async fn refresh_turn(&self, server: &str, principal: &Principal) -> io::Result<FileTurn> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let path = self.folder.join(format!(".lock-{server}"));
-        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-        Ok(RefreshTurn { _lock: lock })
+        let digest = digest_of(principal);
+        turns::file_turn(&self.folder.join(format!(".lock-{server}.{digest}"))).await
     }
+
+    /// Held while files are changed, for a moment. Blocks.
+    fn change(&self) -> io::Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let lock = private(&self.folder.join(".change"))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+}
+
+fn digest_of(principal: &Principal) -> String {
+    let digest = Sha256::digest(principal.as_str().as_bytes());
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Opens a file that only this user reads, and makes it if there is none.
+pub(super) fn private(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 pub(crate) fn now_s() -> u64 {

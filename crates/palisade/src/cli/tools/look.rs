@@ -2,7 +2,7 @@
 
 use engine::Principal;
 use serde_json::{Value, json};
-use upstreams::{Dialect, FindQuery, ServerState, ToolHost, Upstreams};
+use upstreams::{Dialect, FindQuery, ServerState, ToolHost, Upstreams, Viewer};
 
 use super::{Failure, Told, told};
 use crate::config::Settings;
@@ -11,7 +11,7 @@ use crate::config::Settings;
 const LINES_MAX: usize = 200;
 
 pub(super) fn list(host: &Upstreams, settings: &Settings, json: bool) -> Told {
-    let mut servers = host.servers();
+    let mut servers = host.servers(Viewer::of(&Principal::local()));
     for server in &mut servers {
         // With those that only some principals are shown.
         server.held = host.held(&server.name).map_err(told)?.len();
@@ -53,7 +53,13 @@ pub(super) async fn find(
 ) -> Told {
     let servers = (!servers.is_empty()).then_some(servers);
     let found = host
-        .find(FindQuery { principal: &Principal::local(), words, servers, dialect: Dialect::Python, limit })
+        .find(FindQuery {
+            viewer: Viewer::of(&Principal::local()),
+            words,
+            servers,
+            dialect: Dialect::Python,
+            limit,
+        })
         .await;
     if json {
         return Ok(serde_json::to_string_pretty(&json!(found)).unwrap_or_default());
@@ -99,7 +105,7 @@ fn unknown_language(name: &str) -> Failure {
 pub(super) fn diff(host: &Upstreams, server: Option<&str>) -> Told {
     let servers = match server {
         Some(server) => vec![server.to_owned()],
-        None => host.servers().into_iter().map(|server| server.name).collect(),
+        None => host.servers(Viewer::of(&Principal::local())).into_iter().map(|server| server.name).collect(),
     };
     let mut text = String::new();
     for server in servers {

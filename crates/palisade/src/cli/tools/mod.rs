@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use terminal::complain;
-use upstreams::{Login, ToolCall, ToolError, ToolHost, Transport, Upstreams};
+use upstreams::{Login, ToolCall, ToolError, ToolHost, ToolName, Transport, Upstreams};
 
 pub(crate) use self::arguments::ToolsArguments;
 use self::arguments::Verb;
@@ -206,11 +206,12 @@ async fn call(host: &Upstreams, name: &str, arguments: Map<String, Value>) -> To
     let call = ToolCall {
         principal: &principal,
         server,
-        tool,
+        tool: ToolName::Spelled(tool),
         arguments,
         deadline: Instant::now() + CALL_PATIENCE,
         cancel: tokio_util::sync::CancellationToken::new(),
         answer_bytes_max: ANSWER_BYTES_MAX,
+        is_learned_from: true,
     };
     let answer = host.call(call).await.map_err(told)?;
     let text = serde_json::to_string_pretty(&json!(answer.result)).unwrap_or_default();
