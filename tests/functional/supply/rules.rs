@@ -130,3 +130,25 @@ fn packages_are_off_if_the_operator_says_so() {
         "packages_off",
     );
 }
+
+#[test]
+fn a_registry_of_the_user_that_is_not_asked_is_replaced_by_no_other_one() {
+    let Some(supply) = Supply::new("registries") else { return };
+    let settings = supply.beside("npmrc");
+    std::fs::write(&settings, "@scope:registry=http://127.0.0.1:9/\n").unwrap();
+    // Without a mirror of npm in the configuration, the settings of the user count.
+    let of_user = |package: &str| {
+        let mirrors = supply.mirrors("").split(',').next().unwrap().to_owned();
+        let prepare = supply.prepare("npm", &[package]).env("PALISADE_PACKAGES_MIRRORS", &mirrors);
+        prepare.env("NPM_CONFIG_USERCONFIG", settings.to_str().unwrap())
+    };
+    good(of_user("goodjs").end());
+    assert!(refusal(of_user("@scope/goodjs").end(), "packages_off").contains("packages.mirrors"));
+    let unreadable = of_user("linkjs").env("npm_config_registry", "http://${NPM_HOST}/npm");
+    // The public registry would be asked through a proxy that is not there.
+    let unreadable = unreadable.env("HTTPS_PROXY", "http://127.0.0.1:9").end();
+    assert!(refusal(unreadable, "packages_off").contains("packages.mirrors"));
+    assert_eq!((supply.requests("/npm/@scope"), supply.requests("/npm/linkjs")), (0, 0));
+    let named = supply.prepare("npm", &["@scope/goodjs"]);
+    good(named.env("NPM_CONFIG_USERCONFIG", settings.to_str().unwrap()).end());
+}
