@@ -139,6 +139,16 @@ pub(crate) fn host(
     secrets: &[&str],
     player: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
 ) -> Arc<Upstreams> {
+    host_with(folder, secrets, ToolRules::default(), player)
+}
+
+/// The same, with these rules.
+pub(crate) fn host_with(
+    folder: &harness::TestFolder,
+    secrets: &[&str],
+    rules: ToolRules,
+    player: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
+) -> Arc<Upstreams> {
     let secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
     let wall: Arc<dyn WalledStart> = Arc::new(PlayedServer { player: Arc::new(player), secrets });
     let transport = Transport::Stdio(StdioSpec {
@@ -149,7 +159,7 @@ pub(crate) fn host(
         wall: ServerWall::Own { read: Vec::new(), write: Vec::new(), access: Vec::new() },
     });
     let state_dir = folder.path().to_owned();
-    let servers = vec![spec(transport)];
+    let servers = vec![ServerSpec { rules, ..spec(transport) }];
     Upstreams::new(UpstreamsConfig { state_dir, launcher: PathBuf::new(), wall: Some(wall), servers })
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::tests::Stage;
 use crate::played::{self, Changing};
-use crate::{ToolErrorCode, ToolHost, ToolName};
+use crate::{Glob, ToolErrorCode, ToolHost, ToolName, ToolRules};
 
 #[tokio::test]
 async fn the_tool_that_was_judged_is_called_and_not_one_whose_alias_is_its_name() {
@@ -69,4 +69,21 @@ async fn a_listing_that_takes_long_does_not_outlast_the_time_of_a_call() {
     assert_eq!((error.code, error.may_have_run), (ToolErrorCode::TimedOut, false), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     host.close().await;
+}
+
+#[tokio::test]
+async fn a_rule_that_names_an_alias_denies_the_tool() {
+    for named in ["a-b", "a_b"] {
+        let folder = harness::TestFolder::new();
+        let rules = ToolRules { deny: vec![Glob::new(named).unwrap()], ..ToolRules::default() };
+        let host = played::host_with(&folder, &[], rules, |request| {
+            played::ordinary(request, &[played::tool("a-b")])
+        });
+        let stage = Stage::over(Arc::clone(&host) as Arc<dyn ToolHost>, &["s"]);
+        let mut program = stage.connect();
+        for spelled in ["s.a-b", "s.a_b"] {
+            assert_eq!(program.refused(spelled, json!({})).await, "tool_denied", "{named} {spelled}");
+        }
+        host.close().await;
+    }
 }

@@ -117,7 +117,7 @@ impl Shelf {
 
     /// Adds labels, before the documents change. Blocks while another process does so.
     fn mark(&self, principal: &Principal, labels: &BTreeSet<String>) -> Result<(), ShelfError> {
-        if labels.is_subset(&self.marks(principal)?) {
+        if labels.is_empty() || labels.is_subset(&self.marks(principal)?) {
             return Ok(());
         }
         let folder = self.folder_of(principal);

@@ -115,6 +115,8 @@ async fn many_calls_wait_for_one_refresh_and_hold_no_thread() {
         let asked = tokio::time::timeout(Duration::from_millis(1), one.bearer()).await;
         assert!(asked.is_err(), "the endpoint never answers");
     }
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(tasks < 10, "each of the calls has a task: {tasks}");
     let thread = tokio::task::spawn_blocking(|| ());
     tokio::time::timeout(Duration::from_secs(1), thread).await.expect("all threads wait").unwrap();
     let first = tokio::time::timeout(Duration::from_secs(5), endpoint.accept()).await.unwrap().unwrap();
