@@ -58,8 +58,8 @@ pub const NATURE: [Nature; 15] = [
     gvisor(
         "exhaust_processes.py",
         &["killed"],
-        &[],
-        "the host refuses a process to gVisor itself, which ends the sandbox",
+        &[" processes at once"],
+        "the control group has an allowance for gVisor; beyond it the host refuses gVisor itself, which ends the sandbox",
     ),
     gvisor(
         "exhaust_terminals.py",
