@@ -96,7 +96,10 @@ pub const NATURE: [Nature; 15] = [
     gvisor(
         "read_proc_of_host.py",
         &[],
-        &["/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet"],
+        &[
+            "/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet",
+            "/proc/cmdline gave b'BOOT_IMAGE=/vmlinuz-4.19.0-gvisor quiet",
+        ],
         "the command line is that of gVisor's kernel, the same on every machine",
     ),
     gvisor(

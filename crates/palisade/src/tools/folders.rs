@@ -4,17 +4,16 @@
 //! otherwise one server could choose what another one, or itself at its next start, is shown. The jail opens the resolved
 //! path without following any link, so that a link that appears after this check fails the start.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use sandbox::SharedFolder;
 
+use super::links;
+
 /// The most directories of one server.
 const FOLDERS_MAX: usize = 32;
-/// The most links of one path, as the kernel has it (path_resolution(7)).
-pub(super) const LINKS_MAX: usize = 40;
 /// Places that belong to every sandbox. Nothing of the operator is shown there or above.
 const OWN: [&str; 7] = ["/tmp", "/usr", "/etc", "/home/agent", "/dev/shm", "/workspace", "/palisade"];
 /// Nothing beneath these is shown.
@@ -76,38 +75,17 @@ fn resolve(path: &Path, writable: &[PathBuf]) -> Result<PathBuf, Refusal> {
         let message = format!("{} cannot be shown to the server: {error}", path.display());
         (message, "create it, or change `read` and `write` of the server")
     };
-    let parts = |path: &Path| -> Vec<OsString> {
-        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
-    };
-    let (mut real, mut rest, mut links) = (PathBuf::from("/"), parts(path), 0);
-    while let Some(part) = rest.pop() {
-        match Path::new(&part).components().next() {
-            Some(Component::ParentDir) => {
-                real.pop();
-            }
-            Some(Component::Normal(name)) => {
-                let next = real.join(name);
-                if !std::fs::symlink_metadata(&next).map_err(absent)?.is_symlink() {
-                    real = next;
-                    continue;
-                }
-                if writable.iter().any(|folder| real.starts_with(folder)) {
-                    let (path, link) = (path.display(), next.display());
-                    let message = format!("{path} leads over the link {link}, which a server may have made");
-                    return Err((message, "remove the link, or name the directory that it leads to"));
-                }
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(absent(io::Error::from(rustix::io::Errno::LOOP)));
-                }
-                rest.extend(parts(&std::fs::read_link(&next).map_err(absent)?));
-            }
-            // The root begins anew; `.` stays.
-            Some(Component::RootDir) => real = PathBuf::from("/"),
-            _ => {}
+    links::followed(path, absent, |link| {
+        if !writable.iter().any(|folder| link.parent().is_some_and(|parent| parent.starts_with(folder))) {
+            return Ok(());
         }
-    }
-    Ok(real)
+        let message = format!(
+            "{} leads over the link {}, which a server may have made",
+            path.display(),
+            link.display()
+        );
+        Err((message, "remove the link, or name the directory that it leads to"))
+    })
 }
 
 pub(super) fn check(real: &Path, state_dir: &Path) -> Result<(), Refusal> {

@@ -2,6 +2,7 @@
 
 mod command;
 mod folders;
+mod links;
 pub(crate) mod missing;
 mod named;
 mod packaged;

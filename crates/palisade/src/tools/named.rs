@@ -3,9 +3,10 @@
 //! A server that writes in a directory can put such a file there, and would so choose what a wall shows at the next start.
 //! So what a file beneath a directory of `write` names must be a part of the system, or lie beneath the same directory.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use super::folders::{self, Around, LINKS_MAX};
+use super::folders::{self, Around};
+use super::links;
 
 /// Directories that every sandbox shows.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
@@ -50,33 +51,11 @@ impl Named {
     /// The path without links, if every file on the way may name the next one.
     pub(super) fn follow(&mut self, path: &Path, places: &Places<'_>) -> Result<PathBuf, String> {
         let unusable = |error: std::io::Error| format!("{}: {error}", path.display());
-        let parts = |path: &Path| -> Vec<_> {
-            path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
-        };
-        let (mut real, mut rest, mut links) = (PathBuf::from("/"), parts(path), 0);
-        while let Some(part) = rest.pop() {
-            match Path::new(&part).components().next() {
-                Some(Component::ParentDir) => {
-                    real.pop();
-                }
-                Some(Component::Normal(name)) => {
-                    let next = real.join(name);
-                    if !std::fs::symlink_metadata(&next).map_err(unusable)?.is_symlink() {
-                        real = next;
-                        continue;
-                    }
-                    links += 1;
-                    if links > LINKS_MAX {
-                        return Err(unusable(rustix::io::Errno::LOOP.into()));
-                    }
-                    self.allow(&next)?;
-                    self.names_the_next(&next, places);
-                    rest.extend(parts(&std::fs::read_link(&next).map_err(unusable)?));
-                }
-                Some(Component::RootDir) => real = PathBuf::from("/"),
-                _ => {}
-            }
-        }
+        let real = links::followed(path, unusable, |link| {
+            self.allow(link)?;
+            self.names_the_next(link, places);
+            Ok(())
+        })?;
         self.allow(&real)?;
         Ok(real)
     }
