@@ -86,7 +86,7 @@ fn no_approval_is_used_twice_when_servers_are_killed() {
 
 /// Makes a call again and again until its server is killed.
 fn repeat(server: &Server, request: &Request, is_over: &AtomicBool) {
-    let mut wire = server.connect();
+    let Some(mut wire) = server.connect_if_alive() else { return };
     let bytes = request.bytes(server);
     while !is_over.load(Ordering::SeqCst) && wire.try_send(&bytes).is_ok() && wire.try_answer().is_ok() {}
 }

@@ -66,7 +66,7 @@ fn no_counter_is_below_what_was_carried_out_when_servers_are_killed() {
                 let request = if caller == 0 { run.clone() } else { append(&format!("written-{caller}")) };
                 let (server, is_over) = (&server, &is_over);
                 scope.spawn(move || {
-                    let mut wire = server.connect();
+                    let Some(mut wire) = server.connect_if_alive() else { return };
                     let bytes = request.bytes(server);
                     while !is_over.load(Ordering::SeqCst)
                         && wire.try_send(&bytes).is_ok()
