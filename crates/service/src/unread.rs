@@ -1,8 +1,8 @@
 //! The rest of a request that is answered before all of its body was read.
 //!
 //! Clients write head and body apart, and a refusal needs the head only. A connection with an unread rest cannot be
-//! reused. If it ends without a word, a client that sends its next request there gets no answer: a login of an MCP client
-//! fails that way. Therefore [`connections`](super::connections) reads a small rest before it answers. A connection whose
+//! reused. If it ends without a word, a client that sends its next request there gets no answer, for example
+//! during a login. Therefore [`connections`](super::connections) reads a small rest before it answers. A connection whose
 //! rest is large, slow or not to be asked for ends, and the answer says so.
 
 use std::pin::Pin;
