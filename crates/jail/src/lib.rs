@@ -49,4 +49,5 @@ pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go
 pub use root::DEVICES;
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner, take_plans};
 pub use step::step_of;
+pub use sys::order_of_tables;
 pub use zygote::{Handover, Left, Zygote, ZygoteFds, let_go_of_interpreter, serve_zygote};

@@ -36,7 +36,7 @@ const fn engine(wall: &'static str, attack: &'static str, reason: &'static str) 
 const X32: &str = "the engine's system-call filter kills a process that uses this table of calls";
 
 /// Every difference.
-pub const NATURE: [Nature; 15] = [
+pub const NATURE: [Nature; 16] = [
     gvisor(
         "exhaust_connections.py",
         &[],
@@ -47,6 +47,12 @@ pub const NATURE: [Nature; 15] = [
         "exhaust_locks.py",
         &[],
         &[" locks, of an open file description"],
+        "the locks are in gVisor's kernel; no file of the host is locked",
+    ),
+    gvisor(
+        "exhaust_locks_thread.c",
+        &[],
+        &[" locks in a thread"],
         "the locks are in gVisor's kernel; no file of the host is locked",
     ),
     gvisor(

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::kernel_file;
+use super::tables::{self, Tables};
 use super::tree::{self, Budget};
 
 /// Minimum and maximum pause between two looks, and the pause as a multiple of the processor time of the last look.
@@ -98,23 +99,35 @@ impl Default for Look {
 }
 
 impl Look {
-    /// `None` if it takes too long. Process 1 is the guest, which holds almost nothing.
+    /// `None` if it takes too long. Process 1 is the guest, which holds almost nothing, or a kernel of its own.
     fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
-        for pid in tree::members(first).into_iter().skip(1) {
-            let pid = tree::speaker(pid);
-            // A process that has ended has none.
-            let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-            for descriptor in descriptors.flatten() {
-                if budget.is_used_up() {
-                    return None;
-                }
-                self.at_one(pid, &descriptor.path())?;
+        let mut known = Tables::default();
+        known.note(first);
+        let members = tree::members(first);
+        for thread in members.into_iter().skip(1).flat_map(tables::threads) {
+            if budget.is_used_up() {
+                return None;
+            }
+            if known.note(thread) {
+                self.at_table(thread, budget)?;
             }
         }
         Some(())
     }
 
-    fn at_one(&mut self, pid: i32, link: &Path) -> Option<()> {
+    fn at_table(&mut self, thread: i32, budget: &Budget) -> Option<()> {
+        // A thread that has ended has none.
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{thread}/fd")) else { return Some(()) };
+        for descriptor in descriptors.flatten() {
+            if budget.is_used_up() {
+                return None;
+            }
+            self.at_one(thread, &descriptor.path())?;
+        }
+        Some(())
+    }
+
+    fn at_one(&mut self, thread: i32, link: &Path) -> Option<()> {
         // stat of the link target, which opens nothing.
         let (Ok(file), Some(number)) = (fs::metadata(link), link.file_name()) else { return Some(()) };
         let kind = file.file_type();
@@ -122,16 +135,16 @@ impl Look {
         if kind.is_fifo() {
             self.pipes.insert((file.dev(), file.ino()));
         } else if kind.is_file() || kind.is_dir() {
-            self.locks += self.lines(pid, number, "lock:")?;
+            self.locks += self.lines(thread, number, "lock:")?;
         } else if may_be_watcher {
-            self.watches += self.lines(pid, number, "tfd:")?;
+            self.watches += self.lines(thread, number, "tfd:")?;
         }
         Some(())
     }
 
     /// How many lines of a descriptor's fdinfo begin with `mark`; `None` if there is more than may be read.
-    fn lines(&mut self, pid: i32, number: &OsStr, mark: &str) -> Option<u64> {
-        let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(number);
+    fn lines(&mut self, thread: i32, number: &OsStr, mark: &str) -> Option<u64> {
+        let info = Path::new("/proc").join(thread.to_string()).join("fdinfo").join(number);
         let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else { return Some(0) };
         self.bytes_left = self.bytes_left.saturating_sub(text.len());
         let count = text.lines().filter(|line| line.starts_with(mark)).count() as u64;

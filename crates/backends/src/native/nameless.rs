@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kernel_file;
+use super::tables::{self, Tables};
 use super::tree::{self, Budget};
 use crate::host::workspace::tracker::OpenFiles;
 
@@ -104,12 +105,14 @@ struct Look {
     is_hidden: bool,
     /// Whether the mappings of every process could be read.
     is_mapped_certain: bool,
+    known: Tables,
 }
 
 impl Look {
     fn new(device: u64) -> Self {
         let (files, writable, mapped) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { device, files, writable, mapped, is_hidden: false, is_mapped_certain: true }
+        let known = Tables::default();
+        Self { device, files, writable, mapped, is_hidden: false, is_mapped_certain: true, known }
     }
 
     fn found(self) -> (Nameless, OpenFiles) {
@@ -118,11 +121,11 @@ impl Look {
         (nameless, OpenFiles { writable: self.writable, mapped: self.mapped, is_certain })
     }
 
-    /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
     fn at_threads(&mut self, pid: i32, budget: &Budget) {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for thread in threads {
-            self.at_descriptors(&thread.path(), budget);
+        for thread in tables::threads(pid) {
+            if self.known.note(thread) {
+                self.at_descriptors(&PathBuf::from(format!("/proc/{thread}")), budget);
+            }
         }
     }
 
