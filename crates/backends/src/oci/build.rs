@@ -27,6 +27,9 @@ use crate::native::{at, micros, verify};
 
 /// How long the guest may take from `start` to its report.
 const GUEST_PATIENCE: Duration = Duration::from_secs(15);
+/// How long gVisor's gofer may take until it has its root, and the pause between two looks.
+const GOFER_PATIENCE: Duration = Duration::from_secs(5);
+const GOFER_PAUSE: Duration = Duration::from_millis(5);
 /// Lines of a runtime that are read before the guest's report.
 const LINES_MAX: usize = 256;
 
@@ -56,7 +59,10 @@ impl OciBackend {
         prepared.cgroups.limit_again(&spec.limits).map_err(at("cgroup"))?;
         let (pid, pidfd) = process_of(&prepared.container).map_err(at("pid"))?;
         let has_kernel = runtime.kind == OciRuntime::Gvisor;
-        let gofer = has_kernel.then(|| gofer_of(&prepared.cgroups, pid)).transpose().map_err(at("gofer"))?;
+        let gofer = match has_kernel {
+            true => Some(gofer_of(&prepared.cgroups, pid).await.map_err(at("gofer"))?),
+            false => None,
+        };
         let opener = gofer.as_ref().map_or(pid, |(gofer, _)| *gofer);
         if !has_kernel {
             network::make_small(pid).map_err(at("network settings"))?;
@@ -210,8 +216,19 @@ fn pidfd_of(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
 }
 
-/// The process of gVisor that has the sandbox's files.
-fn gofer_of(cgroups: &CgroupSet, sentry: i32) -> io::Result<(i32, OwnedFd)> {
+/// The process of gVisor that has the sandbox's files. It changes its root after it has told gVisor's kernel its mounts, so
+/// `create` may return earlier.
+async fn gofer_of(cgroups: &CgroupSet, sentry: i32) -> io::Result<(i32, OwnedFd)> {
+    let started = Instant::now();
+    loop {
+        match gofer_now(cgroups, sentry) {
+            Err(_) if started.elapsed() < GOFER_PATIENCE => tokio::time::sleep(GOFER_PAUSE).await,
+            found => return found,
+        }
+    }
+}
+
+fn gofer_now(cgroups: &CgroupSet, sentry: i32) -> io::Result<(i32, OwnedFd)> {
     let listed = || cgroups.processes().ok_or(io::ErrorKind::NotFound)?;
     let pid = sentry::gofer(&listed()?, sentry)?;
     let pidfd = pidfd_of(pid)?;
