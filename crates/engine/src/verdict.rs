@@ -129,9 +129,9 @@ fn error(outcome: Outcome, end: End, limits: &Limits) -> Option<RunError> {
             "give a larger timeout_ms, or do less in one run; output up to here is kept",
         ),
         Outcome::OutOfMemory if end == End::Watch(Ending::KernelShare) => (
-            "the program held more network sockets, memory in sockets or file locks than one sandbox may"
+            "the program held more network sockets, memory in sockets, file locks or epoll watches than one sandbox may"
                 .to_owned(),
-            "close connections and release locks that are done with; limits.open_files raises the bound for sockets",
+            "close connections, release locks and receive descriptors that wait in sockets; limits.open_files raises the bound for sockets",
         ),
         Outcome::OutOfMemory => (
             format!("the program needed more than {} MB of memory", limits.memory_bytes >> 20),

@@ -36,7 +36,7 @@ const fn engine(wall: &'static str, attack: &'static str, reason: &'static str) 
 const X32: &str = "the engine's system-call filter kills a process that uses this table of calls";
 
 /// Every difference.
-pub const NATURE: [Nature; 16] = [
+pub const NATURE: [Nature; 17] = [
     gvisor(
         "exhaust_connections.py",
         &[],
@@ -84,6 +84,12 @@ pub const NATURE: [Nature; 16] = [
         &[],
         &["3000 timers"],
         "the timers are in gVisor's kernel, within the memory limit",
+    ),
+    gvisor(
+        "exhaust_watches_hidden.c",
+        &[],
+        &["400000 watches"],
+        "the watches are in gVisor's kernel, within the memory limit",
     ),
     gvisor("exhaust_zombies.py", &["killed"], &[" zombies at once"], "zombies are no processes of the host"),
     gvisor("kernel_devices.py", &[], &["fuse gave", "net/tun gave"], "both devices are gVisor's own"),

@@ -14,16 +14,19 @@
 //! range of a lock is behind a pointer that a system-call filter cannot read, and SQLite needs such locks. What a
 //! program can place between two looks is therefore bounded by the pause alone, which must not grow with the load
 //! of the machine.
+//!
+//! An epoll descriptor in a message that waits in a socket (SCM_RIGHTS, see unix(7)) keeps its watches, and no table
+//! shows it. A look finds only that there are such messages. `watch` then judges by the kernel's own memory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::kernel_file;
-use super::tables::{self, Tables};
+use super::tables::{self, Tables, carries_descriptors};
 use super::tree::{self, Budget};
 
 /// Minimum and maximum pause between two looks, and the pause as a multiple of the processor time of the last look.
@@ -44,12 +47,20 @@ const ENTRY_BYTES: u64 = 256;
 const LOCKS_MAX: u64 = 1024;
 /// More than any event loop of an ordinary program uses; the kernel walks them in a few milliseconds.
 const WATCHES_MAX: u64 = 50_000;
+/// How many watches hidden descriptors may have where no control group shows the kernel's memory. Ordinary programs with
+/// some hundred descriptors must not be ended because of a message that waits for long.
+const HIDDEN_WATCHES_MAX: u64 = 500_000;
+/// A message usually waits for much less than the pause between two looks.
+const HIDING_LOOKS_MIN: u32 = 2;
 
 /// The result of the last look, and when the next one is due.
 #[derive(Default)]
 pub(super) struct Descriptors {
     bytes: u64,
     are_too_many: bool,
+    /// How many there are, and how many looks in a row found messages with further ones.
+    count: u64,
+    hiding_looks: u32,
     next: Option<Instant>,
 }
 
@@ -64,6 +75,8 @@ impl Descriptors {
         let is_done = look.at_all(first, &budget).is_some();
         self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
         self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
+        self.count = look.count;
+        self.hiding_looks = if look.is_hiding { self.hiding_looks.saturating_add(1) } else { 0 };
         self.next = Some(Instant::now() + pause_after(budget.taken()));
     }
 
@@ -75,6 +88,17 @@ impl Descriptors {
     /// Whether there were more locks or watches than one sandbox may have.
     pub(super) fn are_too_many(&self) -> bool {
         self.are_too_many
+    }
+
+    /// Whether messages in sockets hide some, for longer than a message usually waits.
+    pub(super) fn are_hidden(&self) -> bool {
+        self.hiding_looks >= HIDING_LOOKS_MIN
+    }
+
+    /// Whether the hidden ones can have too many watches. The kernel lets a user have about `open_files` descriptors in
+    /// messages, and one message more. Each can watch every descriptor in the tables.
+    pub(super) fn may_hide_too_many(&self, open_files: u32) -> bool {
+        self.are_hidden() && self.count.saturating_mul(2 * u64::from(open_files)) > HIDDEN_WATCHES_MAX
     }
 }
 
@@ -89,12 +113,16 @@ struct Look {
     pipes: BTreeSet<(u64, u64)>,
     watches: u64,
     locks: u64,
+    count: u64,
+    /// Whether messages with descriptors wait in sockets.
+    is_hiding: bool,
     bytes_left: usize,
 }
 
 impl Default for Look {
     fn default() -> Self {
-        Self { pipes: BTreeSet::new(), watches: 0, locks: 0, bytes_left: INFO_BYTES_MAX }
+        let pipes = BTreeSet::new();
+        Self { pipes, watches: 0, locks: 0, count: 0, is_hiding: false, bytes_left: INFO_BYTES_MAX }
     }
 }
 
@@ -103,6 +131,7 @@ impl Look {
     fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
         let mut known = Tables::default();
         known.note(first);
+        self.at_sockets(first, budget)?;
         let members = tree::members(first);
         for thread in members.into_iter().skip(1).flat_map(tables::threads) {
             if budget.is_used_up() {
@@ -127,13 +156,30 @@ impl Look {
         Some(())
     }
 
+    /// Programs may send messages to the sockets of process 1.
+    fn at_sockets(&mut self, first: i32, budget: &Budget) -> Option<()> {
+        let folder = PathBuf::from(format!("/proc/{first}"));
+        for descriptor in fs::read_dir(folder.join("fd")).into_iter().flatten().flatten() {
+            if budget.is_used_up() {
+                return None;
+            }
+            let link = descriptor.path();
+            let is_socket = fs::metadata(&link).is_ok_and(|file| file.file_type().is_socket());
+            self.is_hiding |= is_socket && carries_descriptors(&folder, &link);
+        }
+        Some(())
+    }
+
     fn at_one(&mut self, thread: i32, link: &Path) -> Option<()> {
         // stat of the link target, which opens nothing.
         let (Ok(file), Some(number)) = (fs::metadata(link), link.file_name()) else { return Some(()) };
+        self.count += 1;
         let kind = file.file_type();
         let may_be_watcher = !kind.is_file() && !kind.is_dir() && !kind.is_socket() && !kind.is_char_device();
         if kind.is_fifo() {
             self.pipes.insert((file.dev(), file.ino()));
+        } else if kind.is_socket() {
+            self.is_hiding |= carries_descriptors(&PathBuf::from(format!("/proc/{thread}")), link);
         } else if kind.is_file() || kind.is_dir() {
             self.locks += self.lines(thread, number, "lock:")?;
         } else if may_be_watcher {
@@ -176,6 +222,35 @@ mod tests {
         // As if another process had the processor.
         std::thread::sleep(PAUSE);
         assert_eq!(pause_after(budget.taken()), PAUSE);
+    }
+
+    #[test]
+    fn messages_with_descriptors_hide_some_if_they_wait_for_long() {
+        use std::mem::MaybeUninit;
+        use std::os::fd::AsRawFd;
+
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        let (sender, receiver) = std::os::unix::net::UnixStream::pair().unwrap();
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let link = format!("/proc/{own}/fd/{}", receiver.as_raw_fd());
+        let is_hiding = || {
+            let mut look = Look::default();
+            look.at_one(own, Path::new(&link)).unwrap();
+            look.is_hiding
+        };
+        assert!(!is_hiding());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [sender.as_fd()];
+        assert!(message.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let data = [std::io::IoSlice::new(b"x")];
+        rustix::net::sendmsg(&sender, &data, &mut message, SendFlags::empty()).unwrap();
+        assert!(is_hiding());
+
+        let after = |hiding_looks, count| Descriptors { hiding_looks, count, ..Descriptors::default() };
+        assert!(!after(1, 10_000).are_hidden() && after(2, 1).are_hidden());
+        assert!(!after(2, 300).may_hide_too_many(256) && after(2, 10_000).may_hide_too_many(256));
+        assert!(!after(1, 10_000).may_hide_too_many(256));
     }
 
     #[test]

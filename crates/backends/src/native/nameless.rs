@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kernel_file;
-use super::tables::{self, Tables};
+use super::tables::{self, Tables, carries_descriptors};
 use super::tree::{self, Budget};
 use crate::host::workspace::tracker::OpenFiles;
 
@@ -213,15 +213,6 @@ impl Look {
             self.files.insert(file.ino(), file.blocks() * BLOCK_BYTES);
         }
     }
-}
-
-/// Whether messages with file descriptors wait in a socket of the process or thread with that folder.
-fn carries_descriptors(folder: &Path, link: &Path) -> bool {
-    let Some(number) = link.file_name() else { return false };
-    let info = folder.join("fdinfo").join(number);
-    let text = kernel_file::read(info).unwrap_or_default();
-    text.lines()
-        .any(|line| line.strip_prefix("scm_fds:").is_some_and(|count| count.trim().parse::<u64>() != Ok(0)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@
 
 use std::cmp::Ordering;
 use std::fs;
+use std::path::Path;
+
+use super::kernel_file;
 
 /// One thread of each known table, in the kernel's order of the tables.
 #[derive(Debug, Default)]
@@ -24,6 +27,15 @@ impl Tables {
 pub(super) fn threads(pid: i32) -> Vec<i32> {
     let listed = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     listed.filter_map(|thread| thread.file_name().to_string_lossy().parse().ok()).collect()
+}
+
+/// Whether messages with file descriptors wait in a socket of the process or thread with that folder.
+pub(super) fn carries_descriptors(folder: &Path, link: &Path) -> bool {
+    let Some(number) = link.file_name() else { return false };
+    let info = folder.join("fdinfo").join(number);
+    let text = kernel_file::read(info).unwrap_or_default();
+    text.lines()
+        .any(|line| line.strip_prefix("scm_fds:").is_some_and(|count| count.trim().parse::<u64>() != Ok(0)))
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_millis(300);
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
 /// How long the watch waits for a dying process to release its memory before it kills another one.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+/// The kernel's own memory beyond which descriptors in messages count as too many. Ordinary programs need some megabytes.
+const HIDDEN_BYTES_MAX: u64 = 48 << 20;
 /// How many processes may be killed for lack of memory before the whole run is ended.
 const OOM_KILLS_MAX: u64 = 8;
 
@@ -50,6 +52,7 @@ pub(super) struct Watch {
     memory_now_bytes: u64,
     /// What the writable space held at the last look.
     scratch_bytes: u64,
+    scratch_inodes: u64,
     /// Opened by the first look, because most programs end before it.
     sockets: Option<SocketCounts>,
     reclaimed_at: Option<Instant>,
@@ -75,6 +78,7 @@ impl Watch {
             before: Usage::default(),
             memory_now_bytes: 0,
             scratch_bytes: 0,
+            scratch_inodes: 0,
             sockets: None,
             reclaimed_at: None,
             beyond_since: None,
@@ -227,6 +231,7 @@ impl Watch {
     fn look_at_disk(&mut self) {
         if let Ok(state) = rustix::fs::fstatvfs(&self.scratch) {
             self.seen.disk_full |= state.f_bavail == 0 || state.f_ffree == 0;
+            self.scratch_inodes = state.f_files.saturating_sub(state.f_ffree);
             self.scratch_bytes = state.f_blocks.saturating_sub(state.f_bfree).saturating_mul(state.f_frsize);
         }
     }
@@ -257,7 +262,9 @@ impl Watch {
         if is_beyond || self.seen.oom_kills > OOM_KILLS_MAX {
             return Some(Ending::Memory);
         }
-        let takes_too_much = self.descriptors.are_too_many() || self.has_too_many_sockets(cgroups);
+        let takes_too_much = self.descriptors.are_too_many()
+            || self.has_too_many_sockets(cgroups)
+            || self.hides_too_much(cgroups).await;
         takes_too_much.then_some(Ending::KernelShare)
     }
 
@@ -310,20 +317,41 @@ impl Watch {
             || (count > sockets::COUNT_FEW && cgroups.socket_bytes() > sockets::bytes_max())
     }
 
+    /// Whether descriptors in messages may hold too much of the kernel. What they are cannot be seen.
+    async fn hides_too_much(&mut self, cgroups: &CgroupSet) -> bool {
+        if !self.descriptors.are_hidden() {
+            return false;
+        }
+        let Some(held) = cgroups.kernel_held(self.scratch_inodes) else {
+            return self.descriptors.may_hide_too_many(self.limits.open_files);
+        };
+        if held.certain + held.perhaps <= HIDDEN_BYTES_MAX || held.certain > HIDDEN_BYTES_MAX {
+            return held.certain > HIDDEN_BYTES_MAX;
+        }
+        let is_reclaimed = self.reclaim(cgroups).await;
+        let held = cgroups.kernel_held(self.scratch_inodes).unwrap_or_default();
+        is_reclaimed && held.certain + held.perhaps > HIDDEN_BYTES_MAX
+    }
+
     /// The kernel's own limit covers memory and disk together; this check covers memory alone.
     async fn excess(&mut self, cgroups: &CgroupSet) -> Excess {
         let excess = self.excess_now(cgroups);
         if excess != Excess::Perhaps {
             return excess;
         }
+        // If the kernel releases nothing, its own limit still holds.
+        if self.reclaim(cgroups).await { self.excess_now(cgroups) } else { Excess::None }
+    }
+
+    /// Asks the kernel to release memory. Returns whether it was asked now.
+    async fn reclaim(&mut self, cgroups: &CgroupSet) -> bool {
         let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
-        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return Excess::None };
+        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return false };
         self.reclaimed_at = Some(Instant::now());
-        // This takes as long as there is memory to release. If the kernel releases nothing, its own limit
-        // still holds.
+        // This takes as long as there is memory to release.
         tokio::task::spawn_blocking(move || std::fs::write(file, "0").ok()).await.ok();
         self.look_at_disk();
-        self.excess_now(cgroups)
+        true
     }
 
     fn excess_now(&self, cgroups: &CgroupSet) -> Excess {

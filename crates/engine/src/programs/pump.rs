@@ -201,7 +201,7 @@ fn told(ending: sandbox::Ending) -> &'static str {
         Ending::Memory => "it used more memory than it may",
         Ending::Cpu => "it used more processor time than it may",
         Ending::Disk => "it filled its writable space",
-        Ending::KernelShare => "it held too many sockets or locks",
+        Ending::KernelShare => "it held too many sockets, locks or watches",
         Ending::Gone => "its sandbox is gone",
     }
 }

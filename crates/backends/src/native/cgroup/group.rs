@@ -16,22 +16,12 @@ const ENTRANCE_FILE: &str = "tasks";
 const PROCESSES_FILE: &str = "pids.max";
 const THREADS_FILE: &str = "pids.current";
 /// The memory currently charged to a group of version 1; only version 1 groups are reused.
-const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
+pub(super) const MEMORY_NOW_FILE: &str = "memory.usage_in_bytes";
 /// The socket accounting of version 1. By its name the limit is for TCP, but it covers UDP too (sock.c in the
 /// kernel, `__sk_mem_raise_allocated`). Version 2 counts socket memory with the rest.
-const SOCKETS_LIMIT_FILE: &str = "memory.kmem.tcp.limit_in_bytes";
-const SOCKETS_NOW_FILE: &str = "memory.kmem.tcp.usage_in_bytes";
+pub(super) const SOCKETS_LIMIT_FILE: &str = "memory.kmem.tcp.limit_in_bytes";
 /// Sockets may hold one part in this many of the memory limit, where they are counted separately.
 const SOCKETS_SHARE: u64 = 4;
-
-/// Memory of a group, excluding the files of the sandbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::native) struct MemoryHeld {
-    /// Memory that only its processes can release.
-    pub(in crate::native) certain: u64,
-    /// Kernel memory, part of which the kernel releases under pressure. Version 1 does not report which part.
-    pub(in crate::native) perhaps: u64,
-}
 
 /// A group of one hierarchy.
 #[derive(Debug)]
@@ -259,45 +249,6 @@ impl Group {
         }
     }
 
-    /// Whether the kernel limits the memory of sockets.
-    pub(super) fn counts_sockets(&self) -> bool {
-        self.hierarchy.unified
-            || self.kept(SOCKETS_LIMIT_FILE).is_some()
-            || self.get(SOCKETS_LIMIT_FILE).is_ok()
-    }
-
-    /// The memory of sockets where version 2 counts it with the rest. Version 1 has a separate limit for it.
-    pub(super) fn socket_bytes_of_all(&self) -> u64 {
-        if !self.hierarchy.unified {
-            return 0;
-        }
-        let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
-        keyed_in(&account, "sock").unwrap_or(0)
-    }
-
-    /// The memory held in addition to `scratch_bytes` of files, if it may exceed `limit`. A cheap check comes
-    /// first. Only if that is suspicious is the kernel's detailed account read, without the memory that the
-    /// kernel can release at any time.
-    pub(super) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
-        let now_file = if self.hierarchy.unified { "memory.current" } else { MEMORY_NOW_FILE };
-        let of_sockets = if self.hierarchy.unified { 0 } else { self.number(SOCKETS_NOW_FILE) };
-        if self.number(now_file) + of_sockets <= limit.saturating_add(scratch_bytes) {
-            return MemoryHeld::default();
-        }
-        let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
-        let of = |name: &str| keyed_in(&account, name).unwrap_or(0);
-        let shared = of("shmem").saturating_sub(scratch_bytes);
-        if self.hierarchy.unified {
-            let parts = ["kernel_stack", "pagetables", "percpu", "slab_unreclaimable"].map(of);
-            let kernel = keyed_in(&account, "kernel").map(|all| all.saturating_sub(of("slab_reclaimable")));
-            let kernel = kernel.unwrap_or(parts.iter().sum());
-            MemoryHeld { certain: of("anon") + of("sock") + shared + kernel, perhaps: 0 }
-        } else {
-            let certain = of("rss") + shared + of_sockets;
-            MemoryHeld { certain, perhaps: self.number("memory.kmem.usage_in_bytes") }
-        }
-    }
-
     /// The file of version 1 that makes the kernel release what it can.
     pub(super) fn reclaim_file(&self) -> PathBuf {
         self.directory.join("memory.force_empty")
@@ -318,7 +269,7 @@ impl Group {
         }
     }
 
-    fn number(&self, file: &str) -> u64 {
+    pub(super) fn number(&self, file: &str) -> u64 {
         self.text(file).trim().parse().unwrap_or(0)
     }
 
@@ -330,7 +281,7 @@ impl Group {
         self.get(name).unwrap_or_default()
     }
 
-    fn get(&self, name: &str) -> io::Result<String> {
+    pub(super) fn get(&self, name: &str) -> io::Result<String> {
         match self.kept(name) {
             Some(file) => kernel_file::read_value_again(file),
             None => kernel_file::read_value(&self.directory.join(name)),
@@ -365,23 +316,19 @@ fn socket_bytes(limits: &Limits) -> u64 {
     (limits.memory_bytes / SOCKETS_SHARE).min(sockets::bytes_max())
 }
 
+/// A group of plain files, for tests.
+#[cfg(test)]
+pub(super) fn group(unified: bool, name: &str) -> Group {
+    let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let hierarchy =
+        Hierarchy { parent: directory.clone(), unified, memory: true, pids: true, cpu: true, cpuacct: false };
+    Group { hierarchy, directory, kept: Vec::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn group(unified: bool, name: &str) -> Group {
-        let directory = std::env::temp_dir().join(format!("palisade-group-{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let hierarchy = Hierarchy {
-            parent: directory.clone(),
-            unified,
-            memory: true,
-            pids: true,
-            cpu: true,
-            cpuacct: false,
-        };
-        Group { hierarchy, directory, kept: Vec::new() }
-    }
 
     /// Plain files replace the kernel's files. The test expects the values that version 2 documents.
     #[test]
@@ -436,41 +383,6 @@ mod tests {
         let (memory, quota) = (read("memory.limit_in_bytes"), read("cpu.cfs_quota_us"));
         fs::remove_dir_all(&group.directory).unwrap();
         assert_eq!((memory.as_str(), quota.as_str()), ("805306368", "100000"));
-    }
-
-    #[test]
-    fn files_of_the_sandbox_and_caches_are_not_the_memory_it_holds() {
-        const MB: u64 = 1 << 20;
-        let account = |lines: &[(&str, u64)]| {
-            lines.iter().map(|(name, mb)| format!("{name} {}\n", mb * MB)).collect::<String>()
-        };
-        let one = group(true, "held-v2");
-        let write =
-            |group: &Group, file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
-        write(&one, "memory.current", &(300 * MB).to_string());
-        let lines = [
-            ("anon", 50),
-            ("kernel", 30),
-            ("shmem", 220),
-            ("sock", 5),
-            ("slab_reclaimable", 20),
-            ("file", 9),
-        ];
-        write(&one, "memory.stat", &account(&lines));
-        assert_eq!(one.memory_held(200 * MB, 100 * MB), MemoryHeld::default(), "within, at a glance");
-        // 20 MB of shared memory are not files of the writable space.
-        let held = one.memory_held(200 * MB, 64 * MB);
-        fs::remove_dir_all(&one.directory).unwrap();
-        assert_eq!(held, MemoryHeld { certain: (50 + 10 + 20 + 5) * MB, perhaps: 0 });
-
-        let old = group(false, "held-v1");
-        write(&old, "memory.usage_in_bytes", &(300 * MB).to_string());
-        write(&old, "memory.kmem.tcp.usage_in_bytes", &(7 * MB).to_string());
-        write(&old, "memory.kmem.usage_in_bytes", &(40 * MB).to_string());
-        write(&old, "memory.stat", &account(&[("cache", 240), ("rss", 50), ("shmem", 200)]));
-        let held = old.memory_held(200 * MB, 64 * MB);
-        fs::remove_dir_all(&old.directory).unwrap();
-        assert_eq!(held, MemoryHeld { certain: (50 + 7) * MB, perhaps: 40 * MB });
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod group;
 mod layout;
 mod limits;
+mod memory;
 mod set;
 
 use std::fs::{self, File};

@@ -10,7 +10,8 @@ use ::sandbox::{BackendError, Limits, Usage};
 use jail::{Spawner, Wall};
 
 use super::Hierarchy;
-use super::group::{Group, MemoryHeld, keyed_in};
+use super::group::{Group, keyed_in};
+use super::memory::MemoryHeld;
 use crate::native::free::Free;
 use crate::native::{at, kernel_file};
 
@@ -160,6 +161,11 @@ impl CgroupSet {
     /// The memory held besides files; see [`Group::memory_held`].
     pub(in crate::native) fn memory_held(&self, scratch_bytes: u64, limit: u64) -> MemoryHeld {
         self.of_memory().map(|group| group.memory_held(scratch_bytes, limit)).unwrap_or_default()
+    }
+
+    /// The kernel's own memory; see [`Group::kernel_held`].
+    pub(in crate::native) fn kernel_held(&self, scratch_inodes: u64) -> Option<MemoryHeld> {
+        self.of_memory().and_then(|group| group.kernel_held(scratch_inodes))
     }
 
     /// The file that makes the kernel release what it can.
