@@ -47,7 +47,7 @@ pub use procfs::{MASKED as PROC_MASKED, READONLY_DIRECTORIES as PROC_READONLY};
 pub use raise::accept_consent;
 pub use report::{JailError, Message, RECEIVE_BYTES_MAX, Reason, receive, send_go, send_groups};
 pub use root::DEVICES;
+pub use seccomp::HOLDING_CALLS;
 pub use spawner::{GuestMain, PLAN_BYTES_MAX, Spawner, take_plans};
 pub use step::step_of;
-pub use sys::order_of_tables;
 pub use zygote::{Handover, Left, Zygote, ZygoteFds, let_go_of_interpreter, serve_zygote};

@@ -1,6 +1,6 @@
 // attack: locks every second byte of a library that all programs open and close, in a thread with descriptors of its own
 // family: exhaustion
-// walls: watchdog
+// walls: seccomp
 // limits: --timeout 20s
 // outcome: out_of_memory|failed|completed
 // without: escaped
@@ -34,7 +34,7 @@ int main(void) {
     // As pthread_create does it, but without CLONE_FILES.
     int flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     if (clone(lock_apart, stack + STACK_BYTES, flags, "/usr/lib/x86_64-linux-gnu/libc.so.6") < 0) {
-        printf("HELD: a thread cannot have its own descriptors\n");
+        printf("HELD: EPERM: a thread cannot have its own descriptors\n");
         return 0;
     }
     while (locks < 0) usleep(1000);

@@ -71,7 +71,7 @@ int main(void) {
         close(instance);
     }
     // Time for a watch to look.
-    sleep(2);
+    sleep(5);
     printf("%s: %d watches\n", done == 'y' ? "ESCAPED" : "HELD", count * CHILDREN * FILES);
     return 0;
 }

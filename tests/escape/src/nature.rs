@@ -36,7 +36,7 @@ const fn engine(wall: &'static str, attack: &'static str, reason: &'static str) 
 const X32: &str = "the engine's system-call filter kills a process that uses this table of calls";
 
 /// Every difference.
-pub const NATURE: [Nature; 17] = [
+pub const NATURE: [Nature; 18] = [
     gvisor(
         "exhaust_connections.py",
         &[],
@@ -48,6 +48,12 @@ pub const NATURE: [Nature; 17] = [
         &[],
         &[" locks, of an open file description"],
         "the locks are in gVisor's kernel; no file of the host is locked",
+    ),
+    gvisor(
+        "exhaust_locks_kinds.py",
+        &[],
+        &[" locks of devices and events"],
+        "the locks are in gVisor's kernel; nothing of the host is locked",
     ),
     gvisor(
         "exhaust_locks_thread.c",

@@ -16,17 +16,18 @@
 //! of the machine.
 //!
 //! An epoll descriptor in a message that waits in a socket (SCM_RIGHTS, see unix(7)) keeps its watches, and no table
-//! shows it. A look finds only that there are such messages. `watch` then judges by the kernel's own memory.
+//! shows it. A look finds only that there are such messages. `watch` then judges by the kernel's own memory. A descriptor that
+//! only a blocked system call holds, such as poll(2), is not found at all; the memory limit bounds those.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::kernel_file;
-use super::tables::{self, Tables, carries_descriptors};
+use super::status::has_ended;
 use super::tree::{self, Budget};
 
 /// Minimum and maximum pause between two looks, and the pause as a multiple of the processor time of the last look.
@@ -35,7 +36,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const LOOKING_SHARE: u32 = 20;
 /// How much processor time one look may take, and how much it may read.
 const LOOK_MAX: Duration = Duration::from_millis(200);
-const INFO_BYTES_MAX: usize = 4 << 20;
+const INFO_BYTES_MAX: usize = 8 << 20;
 
 /// Pipes of ordinary programs are empty most of the time. Beyond a few, each counts as full. See pipe(7).
 const PIPES_FREE: usize = 64;
@@ -47,20 +48,23 @@ const ENTRY_BYTES: u64 = 256;
 const LOCKS_MAX: u64 = 1024;
 /// More than any event loop of an ordinary program uses; the kernel walks them in a few milliseconds.
 const WATCHES_MAX: u64 = 50_000;
-/// How many watches hidden descriptors may have where no control group shows the kernel's memory. Ordinary programs with
-/// some hundred descriptors must not be ended because of a message that waits for long.
+/// How many watches hidden descriptors may have where no control group shows the kernel's memory.
 const HIDDEN_WATCHES_MAX: u64 = 500_000;
-/// A message usually waits for much less than the pause between two looks.
-const HIDING_LOOKS_MIN: u32 = 2;
+/// How long descriptors must be hidden in every look until they count. A message usually waits for much less.
+const HIDING_MIN: Duration = Duration::from_secs(1);
+/// How often the processes are listed in one look, while some end before they can be inspected.
+const LISTS_MAX: usize = 3;
 
 /// The result of the last look, and when the next one is due.
 #[derive(Default)]
 pub(super) struct Descriptors {
     bytes: u64,
     are_too_many: bool,
-    /// How many there are, and how many looks in a row found messages with further ones.
+    /// How many there are, and how many further ones wait in messages.
     count: u64,
-    hiding_looks: u32,
+    waiting: u64,
+    /// Since when every look found that some are hidden.
+    hidden_since: Option<Instant>,
     next: Option<Instant>,
 }
 
@@ -75,8 +79,9 @@ impl Descriptors {
         let is_done = look.at_all(first, &budget).is_some();
         self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
         self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
-        self.count = look.count;
-        self.hiding_looks = if look.is_hiding { self.hiding_looks.saturating_add(1) } else { 0 };
+        (self.count, self.waiting) = (look.count, look.waiting);
+        let is_hiding = look.waiting > 0 || look.is_evaded;
+        self.hidden_since = self.hidden_since.or(Some(started)).filter(|_| is_hiding);
         self.next = Some(Instant::now() + pause_after(budget.taken()));
     }
 
@@ -90,15 +95,16 @@ impl Descriptors {
         self.are_too_many
     }
 
-    /// Whether messages in sockets hide some, for longer than a message usually waits.
+    /// Whether some have been hidden for longer than a message usually waits.
     pub(super) fn are_hidden(&self) -> bool {
-        self.hiding_looks >= HIDING_LOOKS_MIN
+        self.hidden_since.is_some_and(|since| since.elapsed() >= HIDING_MIN)
     }
 
-    /// Whether the hidden ones can have too many watches. The kernel lets a user have about `open_files` descriptors in
-    /// messages, and one message more. Each can watch every descriptor in the tables.
+    /// Whether those in messages can have too many watches: each can watch every descriptor in the tables, under every
+    /// number. Sockets in messages can hide further ones.
     pub(super) fn may_hide_too_many(&self, open_files: u32) -> bool {
-        self.are_hidden() && self.count.saturating_mul(2 * u64::from(open_files)) > HIDDEN_WATCHES_MAX
+        let watches = self.waiting.saturating_mul(self.count).saturating_mul(u64::from(open_files));
+        self.are_hidden() && watches > HIDDEN_WATCHES_MAX
     }
 }
 
@@ -114,58 +120,71 @@ struct Look {
     watches: u64,
     locks: u64,
     count: u64,
-    /// Whether messages with descriptors wait in sockets.
-    is_hiding: bool,
+    /// How many descriptors wait in messages.
+    waiting: u64,
+    /// Whether a process ended before it could be inspected, and others took its place.
+    is_evaded: bool,
     bytes_left: usize,
 }
 
 impl Default for Look {
     fn default() -> Self {
         let pipes = BTreeSet::new();
-        Self { pipes, watches: 0, locks: 0, count: 0, is_hiding: false, bytes_left: INFO_BYTES_MAX }
+        let bytes_left = INFO_BYTES_MAX;
+        Self { pipes, watches: 0, locks: 0, count: 0, waiting: 0, is_evaded: false, bytes_left }
     }
 }
 
 impl Look {
-    /// `None` if it takes too long. Process 1 is the guest, which holds almost nothing, or a kernel of its own.
+    /// `None` if it takes too long. The threads of a process share its table, see `jail`'s system-call list.
     fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
-        let mut known = Tables::default();
-        known.note(first);
         self.at_sockets(first, budget)?;
-        let members = tree::members(first);
-        for thread in members.into_iter().skip(1).flat_map(tables::threads) {
-            if budget.is_used_up() {
-                return None;
+        let mut seen = BTreeSet::from([first]);
+        // A process can hand its files to a child and end, before it is inspected and after the child could be listed.
+        for _ in 0..LISTS_MAX {
+            let mut has_lost = false;
+            for pid in tree::members(first) {
+                if seen.contains(&pid) {
+                    continue;
+                }
+                let is_inspected = self.at_process(pid, budget)?;
+                has_lost |= !is_inspected;
+                if is_inspected || has_ended(pid) {
+                    seen.insert(pid);
+                }
             }
-            if known.note(thread) {
-                self.at_table(thread, budget)?;
+            if !has_lost {
+                return Some(());
             }
         }
+        self.is_evaded = true;
         Some(())
     }
 
-    fn at_table(&mut self, thread: i32, budget: &Budget) -> Option<()> {
-        // A thread that has ended has none.
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{thread}/fd")) else { return Some(()) };
+    /// Whether the process was still there.
+    fn at_process(&mut self, pid: i32, budget: &Budget) -> Option<bool> {
+        let thread = tree::speaker(pid);
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{thread}/fd")) else { return Some(false) };
+        let before = self.count;
         for descriptor in descriptors.flatten() {
             if budget.is_used_up() {
                 return None;
             }
             self.at_one(thread, &descriptor.path())?;
         }
-        Some(())
+        Some(self.count > before || !has_ended(pid))
     }
 
-    /// Programs may send messages to the sockets of process 1.
+    /// Process 1 is the guest, which holds almost nothing. Programs may send messages to its sockets.
     fn at_sockets(&mut self, first: i32, budget: &Budget) -> Option<()> {
-        let folder = PathBuf::from(format!("/proc/{first}"));
-        for descriptor in fs::read_dir(folder.join("fd")).into_iter().flatten().flatten() {
+        for descriptor in fs::read_dir(format!("/proc/{first}/fd")).into_iter().flatten().flatten() {
             if budget.is_used_up() {
                 return None;
             }
-            let link = descriptor.path();
-            let is_socket = fs::metadata(&link).is_ok_and(|file| file.file_type().is_socket());
-            self.is_hiding |= is_socket && carries_descriptors(&folder, &link);
+            let (link, name) = (descriptor.path(), descriptor.file_name());
+            if fs::metadata(&link).is_ok_and(|file| file.file_type().is_socket()) {
+                self.waiting += waiting_in(&self.info(first, &name)?);
+            }
         }
         Some(())
     }
@@ -174,33 +193,37 @@ impl Look {
         // stat of the link target, which opens nothing.
         let (Ok(file), Some(number)) = (fs::metadata(link), link.file_name()) else { return Some(()) };
         self.count += 1;
-        let kind = file.file_type();
-        let may_be_watcher = !kind.is_file() && !kind.is_dir() && !kind.is_socket() && !kind.is_char_device();
-        if kind.is_fifo() {
+        if file.file_type().is_fifo() {
             self.pipes.insert((file.dev(), file.ino()));
-        } else if kind.is_socket() {
-            self.is_hiding |= carries_descriptors(&PathBuf::from(format!("/proc/{thread}")), link);
-        } else if kind.is_file() || kind.is_dir() {
-            self.locks += self.lines(thread, number, "lock:")?;
-        } else if may_be_watcher {
-            self.watches += self.lines(thread, number, "tfd:")?;
         }
+        // Everything that can be open can be locked: /dev/null and the one inode of all event descriptors, too.
+        let info = self.info(thread, number)?;
+        let count = |mark: &str| info.lines().filter(|line| line.starts_with(mark)).count() as u64;
+        self.locks += count("lock:");
+        self.watches += count("tfd:");
+        self.waiting += waiting_in(&info);
         Some(())
     }
 
-    /// How many lines of a descriptor's fdinfo begin with `mark`; `None` if there is more than may be read.
-    fn lines(&mut self, thread: i32, number: &OsStr, mark: &str) -> Option<u64> {
+    /// What the kernel says about a descriptor; `None` if there is more than may be read.
+    fn info(&mut self, thread: i32, number: &OsStr) -> Option<String> {
         let info = Path::new("/proc").join(thread.to_string()).join("fdinfo").join(number);
-        let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else { return Some(0) };
+        let Ok((text, is_whole)) = kernel_file::read_at_most(info, self.bytes_left) else {
+            return Some(String::new());
+        };
         self.bytes_left = self.bytes_left.saturating_sub(text.len());
-        let count = text.lines().filter(|line| line.starts_with(mark)).count() as u64;
-        is_whole.then_some(count)
+        is_whole.then_some(text)
     }
 
     fn bytes(&self) -> u64 {
         let full = self.pipes.len().saturating_sub(PIPES_FREE) as u64;
         full * PIPE_BYTES + (self.watches + self.locks) * ENTRY_BYTES
     }
+}
+
+/// How many descriptors wait in the messages of a socket.
+fn waiting_in(info: &str) -> u64 {
+    info.lines().find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -233,24 +256,31 @@ mod tests {
         let (sender, receiver) = std::os::unix::net::UnixStream::pair().unwrap();
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let link = format!("/proc/{own}/fd/{}", receiver.as_raw_fd());
-        let is_hiding = || {
+        let waiting = || {
             let mut look = Look::default();
             look.at_one(own, Path::new(&link)).unwrap();
-            look.is_hiding
+            look.waiting
         };
-        assert!(!is_hiding());
+        assert_eq!(waiting(), 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut message = SendAncillaryBuffer::new(&mut space);
         let descriptors = [sender.as_fd()];
         assert!(message.push(SendAncillaryMessage::ScmRights(&descriptors)));
         let data = [std::io::IoSlice::new(b"x")];
         rustix::net::sendmsg(&sender, &data, &mut message, SendFlags::empty()).unwrap();
-        assert!(is_hiding());
+        assert_eq!(waiting(), 1);
 
-        let after = |hiding_looks, count| Descriptors { hiding_looks, count, ..Descriptors::default() };
-        assert!(!after(1, 10_000).are_hidden() && after(2, 1).are_hidden());
-        assert!(!after(2, 300).may_hide_too_many(256) && after(2, 10_000).may_hide_too_many(256));
-        assert!(!after(1, 10_000).may_hide_too_many(256));
+        let now = Instant::now();
+        let after = |pause, waiting, count| Descriptors {
+            hidden_since: now.checked_sub(pause),
+            waiting,
+            count,
+            ..Descriptors::default()
+        };
+        assert!(!after(Duration::ZERO, 1, 1).are_hidden() && after(HIDING_MIN, 1, 1).are_hidden());
+        assert!(!after(HIDING_MIN, 1, 300).may_hide_too_many(256), "an ordinary program");
+        assert!(after(HIDING_MIN, 40, 10_000).may_hide_too_many(256));
+        assert!(!after(Duration::ZERO, 40, 10_000).may_hide_too_many(256));
     }
 
     #[test]
@@ -264,15 +294,18 @@ mod tests {
         let path = std::env::temp_dir().join(format!("palisade-lock-{}", std::process::id()));
         let locked = fs::File::create(&path).unwrap();
         locked.lock().unwrap();
+        // All event descriptors of the kernel have one inode, and with it one list of locks.
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        rustix::fs::fcntl_lock(&event, rustix::fs::FlockOperation::LockShared).unwrap();
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        for descriptor in [watcher.as_fd(), reader.as_fd(), locked.as_fd()] {
+        for descriptor in [watcher.as_fd(), reader.as_fd(), locked.as_fd(), event.as_fd()] {
             use std::os::fd::AsRawFd;
             let link = format!("/proc/{own}/fd/{}", descriptor.as_raw_fd());
             look.at_one(own, Path::new(&link)).unwrap();
         }
         fs::remove_file(&path).unwrap();
-        assert_eq!((look.pipes.len(), look.watches, look.locks), (1, 1, 1));
-        assert_eq!(look.bytes(), 2 * ENTRY_BYTES);
+        assert_eq!((look.pipes.len(), look.watches, look.locks), (1, 1, 2));
+        assert_eq!(look.bytes(), 3 * ENTRY_BYTES);
         look.bytes_left = 0;
         let link = format!("/proc/{own}/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&watcher));
         assert_eq!(look.at_one(own, Path::new(&link)), None, "there is more than may be read");

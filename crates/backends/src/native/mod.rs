@@ -27,7 +27,6 @@ pub(crate) mod sandbox;
 mod sockets;
 pub(crate) mod status;
 mod surroundings;
-mod tables;
 mod tree;
 pub(crate) mod verify;
 mod watch;

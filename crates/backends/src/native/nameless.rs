@@ -2,7 +2,7 @@
 //! workspace does not find.
 //!
 //! A deleted file keeps its blocks while something refers to it: a file descriptor, a mapping, a process that
-//! executes it, or a message with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
+//! executes it, a system call that waits, or a message with descriptors that waits in a socket (SCM_RIGHTS, see unix(7)). The size of a file behind a descriptor can
 //! be read. A message in a socket shows only how many descriptors it carries, and a mapping shows its file only
 //! to a privileged server. [`find`] reports that such holders exist, and `disk` then compares the free space of
 //! the device.
@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kernel_file;
-use super::tables::{self, Tables, carries_descriptors};
 use super::tree::{self, Budget};
 use crate::host::workspace::tracker::OpenFiles;
 
@@ -105,14 +104,12 @@ struct Look {
     is_hidden: bool,
     /// Whether the mappings of every process could be read.
     is_mapped_certain: bool,
-    known: Tables,
 }
 
 impl Look {
     fn new(device: u64) -> Self {
         let (files, writable, mapped) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let known = Tables::default();
-        Self { device, files, writable, mapped, is_hidden: false, is_mapped_certain: true, known }
+        Self { device, files, writable, mapped, is_hidden: false, is_mapped_certain: true }
     }
 
     fn found(self) -> (Nameless, OpenFiles) {
@@ -121,11 +118,12 @@ impl Look {
         (nameless, OpenFiles { writable: self.writable, mapped: self.mapped, is_certain })
     }
 
+    /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
     fn at_threads(&mut self, pid: i32, budget: &Budget) {
-        for thread in tables::threads(pid) {
-            if self.known.note(thread) {
-                self.at_descriptors(&PathBuf::from(format!("/proc/{thread}")), budget);
-            }
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            self.is_hidden |= is_in_holding_call(&thread.path());
+            self.at_descriptors(&thread.path(), budget);
         }
     }
 
@@ -215,6 +213,22 @@ impl Look {
     }
 }
 
+/// Whether messages with file descriptors wait in a socket of the process or thread with that folder.
+fn carries_descriptors(folder: &Path, link: &Path) -> bool {
+    let Some(number) = link.file_name() else { return false };
+    let info = folder.join("fdinfo").join(number);
+    let text = kernel_file::read(info).unwrap_or_default();
+    text.lines()
+        .any(|line| line.strip_prefix("scm_fds:").is_some_and(|count| count.trim().parse::<u64>() != Ok(0)))
+}
+
+/// Whether a thread is in a system call that may hold a file, though its descriptor was closed meanwhile.
+fn is_in_holding_call(folder: &Path) -> bool {
+    let Ok(text) = kernel_file::read(folder.join("syscall")) else { return false };
+    let number = text.split_whitespace().next().and_then(|number| number.parse().ok());
+    number.is_some_and(|number| jail::HOLDING_CALLS.contains(&number))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{IoSlice, Write};
@@ -259,6 +273,24 @@ mod tests {
         assert!(!is_open(), "it is open for reading only");
         drop(read);
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_system_call_that_waits_may_hold_a_file() {
+        use std::process::{Command, Stdio};
+        // It copies a file into a full pipe.
+        let code = "import os, tempfile; f = tempfile.TemporaryFile(); f.write(b'x' * (1 << 20)); f.flush(); r, w = os.pipe(); \
+                    print('ready', flush=True); os.splice(f.fileno(), w, 1 << 20, offset_src=0) and os.splice(f.fileno(), w, 1 << 20, offset_src=0)";
+        let mut child = Command::new("python3").args(["-c", code]).stdout(Stdio::piped()).spawn().unwrap();
+        let folder = PathBuf::from(format!("/proc/{}", child.id()));
+        let started = std::time::Instant::now();
+        while !is_in_holding_call(&folder) && started.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let is_found = is_in_holding_call(&folder);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_found && !is_in_holding_call(&PathBuf::from("/proc/thread-self")));
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl NativeSandbox {
 
     /// Its programs run on a kernel of their own, for which that process opens files.
     pub(crate) fn note_kernel(&mut self, (pid, pidfd): (i32, OwnedFd)) -> Result<(), BackendError> {
+        self.watch.note_kernel();
         self.gofer = Some(Gofer { pid, process: watched(pidfd).map_err(at("pidfd"))? });
         Ok(())
     }

@@ -103,6 +103,13 @@ pub(super) fn largest(pids: &[i32]) -> Option<i32> {
     by_size.into_iter().take(PRECISE_MAX).map(|(_, pid)| pid).max_by_key(|pid| proportional_of(*pid))
 }
 
+/// Page tables, and about what the kernel keeps for threads.
+pub(super) fn kernel_bytes(first: i32) -> u64 {
+    const THREAD_BYTES: u64 = 32 << 10;
+    let of = |status: Status| status.bytes("VmPTE") + status.number("Threads") * THREAD_BYTES;
+    members(first).into_iter().filter_map(|pid| Status::read(speaker(pid)).ok()).map(of).sum()
+}
+
 /// Processor time of a tree.
 pub(super) fn cpu_us(first: i32) -> u64 {
     let own_and_waited = |pid| {

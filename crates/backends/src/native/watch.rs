@@ -33,8 +33,10 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_millis(300);
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
 /// How long the watch waits for a dying process to release its memory before it kills another one.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
-/// The kernel's own memory beyond which descriptors in messages count as too many. Ordinary programs need some megabytes.
+/// The kernel's own memory beyond which hidden descriptors count as too many. Ordinary programs need some megabytes.
 const HIDDEN_BYTES_MAX: u64 = 48 << 20;
+/// Minimum pause between two judgements of it that make the kernel release memory.
+const JUDGE_PAUSE: Duration = Duration::from_secs(2);
 /// How many processes may be killed for lack of memory before the whole run is ended.
 const OOM_KILLS_MAX: u64 = 8;
 
@@ -56,8 +58,11 @@ pub(super) struct Watch {
     /// Opened by the first look, because most programs end before it.
     sockets: Option<SocketCounts>,
     reclaimed_at: Option<Instant>,
+    judged_at: Option<Instant>,
     /// Since when too much memory is held without interruption.
     beyond_since: Option<Instant>,
+    /// Whether programs have a kernel of their own, and with it their descriptors.
+    has_kernel: bool,
     descriptors: Descriptors,
     /// Used where no control group counts memory.
     mappings: Arc<Mutex<Mappings>>,
@@ -81,12 +86,19 @@ impl Watch {
             scratch_inodes: 0,
             sockets: None,
             reclaimed_at: None,
+            judged_at: None,
             beyond_since: None,
+            has_kernel: false,
             descriptors: Descriptors::default(),
             mappings: Arc::default(),
             killed: 0,
             looked_at_ns: None,
         }
+    }
+
+    /// Programs run in a kernel of their own.
+    pub(super) fn note_kernel(&mut self) {
+        self.has_kernel = true;
     }
 
     /// Watches a workspace on disk too.
@@ -209,7 +221,9 @@ impl Watch {
             tree::measure(self.pid, self.limits.memory_bytes, &mut mappings)
         };
         let is_memory_counted = cgroups.limits_memory();
-        self.descriptors.look(self.pid);
+        if !self.has_kernel {
+            self.descriptors.look(self.pid);
+        }
         let held = if is_memory_counted { 0 } else { self.descriptors.bytes() };
         walked.memory_bytes = walked.memory_bytes.saturating_add(held);
         walked.cpu_us = walked.cpu_us.saturating_sub(self.before.cpu_us);
@@ -317,7 +331,7 @@ impl Watch {
             || (count > sockets::COUNT_FEW && cgroups.socket_bytes() > sockets::bytes_max())
     }
 
-    /// Whether descriptors in messages may hold too much of the kernel. What they are cannot be seen.
+    /// Whether hidden descriptors may hold too much of the kernel. What they are cannot be seen.
     async fn hides_too_much(&mut self, cgroups: &CgroupSet) -> bool {
         if !self.descriptors.are_hidden() {
             return false;
@@ -325,12 +339,17 @@ impl Watch {
         let Some(held) = cgroups.kernel_held(self.scratch_inodes) else {
             return self.descriptors.may_hide_too_many(self.limits.open_files);
         };
-        if held.certain + held.perhaps <= HIDDEN_BYTES_MAX || held.certain > HIDDEN_BYTES_MAX {
+        if held.perhaps <= HIDDEN_BYTES_MAX {
             return held.certain > HIDDEN_BYTES_MAX;
         }
-        let is_reclaimed = self.reclaim(cgroups).await;
+        // Version 1 counts what it can release, page tables and stacks as well. Releasing empties the group's page cache.
+        if self.judged_at.is_some_and(|then| then.elapsed() < JUDGE_PAUSE) {
+            return false;
+        }
+        self.judged_at = Some(Instant::now());
+        self.reclaim(cgroups).await;
         let held = cgroups.kernel_held(self.scratch_inodes).unwrap_or_default();
-        is_reclaimed && held.certain + held.perhaps > HIDDEN_BYTES_MAX
+        held.perhaps.saturating_sub(tree::kernel_bytes(self.pid)) > HIDDEN_BYTES_MAX
     }
 
     /// The kernel's own limit covers memory and disk together; this check covers memory alone.
@@ -339,19 +358,21 @@ impl Watch {
         if excess != Excess::Perhaps {
             return excess;
         }
+        let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
+        if is_recent || cgroups.reclaim_file().is_none() {
+            return Excess::None;
+        }
         // If the kernel releases nothing, its own limit still holds.
-        if self.reclaim(cgroups).await { self.excess_now(cgroups) } else { Excess::None }
+        self.reclaim(cgroups).await;
+        self.excess_now(cgroups)
     }
 
-    /// Asks the kernel to release memory. Returns whether it was asked now.
-    async fn reclaim(&mut self, cgroups: &CgroupSet) -> bool {
-        let is_recent = self.reclaimed_at.is_some_and(|then| then.elapsed() < RECLAIM_PAUSE);
-        let Some(file) = cgroups.reclaim_file().filter(|_| !is_recent) else { return false };
+    /// Asks the kernel to release memory, which takes as long as there is memory to release.
+    async fn reclaim(&mut self, cgroups: &CgroupSet) {
+        let Some(file) = cgroups.reclaim_file() else { return };
         self.reclaimed_at = Some(Instant::now());
-        // This takes as long as there is memory to release.
         tokio::task::spawn_blocking(move || std::fs::write(file, "0").ok()).await.ok();
         self.look_at_disk();
-        true
     }
 
     fn excess_now(&self, cgroups: &CgroupSet) -> Excess {

@@ -29,6 +29,8 @@ pub(super) fn add(rules: &mut Conditional) {
     allow(SYS_ioctl, vec![vec![one_of(1, REQUESTS)]], ENOTTY);
     allow(SYS_prctl, vec![vec![one_of(0, PROCESS_OPTIONS)]], EINVAL);
     allow(SYS_fcntl, commands(), EINVAL);
+    // A thread must not get its own table of descriptors (CLOSE_RANGE_UNSHARE).
+    allow(SYS_close_range, vec![vec![one_of(2, &[0, CLOSE_RANGE_CLOEXEC])]], EINVAL);
     // RWF_NOWAIT reveals whether any process on the host has recently read a file of /usr.
     allow(SYS_preadv2, vec![vec![masked(5, RWF_NOWAIT as u32, 0)]], EOPNOTSUPP);
     // Advice that a file is not needed evicts it from the page cache, which all sandboxes share. Advice may

@@ -22,6 +22,17 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
+/// Allowed calls that may hold a file while they wait, though its descriptor is closed meanwhile.
+pub const HOLDING_CALLS: [libc::c_long; 7] = [
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_flock,
+    libc::SYS_fcntl,
+];
+
 /// How much of a sandbox's memory the host can account for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
@@ -302,7 +313,20 @@ mod tests {
             with(libc::SYS_clone, (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64, 0),
             ALLOW
         );
-        assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::CLONE_THREAD) as u64, 0), ALLOW);
+        let thread = libc::CLONE_VM | libc::CLONE_THREAD;
+        assert_eq!(with(libc::SYS_clone, (thread | libc::CLONE_FILES) as u64, 0), ALLOW);
+        for apart in [
+            thread,
+            thread | libc::CLONE_VFORK,
+            libc::CLONE_FILES | libc::SIGCHLD,
+            libc::CLONE_FILES | libc::CLONE_VM | libc::CLONE_VFORK,
+        ] {
+            assert_eq!(with(libc::SYS_clone, apart as u64, 0), EPERM, "{apart:#x}");
+        }
+        let closes = |flags| answer(libc::SYS_close_range, [3, u64::from(u32::MAX), flags, 0, 0, 0]);
+        assert_eq!((closes(0), closes(4)), (ALLOW, ALLOW));
+        const EINVAL: u32 = 0x0005_0000 | libc::EINVAL as u32;
+        assert_eq!((closes(2), closes(6)), (EINVAL, EINVAL));
         assert_eq!(with(libc::SYS_clone, (libc::CLONE_VM | libc::SIGCHLD) as u64, 0), EPERM);
         assert_eq!(with(libc::SYS_socket, libc::AF_NETLINK as u64, libc::SOCK_RAW as u64), EPERM);
         assert_eq!(with(libc::SYS_socket, libc::AF_INET as u64, libc::SOCK_RAW as u64), EPERM);

@@ -29,7 +29,6 @@ pub(super) const ALLOWED: &[c_long] = &[
     SYS_openat,
     SYS_openat2,
     SYS_close,
-    SYS_close_range,
     SYS_dup,
     SYS_dup3,
     SYS_flock,
@@ -353,9 +352,11 @@ pub(super) fn conditional() -> Conditional {
     };
     // Threads and processes, but no namespace: nested user namespaces open most of the kernel. Memory may be
     // shared with a thread, or with a child that the parent waits for. An address space passed from one
-    // short-lived process to the next would escape accounting.
+    // short-lived process to the next would escape accounting. So would a table of file descriptors: threads of one
+    // process share theirs, and processes do not.
     let (vm, thread, vfork) = (CLONE_VM as u32, CLONE_THREAD as u32, CLONE_VFORK as u32);
-    let clones = [(vm, 0), (thread, thread), (vfork, vfork)];
+    let files = CLONE_FILES as u32;
+    let clones = [(vm | files, 0), (thread | files, thread | files), (vfork | thread | files, vfork)];
     when(SYS_clone, clones.map(|(mask, value)| vec![masked(0, CLONE_NAMESPACES | mask, value)]).to_vec());
     // Local sockets, TCP and UDP; no raw, packet, netlink, vsock or alg family, and no rarer protocol.
     let kind = |kind: c_int| masked(1, SOCKET_KIND, kind as u32);

@@ -1,13 +1,10 @@
-//! Moves the file descriptors that stay to fixed numbers, and closes all others. Compares the tables of other threads.
+//! Moves the file descriptors that stay to fixed numbers, and closes all others.
 
-use std::cmp::Ordering;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The largest number of a file descriptor, which is a non-negative `int`. gVisor refuses a larger one with EINVAL.
 const LAST_DESCRIPTOR: u32 = i32::MAX.unsigned_abs();
-/// From linux/kcmp.h.
-const KCMP_FILES: libc::c_int = 2;
 
 /// Moves a file descriptor to a fixed number, close-on-exec. A descriptor that had this number is closed.
 pub(crate) fn place(descriptor: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
@@ -28,16 +25,4 @@ pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: takes no pointers. Owners of the closed descriptors are never used again: callers leak them.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, LAST_DESCRIPTOR, 0) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// The order of the tables of file descriptors of two threads: equal, if they share one table. See kcmp(2).
-pub fn order_of_tables(one: i32, other: i32) -> io::Result<Ordering> {
-    // SAFETY: takes no pointers. The last two arguments do not count for tables.
-    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) } {
-        0 => Ok(Ordering::Equal),
-        1 => Ok(Ordering::Less),
-        2 => Ok(Ordering::Greater),
-        -1 => Err(io::Error::last_os_error()),
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
 }

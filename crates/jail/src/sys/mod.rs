@@ -16,7 +16,6 @@ pub(crate) use clone::{
     ChildFlags, Cloned, Namespace, clone_into_walls, fork_process, owner_of, unshare_cgroup_namespace,
     unshare_mount_namespace, unshare_network_namespace, unshare_user_namespace, wait_for_children,
 };
-pub use descriptors::order_of_tables;
 pub(crate) use descriptors::{close_from, place};
 pub(crate) use large_pages::enlarge_program;
 pub(crate) use memory::{Arguments, InterpreterMemory, fill_heap};

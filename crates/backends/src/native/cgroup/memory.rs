@@ -6,7 +6,7 @@ use crate::native::kernel_file;
 const SOCKETS_NOW_FILE: &str = "memory.kmem.tcp.usage_in_bytes";
 const KERNEL_NOW_FILE: &str = "memory.kmem.usage_in_bytes";
 /// What the kernel keeps for a file in a memory file system.
-const INODE_BYTES: u64 = 1024;
+const INODE_BYTES: u64 = 744;
 
 /// Memory of a group, excluding the files of the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,14 +59,15 @@ impl Group {
 
     /// The kernel's own memory besides that of `scratch_inodes` files. `None` if the kernel does not count it.
     pub(super) fn kernel_held(&self, scratch_inodes: u64) -> Option<MemoryHeld> {
-        let held = if self.hierarchy.unified {
+        let of_files = scratch_inodes.saturating_mul(INODE_BYTES);
+        let besides = |all: u64| (all > 0).then(|| all.saturating_sub(of_files));
+        if self.hierarchy.unified {
             let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
-            MemoryHeld { certain: keyed_in(&account, "slab_unreclaimable").unwrap_or(0), perhaps: 0 }
+            let certain = besides(keyed_in(&account, "slab_unreclaimable").unwrap_or(0))?;
+            Some(MemoryHeld { certain, perhaps: 0 })
         } else {
-            let all = self.number(KERNEL_NOW_FILE);
-            MemoryHeld { certain: 0, perhaps: all.saturating_sub(scratch_inodes.saturating_mul(INODE_BYTES)) }
-        };
-        Some(held).filter(|held| held.certain + held.perhaps > 0)
+            Some(MemoryHeld { certain: 0, perhaps: besides(self.number(KERNEL_NOW_FILE))? })
+        }
     }
 }
 
@@ -120,15 +121,17 @@ mod tests {
             |group: &Group, file: &str, text: &str| fs::write(group.directory.join(file), text).unwrap();
         write(&one, "memory.stat", &format!("slab_reclaimable {}\nslab_unreclaimable {}\n", 90 * MB, 9 * MB));
         let counted = one.kernel_held(1000);
+        let of_files_only = one.kernel_held(1_000_000);
         write(&one, "memory.stat", "slab_unreclaimable 0\n");
         let uncounted = one.kernel_held(0);
         fs::remove_dir_all(&one.directory).unwrap();
-        assert_eq!((counted, uncounted), (Some(MemoryHeld { certain: 9 * MB, perhaps: 0 }), None));
+        let certain = |certain| Some(MemoryHeld { certain, perhaps: 0 });
+        assert_eq!((counted, of_files_only, uncounted), (certain(9 * MB - 744_000), certain(0), None));
 
         let old = group(false, "kernel-v1");
         write(&old, KERNEL_NOW_FILE, &(40 * MB).to_string());
-        let held = old.kernel_held(1024);
+        let held = old.kernel_held(1000);
         fs::remove_dir_all(&old.directory).unwrap();
-        assert_eq!(held, Some(MemoryHeld { certain: 0, perhaps: 39 * MB }));
+        assert_eq!(held, Some(MemoryHeld { certain: 0, perhaps: 40 * MB - 744_000 }));
     }
 }
