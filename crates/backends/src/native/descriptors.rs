@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,6 +53,12 @@ const WATCHES_MAX: u64 = 50_000;
 const HIDDEN_WATCHES_MAX: u64 = 500_000;
 /// How long descriptors must be hidden in every look until they count. A message usually waits for much less.
 const HIDING_MIN: Duration = Duration::from_secs(1);
+/// The same for processes that end before they can be inspected, as those of a busy script do.
+const EVADING_MIN: Duration = Duration::from_secs(10);
+/// Under so many numbers one descriptor is expected to be watched at most. A larger limit must not end a run earlier.
+const NUMBERS_MAX: u32 = 256;
+/// So many unfinished looks in a row count as too much: one may be due to a slow machine.
+const UNFINISHED_MAX: u32 = 2;
 /// How often the processes are listed in one look, while some end before they can be inspected.
 const LISTS_MAX: usize = 3;
 
@@ -63,9 +70,27 @@ pub(super) struct Descriptors {
     /// How many there are, and how many further ones wait in messages.
     count: u64,
     waiting: u64,
-    /// Since when every look found that some are hidden.
-    hidden_since: Option<Instant>,
+    /// That some wait in messages, and that processes end before they can be inspected.
+    messages: Streak,
+    evasion: Streak,
+    /// How many looks in a row ended early.
+    unfinished: u32,
     next: Option<Instant>,
+}
+
+/// Something that look after look finds.
+#[derive(Default)]
+struct Streak {
+    since: Option<Instant>,
+    /// From the first of these looks to the last.
+    lasted: Duration,
+}
+
+impl Streak {
+    fn note(&mut self, is_found: bool, now: Instant) {
+        self.since = self.since.or(Some(now)).filter(|_| is_found);
+        self.lasted = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
+    }
 }
 
 impl Descriptors {
@@ -75,13 +100,15 @@ impl Descriptors {
         if started < *self.next.get_or_insert(started + PAUSE) {
             return;
         }
-        let (mut look, budget) = (Look::default(), Budget::new(LOOK_MAX));
+        let (mut look, budget) = (Look::new(), Budget::new(LOOK_MAX));
         let is_done = look.at_all(first, &budget).is_some();
-        self.bytes = if is_done { look.bytes() } else { tree::BEYOND };
-        self.are_too_many = !is_done || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
+        self.unfinished = if is_done { 0 } else { self.unfinished + 1 };
+        let is_endless = self.unfinished >= UNFINISHED_MAX;
+        self.bytes = if is_endless { tree::BEYOND } else { look.bytes() };
+        self.are_too_many = is_endless || look.locks > LOCKS_MAX || look.watches > WATCHES_MAX;
         (self.count, self.waiting) = (look.count, look.waiting);
-        let is_hiding = look.waiting > 0 || look.is_evaded;
-        self.hidden_since = self.hidden_since.or(Some(started)).filter(|_| is_hiding);
+        self.messages.note(look.waiting > 0, started);
+        self.evasion.note(look.is_evaded, started);
         self.next = Some(Instant::now() + pause_after(budget.taken()));
     }
 
@@ -97,13 +124,14 @@ impl Descriptors {
 
     /// Whether some have been hidden for longer than a message usually waits.
     pub(super) fn are_hidden(&self) -> bool {
-        self.hidden_since.is_some_and(|since| since.elapsed() >= HIDING_MIN)
+        self.messages.lasted >= HIDING_MIN || self.evasion.lasted >= EVADING_MIN
     }
 
     /// Whether those in messages can have too many watches: each can watch every descriptor in the tables, under every
     /// number. Sockets in messages can hide further ones.
     pub(super) fn may_hide_too_many(&self, open_files: u32) -> bool {
-        let watches = self.waiting.saturating_mul(self.count).saturating_mul(u64::from(open_files));
+        let numbers = u64::from(open_files.min(NUMBERS_MAX));
+        let watches = self.waiting.saturating_mul(self.count).saturating_mul(numbers);
         self.are_hidden() && watches > HIDDEN_WATCHES_MAX
     }
 }
@@ -120,22 +148,28 @@ struct Look {
     watches: u64,
     locks: u64,
     count: u64,
-    /// How many descriptors wait in messages.
+    /// How many descriptors wait in messages, and the sockets that were asked, which processes inherit.
     waiting: u64,
+    sockets: BTreeSet<u64>,
     /// Whether a process ended before it could be inspected, and others took its place.
     is_evaded: bool,
     bytes_left: usize,
 }
 
-impl Default for Look {
-    fn default() -> Self {
-        let pipes = BTreeSet::new();
-        let bytes_left = INFO_BYTES_MAX;
-        Self { pipes, watches: 0, locks: 0, count: 0, waiting: 0, is_evaded: false, bytes_left }
-    }
-}
-
 impl Look {
+    fn new() -> Self {
+        Self {
+            pipes: BTreeSet::new(),
+            watches: 0,
+            locks: 0,
+            count: 0,
+            waiting: 0,
+            sockets: BTreeSet::new(),
+            is_evaded: false,
+            bytes_left: INFO_BYTES_MAX,
+        }
+    }
+
     /// `None` if it takes too long. The threads of a process share its table, see `jail`'s system-call list.
     fn at_all(&mut self, first: i32, budget: &Budget) -> Option<()> {
         self.at_sockets(first, budget)?;
@@ -161,18 +195,21 @@ impl Look {
         Some(())
     }
 
-    /// Whether the process was still there.
+    /// Whether the process was still there at the end. One that may not be inspected counts as inspected: under sub-ids of
+    /// an ordinary user (user_namespaces(7)), the tables belong to another user.
     fn at_process(&mut self, pid: i32, budget: &Budget) -> Option<bool> {
         let thread = tree::speaker(pid);
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{thread}/fd")) else { return Some(false) };
-        let before = self.count;
+        let descriptors = match fs::read_dir(format!("/proc/{thread}/fd")) {
+            Ok(descriptors) => descriptors,
+            Err(error) => return Some(error.kind() == ErrorKind::PermissionDenied),
+        };
         for descriptor in descriptors.flatten() {
             if budget.is_used_up() {
                 return None;
             }
             self.at_one(thread, &descriptor.path())?;
         }
-        Some(self.count > before || !has_ended(pid))
+        Some(!has_ended(pid))
     }
 
     /// Process 1 is the guest, which holds almost nothing. Programs may send messages to its sockets.
@@ -182,7 +219,8 @@ impl Look {
                 return None;
             }
             let (link, name) = (descriptor.path(), descriptor.file_name());
-            if fs::metadata(&link).is_ok_and(|file| file.file_type().is_socket()) {
+            let Ok(file) = fs::metadata(&link) else { continue };
+            if file.file_type().is_socket() && self.sockets.insert(file.ino()) {
                 self.waiting += waiting_in(&self.info(first, &name)?);
             }
         }
@@ -201,7 +239,9 @@ impl Look {
         let count = |mark: &str| info.lines().filter(|line| line.starts_with(mark)).count() as u64;
         self.locks += count("lock:");
         self.watches += count("tfd:");
-        self.waiting += waiting_in(&info);
+        if file.file_type().is_socket() && self.sockets.insert(file.ino()) {
+            self.waiting += waiting_in(&info);
+        }
         Some(())
     }
 
@@ -257,7 +297,7 @@ mod tests {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let link = format!("/proc/{own}/fd/{}", receiver.as_raw_fd());
         let waiting = || {
-            let mut look = Look::default();
+            let mut look = Look::new();
             look.at_one(own, Path::new(&link)).unwrap();
             look.waiting
         };
@@ -271,21 +311,24 @@ mod tests {
         assert_eq!(waiting(), 1);
 
         let now = Instant::now();
-        let after = |pause, waiting, count| Descriptors {
-            hidden_since: now.checked_sub(pause),
-            waiting,
-            count,
-            ..Descriptors::default()
+        let after = |lasted, waiting, count| {
+            let mut found = Descriptors { waiting, count, ..Descriptors::default() };
+            found.messages.note(true, now);
+            found.messages.note(true, now + lasted);
+            found
         };
         assert!(!after(Duration::ZERO, 1, 1).are_hidden() && after(HIDING_MIN, 1, 1).are_hidden());
-        assert!(!after(HIDING_MIN, 1, 300).may_hide_too_many(256), "an ordinary program");
+        assert!(!after(HIDING_MIN, 1, 300).may_hide_too_many(4096), "an ordinary program");
         assert!(after(HIDING_MIN, 40, 10_000).may_hide_too_many(256));
         assert!(!after(Duration::ZERO, 40, 10_000).may_hide_too_many(256));
+        let mut streak = after(HIDING_MIN, 1, 1);
+        streak.messages.note(false, now + HIDING_MIN);
+        assert!(!streak.are_hidden(), "they were received");
     }
 
     #[test]
     fn pipes_watches_and_locks_are_found() {
-        let mut look = Look::default();
+        let mut look = Look::new();
         let watcher = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let data = rustix::event::epoll::EventData::new_u64(0);

@@ -118,13 +118,11 @@ impl Look {
         (nameless, OpenFiles { writable: self.writable, mapped: self.mapped, is_certain })
     }
 
-    /// Threads of one process may have descriptors of their own, see CLONE_FILES in clone(2).
+    /// The threads of a process share one table of descriptors, see `jail`'s system-call list.
     fn at_threads(&mut self, pid: i32, budget: &Budget) {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for thread in threads {
-            self.is_hidden |= is_in_holding_call(&thread.path());
-            self.at_descriptors(&thread.path(), budget);
-        }
+        self.is_hidden |= threads.map(|thread| thread.path()).any(|thread| is_in_holding_call(&thread));
+        self.at_descriptors(&PathBuf::from(format!("/proc/{}", tree::speaker(pid))), budget);
     }
 
     /// The sockets of a process that holds no files. If they cannot be read, nothing is said about them.

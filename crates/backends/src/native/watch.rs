@@ -36,7 +36,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// The kernel's own memory beyond which hidden descriptors count as too many. Ordinary programs need some megabytes.
 const HIDDEN_BYTES_MAX: u64 = 48 << 20;
 /// Minimum pause between two judgements of it that make the kernel release memory.
-const JUDGE_PAUSE: Duration = Duration::from_secs(2);
+const JUDGE_PAUSE: Duration = Duration::from_secs(10);
 /// How many processes may be killed for lack of memory before the whole run is ended.
 const OOM_KILLS_MAX: u64 = 8;
 

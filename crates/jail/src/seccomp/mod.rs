@@ -22,16 +22,10 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Allowed calls that may hold a file while they wait, though its descriptor is closed meanwhile.
-pub const HOLDING_CALLS: [libc::c_long; 7] = [
-    libc::SYS_sendfile,
-    libc::SYS_splice,
-    libc::SYS_tee,
-    libc::SYS_sendmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_flock,
-    libc::SYS_fcntl,
-];
+/// Allowed calls that may hold a file while they wait, though its descriptor is closed meanwhile. Without flock(2) and
+/// fcntl(2): many ordinary programs wait for a lock.
+pub const HOLDING_CALLS: [libc::c_long; 5] =
+    [libc::SYS_sendfile, libc::SYS_splice, libc::SYS_tee, libc::SYS_sendmsg, libc::SYS_sendmmsg];
 
 /// How much of a sandbox's memory the host can account for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use crate::native::kernel_file;
 
 const SOCKETS_NOW_FILE: &str = "memory.kmem.tcp.usage_in_bytes";
 const KERNEL_NOW_FILE: &str = "memory.kmem.usage_in_bytes";
-/// What the kernel keeps for a file in a memory file system.
+/// What the kernel keeps for a file in a memory file system: an inode, in version 1 also names and the index of its pages.
 const INODE_BYTES: u64 = 744;
+const FILE_BYTES: u64 = 1550;
 
 /// Memory of a group, excluding the files of the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +60,8 @@ impl Group {
 
     /// The kernel's own memory besides that of `scratch_inodes` files. `None` if the kernel does not count it.
     pub(super) fn kernel_held(&self, scratch_inodes: u64) -> Option<MemoryHeld> {
-        let of_files = scratch_inodes.saturating_mul(INODE_BYTES);
+        let of_file = if self.hierarchy.unified { INODE_BYTES } else { FILE_BYTES };
+        let of_files = scratch_inodes.saturating_mul(of_file);
         let besides = |all: u64| (all > 0).then(|| all.saturating_sub(of_files));
         if self.hierarchy.unified {
             let account = kernel_file::read(self.directory.join("memory.stat")).unwrap_or_default();
@@ -132,6 +134,6 @@ mod tests {
         write(&old, KERNEL_NOW_FILE, &(40 * MB).to_string());
         let held = old.kernel_held(1000);
         fs::remove_dir_all(&old.directory).unwrap();
-        assert_eq!(held, Some(MemoryHeld { certain: 0, perhaps: 40 * MB - 744_000 }));
+        assert_eq!(held, Some(MemoryHeld { certain: 0, perhaps: 40 * MB - 1_550_000 }));
     }
 }
