@@ -167,15 +167,17 @@ fn a_run_whose_caller_disconnects_keeps_its_place_until_it_has_ended_and_a_dead_
         (result["outcome"] == "completed").then_some(())
     };
     until(SOON, "the place is free for the other server", runs_again);
+    // Asked without a run: a run of the second server could take the place first.
+    let is_used = |places: u64| {
+        let capabilities = structured(&second, &call("get_capabilities", json!({})));
+        (capabilities["quotas"]["parallel_runs"]["used"] == places).then_some(())
+    };
+    // The end of the run before is written after its answer, too.
+    until(SOON, "nothing runs", || is_used(0));
     // A caller that disconnects ends its run; the place is free when the run has ended, and not before.
     let mut wire = first.connect();
     wire.send(&call("run", json!({"language": "bash", "code": "sleep 1000"})).bytes(&first));
-    // Asked without a run: a run of the second server could take the place first.
-    let has_place = || {
-        let capabilities = structured(&second, &call("get_capabilities", json!({})));
-        (capabilities["quotas"]["parallel_runs"]["used"] == 1).then_some(())
-    };
-    until(SOON, "the run has its place", has_place);
+    until(SOON, "the run has its place", || is_used(1));
     refused(&structured(&second, &Request::run("bash", "echo no")), "parallel_runs");
     drop(wire);
     until(SOON, "the place is free", runs_again);
