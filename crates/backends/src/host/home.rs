@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -105,6 +106,30 @@ fn kill_listed(listed: &[Pid], list_again: impl Fn() -> Vec<Pid>) {
             rustix::process::pidfd_send_signal(process, Signal::KILL).ok();
         }
     }
+}
+
+/// Kills the calls of a runtime whose state is in that directory. Those of a killed server go on: they would make a
+/// container after everything of it was removed. A container that was not started yet shows the words of its call.
+pub(crate) fn kill_calls(state: &Path, until: Instant) {
+    for _ in 0..KILL_ROUNDS {
+        let listed = calls(state);
+        if listed.is_empty() || Instant::now() >= until {
+            return;
+        }
+        kill_listed(&listed, || calls(state));
+        std::thread::sleep(KILL_PAUSE);
+    }
+}
+
+fn calls(state: &Path) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter(|pid| is_call(*pid, state)).collect()
+}
+
+fn is_call(pid: Pid, state: &Path) -> bool {
+    let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    words.split(|byte| *byte == 0).any(|word| word == state.as_os_str().as_bytes())
 }
 
 /// Writes to a file of a control group, if there is one.

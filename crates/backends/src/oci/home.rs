@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use super::runtime::{OciRuntime, Runtime};
 use super::{GuestProgram, OciConfig};
 use crate::host::home::{
-    Members, create_private, kill_members, name_of, remove_groups, take, take_abandoned, thaw,
+    Members, create_private, kill_calls, kill_members, name_of, remove_groups, take, take_abandoned, thaw,
 };
 use crate::native::cgroup::{Cgroups, Layout};
 
@@ -290,6 +290,7 @@ fn sweep(kind: OciRuntime, program: Option<&Path>, guest: &GuestProgram, folder:
     };
     let options = kind.options(&program);
     let runtime = Runtime { kind, program, options, guest, state: folder.join("state") };
+    kill_calls(&runtime.state, Instant::now() + MEMBERS_PATIENCE);
     clear(&runtime, folder)?;
     for (_, own, _) in Layout::read(Path::new("/proc/self")).places() {
         // One that still has processes stays for the next sweep.

@@ -51,6 +51,29 @@ impl Drop for Fake {
 }
 
 #[test]
+fn calls_of_a_runtime_are_killed_by_the_directory_of_its_state() {
+    let state = PathBuf::from(format!("/tmp/palisade-calls-{}/state", std::process::id()));
+    let call = |state: &Path| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line", "runtime", "--root"]).arg(state).stdin(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let (mut own, mut other) = (call(&state), call(&state.with_file_name("state-2")));
+    // The words are there as soon as the program is executed.
+    let began = Instant::now();
+    while calls(&state).is_empty() && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(KILL_PAUSE);
+    }
+    kill_calls(&state, Instant::now() + Duration::from_secs(20));
+    let (left, is_other_alive) = (calls(&state), other.try_wait().unwrap().is_none());
+    for child in [&mut own, &mut other] {
+        child.kill().ok();
+        child.wait().unwrap();
+    }
+    assert!(left.is_empty() && is_other_alive, "{left:?}");
+}
+
+#[test]
 fn a_server_that_has_not_locked_its_new_directory_yet_keeps_it() {
     let folder = std::env::temp_dir().join(format!("palisade-starting-{}", std::process::id()));
     create_private(&folder).unwrap();
