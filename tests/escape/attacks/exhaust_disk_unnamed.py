@@ -40,7 +40,7 @@ def in_mapping(descriptor):
 
 
 def in_thread():
-    # A thread with descriptors of its own: what it opens is in no list of its process.
+    # A thread with descriptors of its own: what it opens would be in no list of its process.
     ready = threading.Event()
 
     def hold():

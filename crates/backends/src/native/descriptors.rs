@@ -7,8 +7,8 @@
 //! memory.
 //!
 //! They are found by inspecting every file descriptor, which is expensive. It is therefore done rarely, and
-//! not in the first moments of a run. A sandbox with more descriptors than one look can process counts as
-//! beyond its limit.
+//! not in the first moments of a run. A sandbox with more descriptors than one look can process, twice in a row,
+//! counts as beyond its limit. Where they belong to another user (sub-ids of an ordinary user), they cannot be inspected.
 //!
 //! No kernel limit replaces this look: `RLIMIT_LOCKS` has had no effect since Linux 2.4.25 (getrlimit(2)), the
 //! range of a lock is behind a pointer that a system-call filter cannot read, and SQLite needs such locks. What a
